@@ -266,6 +266,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         instance,
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
+        looks: std::sync::Mutex::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: {
             let metrics = Metrics::new();

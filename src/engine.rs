@@ -12,8 +12,10 @@ mod commit_status;
 mod concurrency_limits;
 mod executor;
 mod forge_effects;
+mod inspect;
 mod intake;
 mod logs;
+mod look_schedule;
 mod memory;
 mod prompt_memory;
 mod providers;
@@ -31,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
+pub use look_schedule::LookSchedule;
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
@@ -148,6 +151,8 @@ pub struct Engine {
     pub wake: Wake,
     /// Limits on concurrent calls to forges.
     pub call_limits: ForgeCallLimits,
+    /// Next looks at watched repositories.
+    pub looks: std::sync::Mutex<LookSchedule>,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.

@@ -187,6 +187,8 @@ pub struct ReviewComment {
     pub path: String,
     /// Line in the new file, if reported.
     pub line: Option<u64>,
+    /// Id of its review, if reported. Replies in a thread may have that of the thread's review, by another account.
+    pub review: Option<i64>,
 }
 
 /// Name of the status that the bot sets; protection of a branch can require it.
@@ -257,6 +259,8 @@ pub struct LabelAssignment {
     pub at: Timestamp,
     /// Last change of the issue's title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
+    /// Newest change of the issue that the forge records, of any kind but edits of the text. `None` if edits are recorded, too.
+    pub last_recorded_at: Option<Timestamp>,
 }
 
 /// Change of a label of an issue, as the forge recorded it.
@@ -419,7 +423,7 @@ pub trait Forge: Send + Sync {
     fn commit_statuses(&self) -> Option<&dyn CommitStatuses> {
         None
     }
-    /// History of labels and texts. Without it, a missed label needs a confirmation.
+    /// History of labels. Without it, a missed label needs a confirmation.
     fn history(&self) -> Option<&dyn IssueHistory> {
         None
     }
@@ -457,6 +461,11 @@ pub trait Confirmations: Send + Sync {
     /// Returns a comment on a line of a pull request; `None` if it has no such comment.
     async fn review_comment(&self, repo: &RepoRef, number: Number, id: CommentId)
     -> ForgeResult<Option<ReviewComment>>;
+    /// Whether a delivered comment of a conversation is a comment on a line of a pull request, which the forge does not show in
+    /// the delivery.
+    async fn is_review_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<bool> {
+        Ok(false)
+    }
     /// Whether a repository belongs to an installation; `true` if the credential is not that of an App.
     async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
         Ok(true)
@@ -500,6 +509,11 @@ pub trait Teams: Send + Sync {
     async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
     /// Returns whether the credential can read the members of a team, for commands in this repository.
     async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
+    /// Returns the teams with write access to a repository whose members the credential cannot read, on forges where
+    /// [`Forge::permission`] leaves out what such teams give.
+    async fn hidden_teams(&self, _repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Reviews of pull requests.
@@ -518,6 +532,8 @@ pub trait Reviews: Send + Sync {
 pub trait Drafts: Send + Sync {
     /// Marks a pull request as ready; without effect if it is ready.
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+    /// Makes a pull request a draft; without effect if it is one.
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }
 
 /// CI results.
@@ -535,10 +551,12 @@ pub trait CommitStatuses: Send + Sync {
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
 }
 
-/// History of an issue's text and labels.
+/// History of an issue's labels, and of its text if the forge records that.
 #[async_trait]
 pub trait IssueHistory: Send + Sync {
-    /// Returns the edits of an issue's text, oldest first.
+    /// Whether edits of the text are recorded. If not, only the time of the last change tells whether there may have been one.
+    fn records_edits(&self) -> bool;
+    /// Returns the recorded edits of an issue's text, oldest first.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
     /// Returns the assignment of a label that is on an issue; `None` if the forge does not report it.
     async fn label_assignment(

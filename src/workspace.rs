@@ -44,7 +44,7 @@ pub use branch::{BranchDiff, ChangedBaseFile};
 pub use error::WorkspaceError;
 pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};
-pub use merge::MergeOutcome;
+pub use merge::{MergeOfTips, MergeOutcome, TipsRequest};
 pub use mirror::RemoteState;
 pub use outgoing::ClearRequest;
 pub use push::{PushOutcome, PushRequest};

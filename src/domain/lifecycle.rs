@@ -6,6 +6,7 @@
 //! in a state other than `running`; `review` is reached only if all checks passed in a fresh checkout of that commit.
 
 mod channel_notices;
+mod ci;
 mod commands;
 pub mod effect;
 mod hooks;
@@ -80,6 +81,19 @@ pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<L
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
+/// Returns why the permission of a person does not hold any more, and what to do.
+fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) {
+    if hidden_teams.is_empty() {
+        let why = format!("{who} no longer has permission to give commands here");
+        return (why, "somebody with permission has to take over the loop");
+    }
+    let teams = hidden_teams.join(", ");
+    let why = format!(
+        "it cannot be told whether {who} may give commands here: the members of {teams} are hidden from the bot"
+    );
+    (why, "make the bot's account a member of the team or an owner of the organization, then `/ralph resume`")
+}
+
 /// State of a step while it is computed.
 struct StepContext {
     next: Loop,
@@ -118,8 +132,10 @@ impl StepContext {
             LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
             LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
-            LoopInput::Inspected { commit, failed, pending, conflict } => {
-                people::inspected(self, &commit, failed, pending, conflict);
+            input @ LoopInput::Inspected { .. } => {
+                if let Some(seen) = ci::Inspection::of(input) {
+                    ci::inspected(self, seen);
+                }
             }
             // Asked before a push only; where nothing runs, the next push asks again.
             LoopInput::AuthorityLost { .. }
@@ -128,12 +144,13 @@ impl StepContext {
                 self.because("authority was lost, but nothing is running");
             }
             // Whoever lost the permission, the loop stops.
-            LoopInput::AuthorityLost { who } if self.next.halting.is_some() => {
-                self.halt_without(&format!("{who} no longer has permission to give commands here"));
-            }
-            LoopInput::AuthorityLost { who } => {
-                self.stop(LoopState::Paused, &format!("{who} no longer has permission to give commands here"));
-                self.escalate(EscalationCause::Authority, "somebody with permission has to take over the loop");
+            LoopInput::AuthorityLost { who, hidden_teams } => {
+                let (why, advice) = lost_authority(&who, &hidden_teams);
+                if self.next.halting.is_some() {
+                    return self.halt_without(&why);
+                }
+                self.stop(LoopState::Paused, &why);
+                self.escalate(EscalationCause::Authority, advice);
             }
             LoopInput::TimerDue { timer } => self.timer(timer),
             LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
@@ -234,6 +251,14 @@ impl StepContext {
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
         self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
         self.go(LoopState::Queued, why);
+    }
+
+    /// Continues the loop in review with another iteration, unless a limit is reached.
+    fn another_round(&mut self, why: &str) {
+        match self.next.exhausted_limit(self.now) {
+            None => self.queue(why),
+            Some(which) => self.reach_limit(which, &format!("{why}, but the limit of {which} is used up")),
+        }
     }
 
     /// Requests work and waits for its outcome.

@@ -8,12 +8,14 @@ mod branch_findings;
 pub mod command;
 mod escalation;
 mod estimate;
+mod failed_ci;
 mod input;
 mod iteration;
 mod judgement;
 mod limits;
 mod next_run;
 mod open_findings;
+mod red_ci;
 mod run_options;
 mod task_text;
 
@@ -25,6 +27,7 @@ pub use aggregate::{
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
+pub use failed_ci::{FailedCi, check_names};
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};

@@ -6,13 +6,13 @@ use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{EscalationCause, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
-use crate::domain::model::event::IssueSnapshot;
-use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
+use crate::domain::loops::{EscalationCause, Loop, LoopInput, LoopState};
+use crate::domain::model::event::{IssueSnapshot, is_same_label, names_label};
+use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
-use crate::forge::{CiState, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
+use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::forge_state;
@@ -82,6 +82,7 @@ impl Engine {
                 Ok(Receipt::text("reacted"))
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
+            Effect::DraftPull => self.draft_pull(account, &repo, claimed).await,
             Effect::Escalate { cause, view, reminder, .. } => {
                 self.escalate(account, &repo, claimed, cause, view, *reminder).await
             }
@@ -206,13 +207,22 @@ impl Engine {
         let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
         let present = account.forge.issue(repo, issue).await?.labels;
         kill_point("K28");
-        let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
+        let is_wanted = |label: &str| wanted.as_ref().is_some_and(|wanted| is_same_label(wanted, label));
+        let stale = present.iter().filter(|label| names_label(&all, label) && !is_wanted(label));
         for label in stale {
             account.forge.remove_label(repo, issue, label).await?;
         }
-        if let Some(wanted) = wanted.filter(|w| !present.contains(w)) {
-            account.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
-            account.forge.add_labels(repo, issue, &[wanted]).await?;
+        if let Some(wanted) = wanted.filter(|wanted| !names_label(&present, wanted)) {
+            let (specs, wanted) = (label_specs(&prefix), [wanted]);
+            account.forge.ensure_labels(repo, &specs).await?;
+            match account.forge.add_labels(repo, issue, &wanted).await {
+                // Somebody deleted it after it was made; by now this is known, and it is made again.
+                Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                    account.forge.ensure_labels(repo, &specs).await?;
+                    account.forge.add_labels(repo, issue, &wanted).await?;
+                }
+                added => added?,
+            }
         }
         kill_point("K28b");
         Ok(Receipt::text("label set"))
@@ -431,44 +441,6 @@ impl Engine {
             }
         }
         Ok(Receipt::text(format!("{closed} closed")))
-    }
-
-    async fn inspect(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        claimed: &ClaimedEffect,
-        commit: &Sha,
-    ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
-        let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
-        let pull = account.forge.pull(repo, pull.number).await?;
-        let end = match (pull.merged, pull.open) {
-            (true, _) => Some(LoopInput::PullMerged),
-            (false, false) => Some(LoopInput::PullClosed),
-            _ => None,
-        };
-        if let Some(input) = end {
-            return Ok(Receipt::with_input("the pull request has ended", input));
-        }
-        let ci = match account.forge.ci() {
-            Some(ci) => ci.ci_results(repo, commit).await?,
-            None => CiState::default(),
-        };
-        let failed = ci.failed.into_iter().map(|failure| Guidance {
-            who: String::new(),
-            source: GuidanceSource::Ci,
-            text: failure.log,
-            path: Some(failure.name),
-            remember: false,
-        });
-        let input = LoopInput::Inspected {
-            commit: commit.clone(),
-            failed: failed.collect(),
-            pending: ci.pending,
-            conflict: pull.mergeable == Some(false),
-        };
-        Ok(Receipt::with_input("looked", input))
     }
 }
 

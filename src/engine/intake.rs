@@ -16,7 +16,7 @@ use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::LoopInput;
-use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
+use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
@@ -62,6 +62,11 @@ impl Origin {
     /// Returns the origin of a review remark, whether delivered alone or with its review.
     fn remark(&self, repo: &RepoRef, comment: &CommentSnapshot) -> Self {
         self.with_key(format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id))
+    }
+
+    /// Returns the origin of a remark that was read from the forge; the same as of its delivery.
+    fn found_remark(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
+        Self { key: String::new(), received_at: at, reported: false }.remark(repo, comment)
     }
 
     /// Returns the origin of a change of the run label, by the id that the forge gave the change: the same in each
@@ -248,13 +253,13 @@ impl Engine {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
-                if label != self.run_label(&repo) {
+                if !is_same_label(&label, &self.run_label(&repo)) {
                     return ignored(format!("the label {label} has no effect"));
                 }
                 self.label_changed(account, repo, issue, sender, true, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
-                if label != self.run_label(&repo) {
+                if !is_same_label(&label, &self.run_label(&repo)) {
                     return ignored(format!("the label {label} has no effect"));
                 }
                 self.label_changed(account, repo, issue, sender, false, origin).await
@@ -263,6 +268,9 @@ impl Engine {
                 // Where label events name their label, one follows by itself.
                 if account.forge.server_info().await?.label_deltas {
                     return ignored("a new issue; its labels are delivered separately");
+                }
+                if !issue.has_label(&self.run_label(&repo)) {
+                    return ignored("a new issue without the label");
                 }
                 self.label_set(account, repo, issue, sender, origin).await
             }
@@ -289,13 +297,15 @@ impl Engine {
             ForgeEvent::ReviewSubmitted { repo, pull, id, verdict, body, sender, at } => {
                 self.review(account, repo, pull, Reviewed { id, verdict, body, sender, at }, origin).await
             }
-            ForgeEvent::ReviewCommented { repo, pull, comment, path, sender } => {
-                self.remark(account, repo, pull, comment, path, sender, origin).await
+            ForgeEvent::ReviewCommented { repo, pull, comment, sender, .. } => {
+                self.remark(account, repo, pull.number, comment, sender, origin).await
             }
             ForgeEvent::ChecksChanged { repo, sha, .. } => {
-                self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await
+                self.inspect_where(&repo, |l| l.reads_ci() && l.pushed.as_ref() == Some(&sha)).await
             }
-            ForgeEvent::Pushed { repo, branch, .. } => self.inspect_where(&repo, |l| l.base_branch == branch).await,
+            ForgeEvent::Pushed { repo, branch, .. } => {
+                self.inspect_where(&repo, |l| pulls::in_review(l) && l.base_branch == branch).await
+            }
             ForgeEvent::RepositoryChanged { action, .. } | ForgeEvent::InstallationChanged { action } => done(action),
         }
     }
@@ -325,12 +335,22 @@ impl Engine {
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
             return Ok(verdict);
         }
-        if let Some(teams) = account.forge.teams() {
-            for team in &policy.teams {
-                facts.in_allowed_team |= teams.is_team_member(repo, team, actor).await?;
+        let Some(teams) = account.forge.teams() else { return Ok(verdict) };
+        let mut hidden = Vec::new();
+        for team in &policy.teams {
+            match teams.is_team_member(repo, team, actor).await {
+                Err(error) if error.kind == ForgeErrorKind::Denied => hidden.push(team.clone()),
+                found => facts.in_allowed_team |= found?,
             }
         }
-        Ok(permit::may(actor, level, &facts))
+        let verdict = permit::may(actor, level, &facts);
+        if verdict == Authorization::Allow {
+            return Ok(verdict);
+        }
+        if facts.floor <= AccessLevel::Write {
+            hidden.extend(teams.hidden_teams(repo).await?);
+        }
+        Ok(if hidden.is_empty() { verdict } else { permit::cannot_tell(actor, hidden) })
     }
 
     async fn permitted(

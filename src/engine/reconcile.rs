@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -14,11 +14,11 @@ use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput, LoopState};
-use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::providers::backends::BackendObservation;
-use crate::forge::ForgeErrorKind;
+use crate::forge::{ForgeErrorKind, LabelAssignment, Permission};
 use crate::process;
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox};
@@ -32,25 +32,36 @@ const AT_ONCE: usize = 4;
 /// Maximum postponement, in milliseconds. Longer ones result from a clock that was set back; no forge pauses for more
 /// than an hour.
 const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
+/// Time that a delivery gets before the forge's record of its event is used, in milliseconds.
+const DELIVERY_MS: i64 = 10_000;
+/// Precision of the times that forges record, in milliseconds.
+const RECORDED_MS: i64 = 1_000;
 /// Overlap with the previous listing of comments, in milliseconds.
 const LOOK_BACK_MS: i64 = 120_000;
 
 pub(super) async fn run(engine: Arc<Engine>) {
-    let mut last_idle: Option<Timestamp> = None;
+    let (mut last_idle, mut last_live): (Option<Timestamp>, Option<Timestamp>) = (None, None);
     while !engine.stopping.is_cancelled() {
         let now = engine.clock.now();
-        let idle_ms = i64::try_from(engine.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
         // A clock that was set back must not delay the next round.
-        let everything = last_idle.is_none_or(|at| now < at || now.since(at) >= idle_ms);
-        if let Some(Err(error)) = engine.until_stopped(engine.reconcile_step(everything)).await {
+        let over = |last: Option<Timestamp>, limit: Duration| {
+            last.is_none_or(|at| now < at || now.since(at) >= i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
+        };
+        let everything = over(last_idle, engine.settings.reconcile_idle);
+        let live = everything || over(last_live, engine.settings.reconcile_live);
+        let round = async { if live { engine.reconcile_step(everything).await } else { engine.look_at_due().await } };
+        if let Some(Err(error)) = engine.until_stopped(round).await {
             tracing::error!(%error, "the reconciliation failed; the next round starts over");
         }
         if everything {
             last_idle = Some(now);
         }
+        if live {
+            last_live = Some(now);
+        }
         tokio::select! {
             () = engine.wake.reconcile.notified() => last_idle = None,
-            () = tokio::time::sleep(engine.settings.reconcile_live) => {}
+            () = tokio::time::sleep(engine.until_next_look()) => {}
             () = engine.stopping.cancelled() => {}
         }
     }
@@ -76,7 +87,12 @@ impl Engine {
         let forges = self.forges.values().map(|account| self.reconcile_forge(account, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // Lists of the forge contain neither CI results nor deleted issues.
-        for id in self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await? {
+        let mut with_ci = self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await?;
+        if everything {
+            let paused = self.store.read(|c| loops::in_state(c, LoopState::Paused)).await?;
+            with_ci.extend(paused.into_iter().filter(Loop::reads_ci).map(|current| current.id));
+        }
+        for id in with_ci {
             self.look_at_ci(&id).await?;
         }
         let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());
@@ -110,11 +126,60 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks repositories of a forge concurrently; one that does not respond delays no other.
+    /// Looks at watched repositories whose turn has come, between two rounds.
+    async fn look_at_due(&self) -> Result<(), StoreError> {
+        let forges = self.forges.values().map(async |account| {
+            let due = self.due_repositories(account).await?;
+            self.reconcile_repositories(account, due, false).await
+        });
+        join_all(forges).await.into_iter().collect()
+    }
+
+    /// Returns the time until the next round or look at a repository, at least a second.
+    fn until_next_look(&self) -> Duration {
+        let now = self.clock.now();
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = looks.until_next_ms(now).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+        next.map_or(self.settings.reconcile_live, |next| {
+            next.min(self.settings.reconcile_live).max(Duration::from_secs(1))
+        })
+    }
+
+    /// Checks the repositories of a forge that have open loops or whose turn has come, or all watched ones.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
-        let looks = self.repositories(account, everything).await?.into_iter().map(async |repo| {
-            match self.reconcile_repository(account, &repo).await {
-                Ok(()) => Ok(()),
+        let with_loops = self.repositories(account, everything).await?;
+        let due = self.due_repositories(account).await?;
+        let due = due.into_iter().filter(|repo| !with_loops.iter().any(|known| known.id == repo.id)).collect();
+        self.reconcile_repositories(account, with_loops, true).await?;
+        self.reconcile_repositories(account, due, false).await
+    }
+
+    /// Returns the watched repositories of a forge whose turn has come.
+    async fn due_repositories(&self, account: &ForgeAccount) -> Result<Vec<RepoRef>, StoreError> {
+        let (of, now) = (account.forge.name().clone(), self.clock.now());
+        let mut known = self.store.read(move |c| forge_state::repositories(c, &of)).await?;
+        known.retain(|repo| self.settings.watches(repo));
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|repo| looks.is_due(repo, now));
+        Ok(known)
+    }
+
+    /// Checks repositories of a forge concurrently; one that does not respond delays no other. `fully` states whether they are
+    /// also checked if the forge lists no change.
+    async fn reconcile_repositories(
+        &self,
+        account: &ForgeAccount,
+        repos: Vec<RepoRef>,
+        fully: bool,
+    ) -> Result<(), StoreError> {
+        let longest = i64::try_from(self.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
+        let looks = repos.into_iter().map(async |repo| {
+            let looked = self.reconcile_repository(account, &repo, fully).await;
+            let busy = *looked.as_ref().unwrap_or(&false);
+            let now = self.clock.now();
+            self.looks.lock().unwrap_or_else(PoisonError::into_inner).looked(&repo, now, busy, longest);
+            match looked {
+                Ok(_) => Ok(()),
                 Err(IntakeError::Store(error)) => Err(error),
                 Err(trouble) => {
                     tracing::warn!(%repo, ?trouble, "this repository could not be reconciled");
@@ -144,6 +209,7 @@ impl Engine {
                     let found = found.into_iter().filter(|r| !r.archived && !r.empty).map(|r| r.repo);
                     let found: Vec<_> = found.filter(|r| self.settings.watches(r)).collect();
                     let now = self.clock.now();
+                    self.looks.lock().unwrap_or_else(PoisonError::into_inner).keep(name, &found);
                     for repo in found {
                         let known = repo.clone();
                         self.store.write(move |c| forge_state::save_repository(c, &known, now)).await?;
@@ -158,22 +224,37 @@ impl Engine {
         Ok(all)
     }
 
-    /// Processes missed events of a repository: labels, comments, closed issues and pull requests, reviews. Takes
-    /// three requests, and a few for each loop whose issue or pull request changed.
-    async fn reconcile_repository(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
+    /// Processes missed events of a repository: labels, comments, closed issues and pull requests, reviews. Takes three
+    /// requests, and a few for each loop whose issue or pull request changed; one request if nothing changed and it is not
+    /// checked `fully`. Returns whether anything changed since the last time.
+    async fn reconcile_repository(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        fully: bool,
+    ) -> Result<bool, IntakeError> {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
-        self.missed_labels(account, repo).await?;
-        let Some(polling) = account.forge.polling() else { return Ok(()) };
+        let Some(polling) = account.forge.polling() else {
+            return self.missed_labels(account, repo).await.map(|()| false);
+        };
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
+        let fully = fully || last.0.is_none();
         let last = match last {
             (Some(text), _) => text.parse().map_or(begun, Timestamp),
             (None, oldest) => oldest.unwrap_or(begun),
         };
         // If the clock was set back, the last round lies in the future.
         let since = last.min(begun).plus_ms(-LOOK_BACK_MS);
+        let changed = polling.issues_changed_since(repo, since).await?;
+        let busy = !changed.is_empty();
+        if !busy && !fully {
+            self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
+            return Ok(false);
+        }
+        self.missed_labels(account, repo).await?;
         let comments = match polling.comments_changed_since(repo, since).await {
             // Servers that are only like the forge lack this list; their deliveries have to do.
             Err(error) if error.kind == ForgeErrorKind::NotFound => Vec::new(),
@@ -183,7 +264,7 @@ impl Engine {
             self.delete_late_duplicate(account, repo, &comment).await?;
             self.missed_comment(account, repo, number, comment, since).await?;
         }
-        for issue in polling.issues_changed_since(repo, since).await? {
+        for issue in changed {
             let r = repo.clone();
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
@@ -194,7 +275,7 @@ impl Engine {
             }
         }
         self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
-        Ok(())
+        Ok(busy)
     }
 
     /// Processes run labels whose event was missed.
@@ -204,15 +285,17 @@ impl Engine {
             let (r, n) = (repo.clone(), issue.number);
             let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
-            let heard = labels.is_some_and(|labels| labels.contains(&run));
-            let late = self.clock.now().since(issue.updated_at) >= self.settings.missed_event_after_ms;
+            let heard = labels.is_some_and(|labels| names_label(&labels, &run));
+            let waited = self.clock.now().since(issue.updated_at);
             // An ended loop removed the label, so its presence requests another loop.
             let open = found.is_some_and(|(_, _, open)| open);
-            if !open && !heard && late {
-                tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed");
-                if !self.missed_label(account, repo, &issue, &run).await? {
-                    self.ask_about(repo, &issue, &run).await;
-                }
+            if open || heard || waited < DELIVERY_MS {
+                continue;
+            }
+            // What the forge records about the label is the same whether it is read here or in its delivery.
+            if !self.missed_label(account, repo, &issue, &run).await? && waited >= self.settings.missed_event_after_ms {
+                tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
+                self.ask_about(repo, &issue, &run).await;
             }
         }
         Ok(())
@@ -234,9 +317,32 @@ impl Engine {
         if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
             return Ok(false);
         }
+        if !history.records_edits() && !self.text_is_as_labelled(account, repo, issue, &label).await? {
+            return Ok(false);
+        }
+        tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed");
         let origin = Origin::missed_label(repo, issue.number, label.id, label.at);
         self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
+    }
+
+    /// Whether an issue's text is the one that was labelled, on a forge that records no edits: nothing happened to the issue
+    /// since, or something that the forge recorded did, and only people with write access can have edited it before that.
+    async fn text_is_as_labelled(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        label: &LabelAssignment,
+    ) -> Result<bool, IntakeError> {
+        let happened_after = |at: Timestamp| issue.updated_at > at.plus_ms(RECORDED_MS);
+        if !happened_after(label.at) {
+            return Ok(true);
+        }
+        let Some(author) = issue.author.as_ref().filter(|_| !label.last_recorded_at.is_none_or(happened_after)) else {
+            return Ok(false);
+        };
+        Ok(account.forge.permission(repo, author).await? >= Permission::Write)
     }
 
     /// Asks for confirmation by a command, because it is unknown who set the label and on which text.
@@ -250,7 +356,7 @@ impl Engine {
         let kept = self
             .store
             .write(move |c| {
-                debug_assert!(labels.contains(&run));
+                debug_assert!(names_label(&labels, &run));
                 forge_state::save_labels(c, &place.repo, place.issue, &labels, at)?;
                 outbox::enqueue(c, &place.key(), None, &place, &effect, now)
             })
@@ -338,14 +444,14 @@ impl Engine {
     /// safe choice.
     async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
         let (run, now) = (self.run_label(repo), self.clock.now());
-        if issue.labels.contains(&run) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
+        if issue.has_label(&run) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
             return Ok(());
         }
         let (id, repo) = (current.id.clone(), repo.clone());
         let origin = format!("reconcile/{id}/unlabeled/{}", current.updated_at.0);
         let told = self.store.write(move |c| {
             let knows = |c: &_| {
-                Ok::<_, StoreError>(forge_state::labels(c, &repo, issue.number)?.is_some_and(|l| l.contains(&run)))
+                Ok::<_, StoreError>(forge_state::labels(c, &repo, issue.number)?.is_some_and(|l| names_label(&l, &run)))
             };
             if !knows(c)? {
                 return Ok(false);

@@ -28,7 +28,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::trust::permit::Authorization;
+use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::process::{self, Cookie};
 use crate::store::outbox::{self, ClaimedEffect};
@@ -161,14 +161,23 @@ impl Engine {
     ) -> Result<Option<Receipt>, EffectError> {
         match self.permitted_now(account, repo, &current.authority).await? {
             Authorization::Allow => Ok(None),
-            Authorization::Deny { reason, .. } => {
+            Authorization::Deny { reason, answer } => {
                 let who = current.authority.login.clone();
-                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who })))
+                let hidden_teams = match answer {
+                    DenyAnswer::CannotTell(teams) => teams.iter().map(ToString::to_string).collect(),
+                    DenyAnswer::Silent | DenyAnswer::ThumbsDown => Vec::new(),
+                };
+                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who, hidden_teams })))
             }
         }
     }
 
-    async fn git_url(&self, account: &ForgeAccount, repo: &RepoRef, push: bool) -> Result<GitUrl, EffectError> {
+    pub(super) async fn git_url(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        push: bool,
+    ) -> Result<GitUrl, EffectError> {
         let access = account.forge.git_access(repo, push).await?;
         if let Some((_, token)) = &access.credential {
             self.door.learn(&format!("a token of {}", repo.forge), token);

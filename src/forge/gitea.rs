@@ -3,8 +3,10 @@
 mod capabilities;
 mod client;
 mod commit_status;
+mod labels;
 mod map;
 mod parts;
+mod teams;
 mod webhook;
 
 #[cfg(test)]
@@ -25,11 +27,11 @@ use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, Wir
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission,
-    Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
+    Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull,
+    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
 };
 use crate::clock::Clock;
-use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 
@@ -38,6 +40,8 @@ pub(crate) use self::webhook::parse as parse_delivery;
 
 /// Oldest supported version of Gitea, as (major, minor); Forgejo reports the Gitea version that it corresponds to.
 const MIN_VERSION: (u32, u32) = (1, 22);
+/// First version of Gitea whose answer about a permission leaves out teams, as (major, minor).
+const TEAMS_LEFT_OUT: (u32, u32) = (1, 25);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
 /// User name for git; the server checks only the token.
@@ -64,10 +68,21 @@ pub struct GiteaSettings {
 pub struct Gitea {
     settings: GiteaSettings,
     client: GiteaClient,
-    info: OnceCell<ServerInfo>,
+    probed: OnceCell<Probed>,
     own: OnceCell<User>,
+    /// Ids of labels, by their names in lower case.
     labels: Mutex<HashMap<RepoId, BTreeMap<String, i64>>>,
+    /// Locks of the makers of labels: one at a time for each repository.
+    makers: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
     hooks: Mutex<HashMap<RepoId, OwnHook>>,
+}
+
+/// Facts about the server.
+struct Probed {
+    info: ServerInfo,
+    /// Whether the permission of an account is the lowest that a team gives for any part of a repository. Gitea does so before
+    /// 1.25, Forgejo in all versions; later versions of Gitea leave out teams.
+    lowest_unit: bool,
 }
 
 /// Webhook that this process created, so that its secret is known.
@@ -99,14 +114,19 @@ impl Gitea {
         Ok(Self {
             settings,
             client,
-            info: OnceCell::new(),
+            probed: OnceCell::new(),
             own: OnceCell::new(),
             labels: Mutex::default(),
+            makers: Mutex::default(),
             hooks: Mutex::default(),
         })
     }
 
-    async fn probe(&self) -> ForgeResult<ServerInfo> {
+    async fn probed(&self) -> ForgeResult<&Probed> {
+        self.probed.get_or_try_init(|| self.probe()).await
+    }
+
+    async fn probe(&self) -> ForgeResult<Probed> {
         let what = format!("read the version of {}", self.settings.url);
         let version = self.client.get::<WireVersion>(&what, &["version"], &[]).await?.version;
         let (product, comparable) = match version.split_once("+gitea-") {
@@ -118,13 +138,14 @@ impl Gitea {
             },
         };
         let mut numbers = comparable.split('.').map(|part| part.parse::<u32>().ok());
-        if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
-            && (major, minor) < MIN_VERSION
-        {
+        let numbers = numbers.next().flatten().zip(numbers.next().flatten());
+        if numbers.is_some_and(|numbers| numbers < MIN_VERSION) {
             let detail = format!("{product} is too old; upgrade it to {}.{} or newer", MIN_VERSION.0, MIN_VERSION.1);
             return Err(error(Denied, &what, detail));
         }
-        Ok(ServerInfo { product, label_deltas: false, partial_clone: true })
+        let lowest_unit = product.starts_with("Forgejo") || numbers.is_none_or(|numbers| numbers < TEAMS_LEFT_OUT);
+        let info = ServerInfo { product, label_deltas: false, partial_clone: true };
+        Ok(Probed { info, lowest_unit })
     }
 }
 
@@ -164,7 +185,7 @@ impl Forge for Gitea {
     }
 
     async fn server_info(&self) -> ForgeResult<ServerInfo> {
-        self.info.get_or_try_init(|| self.probe()).await.cloned()
+        Ok(self.probed().await?.info.clone())
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -232,7 +253,7 @@ impl Forge for Gitea {
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];
         let issues: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
         // The server ignores unknown labels in the filter and then lists all issues.
-        let matches = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
+        let matches = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.has_label(label);
         Ok(issues.into_iter().map(WireIssue::snapshot).filter(matches).collect())
     }
 
@@ -252,21 +273,7 @@ impl Forge for Gitea {
     }
 
     async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
-        let known = self.fetch_labels(repo).await?;
-        for label in labels.iter().filter(|label| !known.contains_key(&label.name)) {
-            let what = format!("create the label {:?} in {repo}", label.name);
-            let body =
-                json!({ "name": label.name, "color": format!("#{}", label.color), "description": label.description });
-            match self.client.send(&what, Method::POST, &under(repo, &["labels"])?, &body).await {
-                Ok(answer) => {
-                    let created: WireLabel = read(&what, &answer)?;
-                    lock(&self.labels).entry(repo.id).or_default().insert(created.name, created.id);
-                }
-                Err(ForgeError { kind: Conflict, .. }) => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(())
+        self.make_labels(repo, labels).await
     }
 
     async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {
@@ -280,7 +287,7 @@ impl Forge for Gitea {
             let ids = self.label_ids(repo, labels).await?;
             let answer = self.client.send(&what, Method::POST, &path, &json!({ "labels": ids })).await?;
             let now: Vec<WireLabel> = read(&what, &answer)?;
-            if labels.iter().all(|name| now.iter().any(|label| label.name == *name)) {
+            if labels.iter().all(|name| now.iter().any(|label| is_same_label(&label.name, name))) {
                 return Ok(());
             }
             // A cached id belongs to a deleted label, which the server ignores.
@@ -294,7 +301,7 @@ impl Forge for Gitea {
         let number = number.to_string();
         let path = under(repo, &["issues", &number, "labels"])?;
         let present: Option<Vec<WireLabel>> = self.client.get(&what, &path, &[]).await?;
-        for present in present.into_iter().flatten().filter(|present| present.name == label) {
+        for present in present.into_iter().flatten().filter(|present| is_same_label(&present.name, label)) {
             let id = present.id.to_string();
             let path = under(repo, &["issues", &number, "labels", &id])?;
             match self.client.send_empty(&what, Method::DELETE, &path).await {
@@ -404,6 +411,6 @@ impl Forge for Gitea {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        commit_statuses: CommitStatuses, reactions: Reactions, files: RepositoryFiles,
+        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, files: RepositoryFiles,
     }
 }

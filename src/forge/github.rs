@@ -455,7 +455,11 @@ impl Reviews for GitHub {
 #[async_trait]
 impl Drafts for GitHub {
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
-        self.take_out_of_draft(repo, number).await
+        self.set_draft(repo, number, false).await
+    }
+
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.set_draft(repo, number, true).await
     }
 }
 
@@ -475,6 +479,10 @@ impl CommitStatuses for GitHub {
 
 #[async_trait]
 impl IssueHistory for GitHub {
+    fn records_edits(&self) -> bool {
+        true
+    }
+
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         self.edits_of(repo, number).await
     }
@@ -488,7 +496,13 @@ impl IssueHistory for GitHub {
         let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
         let added = history.last.filter(|change| change.added);
         let renamed_at = history.renamed_at;
-        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at }))
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment {
+            id,
+            by,
+            at,
+            renamed_at,
+            last_recorded_at: None,
+        }))
     }
 }
 

@@ -513,6 +513,13 @@ impl Drafts for Local {
         pull.draft = false;
         Ok(())
     }
+
+    async fn set_pull_draft(&self, _repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let mut state = self.lock();
+        let pull = state.pulls.get_mut(&number.0).ok_or_else(|| not_found(&format!("read pull request #{number}")))?;
+        pull.draft = true;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

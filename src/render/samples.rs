@@ -295,6 +295,7 @@ pub(super) fn all() -> Vec<View> {
             who: "visitor".into(),
             label: "ralph:run".into(),
             who_may: "people with write access".into(),
+            hidden_teams: Vec::new(),
         }),
         View::Reply(CommandReply {
             command: "/ralph rnu".into(),

@@ -349,8 +349,32 @@ fn titles_mention_nobody() {
 }
 
 #[test]
+fn hidden_teams_are_named_with_what_to_do() {
+    let view = View::WhoMay(WhoMayView {
+        who: "member".into(),
+        label: "ralph:run".into(),
+        who_may: "people with write access".into(),
+        hidden_teams: vec!["acme/devs".into(), "acme/`ops` @all".into()],
+    });
+    let text = renderer().render(&view);
+    let first = text.lines().next().unwrap_or_default();
+    assert_eq!(
+        first,
+        "Not started: the bot cannot tell whether member may give commands here, because it cannot see who is in \
+         `acme/devs`, ``acme/`ops` @all``. **Next:** an owner of the organization adds the bot's account to these \
+         teams or makes it an owner, and gives its token the scope `read:organization`; then repeat the label or \
+         command. Until then, it is accepted from people with write access."
+    );
+}
+
+#[test]
 fn failing_operator_template_falls_back_to_the_built_in_one() {
-    let refusal = View::WhoMay(WhoMayView { who: "x".into(), label: "run".into(), who_may: "writers".into() });
+    let refusal = View::WhoMay(WhoMayView {
+        who: "x".into(),
+        label: "run".into(),
+        who_may: "writers".into(),
+        hidden_teams: Vec::new(),
+    });
     let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())], Door::default());
     assert_eq!(with("Sorry, {{ who }} @all").unwrap().render(&refusal), "Sorry, x @all");
     assert_eq!(with("{{ nothing }}").unwrap().render(&refusal), renderer().render(&refusal));

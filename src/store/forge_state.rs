@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
+use crate::domain::model::event::is_same_label;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 
 /// Returns an issue's labels as last seen; `None` if it was never seen.
@@ -26,7 +27,7 @@ pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[Stri
 /// Removes one of the stored labels, after the service removed it on the forge.
 pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) -> StoreResult<()> {
     let Some(mut remaining) = labels(c, repo, issue)? else { return Ok(()) };
-    remaining.retain(|known| known != label);
+    remaining.retain(|known| !is_same_label(known, label));
     let sql = "UPDATE issue_labels SET labels = ?4 WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
     c.execute(sql, params![repo.forge.as_str(), repo.id.0, issue.0 as i64, serde_json::to_string(&remaining)?])?;
     Ok(())

@@ -95,6 +95,14 @@ pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
+/// Returns the open loops of a repository, oldest first.
+pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loop>> {
+    let sql = "SELECT data FROM loops WHERE open = 1 AND forge = ?1 AND repo_id = ?2 ORDER BY created_at, id";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
 /// Returns the number of loops of an issue, open or finished.
 pub fn count_of_issue(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM loops WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";

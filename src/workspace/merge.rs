@@ -1,6 +1,10 @@
 //! Merges of the base branch into a loop's work.
 
-use super::git::{GitCommand, failure};
+use std::path::Path;
+
+use super::git::{GitCommand, GitUrl, failure};
+use super::layout::check_branch;
+use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
@@ -13,6 +17,29 @@ pub enum MergeOutcome {
     Clean { tree: Sha },
     /// The tree has the merged files; the listed ones have conflicts.
     Conflict { files: Vec<String> },
+}
+
+/// Branches whose merge is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct TipsRequest<'a> {
+    pub loop_id: &'a LoopId,
+    pub repo: &'a RepoRef,
+    pub access: &'a GitUrl,
+    /// Base branch.
+    pub base_branch: &'a str,
+    /// Branch of the loop.
+    pub branch: &'a str,
+    /// Whether a new mirror is a partial clone without file contents.
+    pub partial: bool,
+}
+
+/// Outcome of merging the tips of two branches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeOfTips {
+    /// Tip of the loop's branch; `None` if it does not exist.
+    pub branch: Option<Sha>,
+    /// Whether files conflict.
+    pub conflict: bool,
 }
 
 impl Workspaces {
@@ -38,12 +65,7 @@ impl Workspaces {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir));
         }
-        let call = GitCommand::new("merge the base branch", &tree_paths.store).attributes_of(base.as_str());
-        let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
-        let merged = self.git.run(call.args(merge)).await?;
-        if !matches!(merged.code, 0 | 1) {
-            return Err(failure("merge the base branch", &merged, None));
-        }
+        let merged = self.merge_tree(&tree_paths.store, head, base).await?;
         let mut parts = files::zero_separated(&merged.stdout);
         let tree = parts.next().and_then(|name| Sha::parse(&String::from_utf8_lossy(name)));
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
@@ -55,5 +77,33 @@ impl Workspaces {
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
         self.install_agent_repository(&tree_paths, head).await?;
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
+    }
+
+    /// Fetches the tips of a loop's branch and of its base, and merges them without a tree.
+    pub async fn merge_of_tips(&self, request: TipsRequest<'_>) -> Result<MergeOfTips, WorkspaceError> {
+        let TipsRequest { loop_id, repo, access, base_branch, branch, partial } = request;
+        check_branch(base_branch)?;
+        check_branch(branch)?;
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let guard = self.locks.repository(&tree_paths.mirror).await?;
+        self.ensure_mirror(&guard, &tree_paths.mirror, partial).await?;
+        let tree_paths = self.opened(loop_id, repo).await?;
+        let tips = self.fetch_branches(&guard, &tree_paths.mirror, access, base_branch, branch).await?;
+        let Some(head) = tips.branch else { return Ok(MergeOfTips { branch: None, conflict: false }) };
+        let common = self.merge_base(&tree_paths.mirror, &head, &tips.base).await?;
+        let needed: Vec<&Sha> = [&head, &tips.base].into_iter().chain(&common).collect();
+        self.complete(&guard, &tree_paths, access, &needed).await?;
+        drop(guard);
+        let contained = common.as_ref() == Some(&tips.base);
+        let conflict = !contained && self.merge_tree(&tree_paths.store, &head, &tips.base).await?.code == 1;
+        Ok(MergeOfTips { branch: Some(head), conflict })
+    }
+
+    /// Merges two commits without a tree; exit code 1 means that files conflict.
+    async fn merge_tree(&self, store: &Path, head: &Sha, base: &Sha) -> Result<GitOutput, WorkspaceError> {
+        let call = GitCommand::new("merge the base branch", store).attributes_of(base.as_str());
+        let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
+        let merged = self.git.run(call.args(merge)).await?;
+        if matches!(merged.code, 0 | 1) { Ok(merged) } else { Err(failure("merge the base branch", &merged, None)) }
     }
 }

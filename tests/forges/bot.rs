@@ -101,7 +101,7 @@ impl Bot {
         let options = Options {
             role: Role::All,
             rates: RateSettings { mutation_interval_ms: 0, ..RateSettings::default() },
-            sandbox: Some(SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new() }),
+            sandbox: Some(SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new(), landlock: None }),
             tune,
             ..Options::default()
         };

@@ -4,6 +4,7 @@
 mod agent_faults;
 mod assistants;
 mod channels;
+mod ci;
 mod cli;
 mod clock;
 mod commands;
@@ -14,6 +15,7 @@ mod egress;
 mod evil;
 mod forge_faults;
 mod git_faults;
+mod gitea;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
+use fake_forge::{Access, Dialect, OpKind, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
@@ -14,8 +14,6 @@ on_both_forges!(
     regressing_iteration_is_followed_by_success,
     requested_changes_start_another_iteration,
     review_comments_start_another_iteration,
-    failing_ci_starts_another_iteration,
-    pending_or_passing_ci_starts_no_iteration,
     conflict_with_base_is_resolved,
     closed_pull_request_ends_the_loop,
     closed_issue_ends_the_loop,
@@ -24,7 +22,6 @@ on_both_forges!(
 
 on_one_forge!(
     issue_has_one_state_label_at_a_time,
-    base_update_without_conflict_starts_no_iteration,
     iteration_limit_ends_the_loop,
     time_limit_ends_the_loop,
     cost_limit_ends_the_loop,
@@ -174,46 +171,6 @@ async fn review_comments_start_another_iteration(dialect: Dialect) {
     .await;
 }
 
-fn status(state: &str, description: &str) -> StatusDraft {
-    StatusDraft {
-        context: "build".into(),
-        state: state.into(),
-        description: description.into(),
-        target_url: String::new(),
-    }
-}
-
-async fn failing_ci_starts_another_iteration(dialect: Dialect) {
-    story(Setup::new(dialect).agent(WILLING), async |world| {
-        let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
-        let failed = status("failure", "the linker ran out of ink");
-        world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
-        // The same status again starts no further iteration.
-        world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
-        world.settle().await;
-        let second = world.the_loop().await;
-        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-        let prompt = world.prompt(2).await;
-        assert!(prompt.contains("the linker ran out of ink") && prompt.contains("build"), "{prompt}");
-    })
-    .await;
-}
-
-async fn pending_or_passing_ci_starts_no_iteration(dialect: Dialect) {
-    story(Setup::new(dialect).agent(WILLING), async |world| {
-        let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
-        for state in ["pending", "success"] {
-            world.forge.set_status(&world.maintainer, world.repo, &head, &status(state, "")).await.expect("a status");
-            world.settle().await;
-            world.reconcile().await;
-            assert_eq!(world.the_loop().await.spent.iterations, 1, "{state}");
-        }
-    })
-    .await;
-}
-
 /// See docs/faults.md#f17.
 async fn conflict_with_base_is_resolved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
@@ -248,20 +205,6 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
         assert!(pull.pull.as_ref().expect("a pull request").facts.mergeable);
         world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("it merges now");
         world.settle().await;
-    })
-    .await;
-}
-
-/// See docs/faults.md#f17.
-async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
-        world.run().await;
-        let change = [("other.txt", Some("new\n"), false)];
-        world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Other work").await.expect("pushed");
-        world.settle().await;
-        world.reconcile().await;
-        let now = world.the_loop().await;
-        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
     })
     .await;
 }

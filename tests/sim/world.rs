@@ -192,6 +192,10 @@ impl SimWorld {
             }
             Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
             Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
+            Effect::DraftPull if current.state != LoopState::Review => {
+                let ours = self.pulls.iter_mut().filter(|p| p.open && p.branch == current.branch);
+                ours.for_each(|pull| pull.ready = false);
+            }
             Effect::Escalate { cause, .. } => self.escalate(claimed, known, &cause.to_string(), look, &mut receipt),
             Effect::CloseEscalations { .. } => {
                 for number in &known.escalations {
@@ -302,7 +306,9 @@ impl SimWorld {
                 let change = Box::new(self.commit(current, *iteration, head));
                 LoopInput::Committed { ticket: *ticket, change }
             }
-            Effect::Push { .. } if !self.permitted => LoopInput::AuthorityLost { who: current.authority.login.clone() },
+            Effect::Push { .. } if !self.permitted => {
+                LoopInput::AuthorityLost { who: current.authority.login.clone(), hidden_teams: Vec::new() }
+            }
             Effect::Push { ticket, commit } => {
                 let remote = self.branches.get(&current.branch).cloned();
                 if remote == current.pushed || remote.as_ref() == Some(commit) {

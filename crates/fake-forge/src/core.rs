@@ -323,6 +323,7 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::IssueReopened(number)
         | FakeEventKind::LabelsChanged { number, .. }
         | FakeEventKind::CommentCreated(number, _)
+        | FakeEventKind::Replied(number, _)
         | FakeEventKind::CommentEdited(number, _, _)
         | FakeEventKind::CommentDeleted(number, _)
         | FakeEventKind::PullOpened(number)
@@ -333,6 +334,7 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::PullReopened(number)
         | FakeEventKind::PullSynchronized(number, _)
         | FakeEventKind::PullReady(number)
+        | FakeEventKind::PullDraft(number)
         | FakeEventKind::ReviewRequested(number, _)
         | FakeEventKind::Reviewed(number, _) => Some(*number),
         FakeEventKind::IssueDeleted(issue) => Some(issue.number),

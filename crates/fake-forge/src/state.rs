@@ -406,6 +406,8 @@ pub enum FakeEventKind {
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
     LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, by: LabelRequest },
+    /// A reply on the page of a review's thread.
+    Replied(Number, CommentId),
     /// A new comment.
     CommentCreated(Number, CommentId),
     /// Text of a comment changed, with the previous text.
@@ -428,6 +430,8 @@ pub enum FakeEventKind {
     PullSynchronized(Number, Sha),
     /// Marked as ready.
     PullReady(Number),
+    /// Made a draft.
+    PullDraft(Number),
     /// Review requested.
     ReviewRequested(Number, UserId),
     /// Review submitted.
@@ -460,6 +464,7 @@ pub struct FakeEvent {
 pub enum OpKind {
     IssueOpened,
     IssueEdited,
+    TitleChanged,
     IssueClosed,
     IssueReopened,
     IssueDeleted,
@@ -478,6 +483,7 @@ pub enum OpKind {
     PullClosed,
     PullReopened,
     PullReady,
+    PullDraft,
     PullMerged,
     ReviewRequested,
     Reviewed,
@@ -521,6 +527,8 @@ pub struct FakeState {
     pub tokens: BTreeMap<String, FakeToken>,
     /// Teams of organisations.
     pub teams: Vec<FakeTeam>,
+    /// Time for which comments on lines are drafts before their review is submitted, in milliseconds.
+    pub draft_age_ms: i64,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// GitHub Apps by id.
@@ -551,6 +559,7 @@ impl FakeState {
             accounts: BTreeMap::new(),
             tokens: BTreeMap::new(),
             teams: Vec::new(),
+            draft_age_ms: 0,
             narrowed: BTreeMap::new(),
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),

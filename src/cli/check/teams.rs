@@ -36,3 +36,24 @@ pub(super) async fn look(
     }
     findings
 }
+
+/// Names the teams that have write access to a repository and whose members the bot cannot see.
+pub(super) async fn hidden(adapter: &dyn Forge, asked: &[&Repository]) -> Vec<CheckFinding> {
+    let Some(teams) = adapter.teams() else { return Vec::new() };
+    let mut findings: Vec<CheckFinding> = Vec::new();
+    for repository in asked {
+        let repo = &repository.repo;
+        match teams.hidden_teams(repo).await {
+            Ok(unseen) => findings.extend(unseen.into_iter().map(|team| {
+                let detail = format!(
+                    "it has write access to {}, but its members are hidden from the bot: whether they may give commands cannot be told",
+                    repo.full_name()
+                );
+                let fix = "make the bot's account a member of the team or an owner of the organization, and give its token the scope `read:organization`";
+                CheckFinding::warn(format!("team {team}"), detail, fix)
+            })),
+            Err(error) => findings.push(refused(format!("teams of {}", repo.full_name()), &error)),
+        }
+    }
+    findings
+}

@@ -107,6 +107,8 @@ pub enum Effect {
     React { comment: CommentId, mark: Mark },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
+    /// Makes the pull request a draft again.
+    DraftPull,
     /// Opens an escalation issue for a cause; while one is open, adds a comment to it.
     Escalate {
         cause: EscalationCause,
@@ -120,7 +122,7 @@ pub enum Effect {
     },
     /// Closes the escalation issues of the loop.
     CloseEscalations { why: String },
-    /// Queries the CI results and mergeability of the pull request's head.
+    /// Queries the CI results of the pull request's head, and whether it conflicts with its base.
     Inspect { commit: Sha },
 
     /// Notifies the channels that receive warnings about a loop that continues. Has no other effect.
@@ -233,6 +235,7 @@ impl Effect {
             Self::DropRunLabel => "run-label".into(),
             Self::React { comment, mark } => format!("react/{comment}/{mark:?}").to_lowercase(),
             Self::Pull { .. } => "pull".into(),
+            Self::DraftPull => "draft-pull".into(),
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit } => format!("inspect/{commit}"),

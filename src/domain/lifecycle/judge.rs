@@ -505,6 +505,7 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
 pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.next.halting = None;
     turn.next.guard.begin_anew();
+    turn.repeat_ci_failures();
     let Some(supervision) = turn.next.supervision.as_mut() else { return };
     let settings = turn.next.policy.supervision();
     let iteration = turn.next.spent.iterations;

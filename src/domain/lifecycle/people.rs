@@ -1,13 +1,12 @@
-//! Inputs of people other than commands: start, labels, reviews; and the state of CI on the pull request.
+//! Inputs of people other than commands: start, labels, reviews.
 
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, MergeWith,
-    TestGuard,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TestGuard,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
-use crate::domain::model::ids::{Money, Sha, Timestamp, User};
+use crate::domain::model::ids::{Money, Timestamp, User};
 use crate::domain::report;
 use crate::domain::supervision::experience::Experience;
 
@@ -56,7 +55,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         merging: None,
         pause_wanted: None,
         verified: None,
-        ci_seen: None,
+        failed_ci: None,
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,
@@ -149,34 +148,9 @@ pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Gui
     if turn.next.state == LoopState::Review {
         let why = format!("{} asked for changes", by.login);
         turn.next.authority = by;
-        another_round(turn, &why);
+        turn.another_round(&why);
     } else {
         turn.because("the requests of the review are kept for the next iteration");
-    }
-}
-
-/// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
-pub(super) fn inspected(turn: &mut StepContext, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
-    if turn.next.state != LoopState::Review || turn.next.pushed.as_ref() != Some(commit) {
-        return turn.because("CI reported on a commit other than the one in review");
-    }
-    if conflict && turn.next.merge_wanted.is_none() {
-        turn.next.merge_wanted = Some(MergeWith::Base);
-        return another_round(turn, "the branch conflicts with its base");
-    }
-    if failed.is_empty() || pending > 0 || turn.next.ci_seen.as_ref() == Some(commit) {
-        return turn.because("CI requires no change");
-    }
-    turn.next.ci_seen = Some(commit.clone());
-    turn.next.guidance.extend(failed);
-    turn.next.verified = None;
-    another_round(turn, "CI failed on the pull request");
-}
-
-fn another_round(turn: &mut StepContext, why: &str) {
-    match turn.next.exhausted_limit(turn.now) {
-        None => turn.queue(why),
-        Some(which) => turn.reach_limit(which, &format!("{why}, but the limit of {which} is used up")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
+mod ci;
 mod hooks;
 mod judge;
 mod stopping;
@@ -405,7 +406,9 @@ fn unconfirmed_text_never_runs() {
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
     run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
-    run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into() }).command(resume());
+    run.command(resume())
+        .tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
+        .command(resume());
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }
@@ -754,6 +757,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         ],
         pending,
         conflict,
+        on_base: Vec::new(),
     };
     let mut run = LoopRun::in_state(LoopState::Review);
     run.tell(inspected(&run, 1, 1, false)).is(LoopState::Review, LoopStep::Idle);
@@ -763,8 +767,13 @@ fn conflicts_reviews_and_ci_start_iterations() {
         .committed(|c| c.commit = None)
         .checked(true)
         .checked(true)
-        .is(LoopState::Review, LoopStep::Idle);
-    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Review, LoopStep::Idle);
+        .is(LoopState::Paused, LoopStep::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Paused, LoopStep::Idle);
+    // The re-run passes: the commit is verified once more, without an iteration.
+    let iterations = run.current.spent.iterations;
+    run.tell(inspected(&run, 0, 0, false)).is(LoopState::Queued, LoopStep::Idle);
+    run.working().checked(true).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(run.current.spent.iterations, iterations);
 
     run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Merge);
@@ -910,14 +919,14 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
+        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag, on_base: Vec::new() },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 if run.current.version.is_multiple_of(3) => LoopInput::PushBlocked { ticket, reason: "a secret".into() },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-        16 => LoopInput::AuthorityLost { who: "maja".into() },
+        16 => LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() },
         17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
         18 if run.current.version.is_multiple_of(5) => LoopInput::PullMerged,
         _ => match run.current.step {

@@ -6,7 +6,7 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
-use super::{MAX_ATTEMPTS, StepContext};
+use super::{MAX_ATTEMPTS, StepContext, ci};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
@@ -559,7 +559,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
-    if !hooks::ask(turn, HookEvent::BeforeReady) {
+    if !ci::asks_about_red(turn) && !hooks::ask(turn, HookEvent::BeforeReady) {
         ready(turn);
     }
 }
@@ -594,4 +594,6 @@ fn ready(turn: &mut StepContext) {
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);
     turn.comment(&key, view);
+    // CI may have failed before this, or may fail without an event.
+    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));
 }

@@ -7,6 +7,7 @@ use super::agent_run::AgentSession;
 use super::branch_findings::TestGuard;
 use super::escalation::{EscalationCause, LoopLimit};
 use super::estimate::Estimate;
+use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::run_options::RunOptions;
@@ -426,8 +427,9 @@ pub struct Loop {
     pub pause_wanted: Option<String>,
     /// Commit that was verified in a fresh checkout.
     pub verified: Option<Sha>,
-    /// Commit whose CI failure was handled last, so that one failure starts one iteration.
-    pub ci_seen: Option<Sha>,
+    /// CI that failed on the pull request, as it was read last.
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
+    pub failed_ci: Option<FailedCi>,
     /// Keys of review comments that were handled.
     pub reviews_seen: Vec<String>,
     /// Reason of its state, one sentence for people.

@@ -68,12 +68,14 @@ pub enum EscalationCause {
     Emergency,
     /// A rule of the schedule asks for a review.
     Schedule,
+    /// CI fails on the pull request, and an iteration changed nothing about it.
+    Ci,
     /// A cause that another version stored; it is kept and shown as it is.
     Other(String),
 }
 
 /// Causes that carry no data.
-const PLAIN: [EscalationCause; 10] = [
+const PLAIN: [EscalationCause; 11] = [
     EscalationCause::Failed,
     EscalationCause::Authority,
     EscalationCause::BlockedChange,
@@ -84,6 +86,7 @@ const PLAIN: [EscalationCause; 10] = [
     EscalationCause::NoWayForward,
     EscalationCause::Emergency,
     EscalationCause::Schedule,
+    EscalationCause::Ci,
 ];
 
 /// Prefix of the text form of a limit.
@@ -104,6 +107,7 @@ impl fmt::Display for EscalationCause {
             Self::NoWayForward => f.write_str("no_way_forward"),
             Self::Emergency => f.write_str("emergency"),
             Self::Schedule => f.write_str("schedule"),
+            Self::Ci => f.write_str("ci"),
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -151,6 +155,7 @@ mod tests {
             (EscalationCause::NoWayForward, "no_way_forward"),
             (EscalationCause::Emergency, "emergency"),
             (EscalationCause::Schedule, "schedule"),
+            (EscalationCause::Ci, "ci"),
             (EscalationCause::Detection(DetectionKind::TestTampering), "test_tampering"),
         ];
         let detections = DetectionKind::ALL.iter().map(|kind| (EscalationCause::Detection(*kind), kind.name()));

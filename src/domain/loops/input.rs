@@ -82,10 +82,23 @@ pub enum LoopInput {
     PullRetargeted { base: String },
     /// A review by a person with permission; each remark has a key that identifies repeated ones.
     Reviewed { by: User, items: Vec<(String, Guidance)> },
-    /// State of CI and mergeability for a commit of the pull request.
-    Inspected { commit: Sha, failed: Vec<Guidance>, pending: u32, conflict: bool },
+    /// State of CI for a commit of the pull request, and whether it conflicts with its base.
+    Inspected {
+        commit: Sha,
+        failed: Vec<Guidance>,
+        pending: u32,
+        conflict: bool,
+        /// Names of failed checks that fail on the base, too.
+        #[serde(default)]
+        on_base: Vec<String>,
+    },
     /// The person on whose authority the loop runs lost the permission.
-    AuthorityLost { who: String },
+    AuthorityLost {
+        who: String,
+        /// Teams whose members are hidden, so that it cannot be told whether the person has the permission.
+        #[serde(default)]
+        hidden_teams: Vec<String>,
+    },
 
     /// The work tree is ready.
     Prepared { ticket: u64, tree: Box<PreparedTree> },

@@ -32,11 +32,26 @@ pub struct IssueSnapshot {
 }
 
 impl IssueSnapshot {
+    /// Whether it has a label, by name without case.
+    pub fn has_label(&self, name: &str) -> bool {
+        names_label(&self.labels, name)
+    }
+
     /// Whether title and body are those of another snapshot; line ends and surrounding white space do not count.
     pub fn has_text_of(&self, other: &Self) -> bool {
         let same = |a: &str, b: &str| a.trim().lines().eq(b.trim().lines());
         same(&self.title, &other.title) && same(&self.body, &other.body)
     }
+}
+
+/// Whether two names are those of the same label: forges keep the case, and compare without it.
+pub fn is_same_label(one: &str, other: &str) -> bool {
+    one.to_lowercase() == other.to_lowercase()
+}
+
+/// Whether a list of labels has one, by name without case.
+pub fn names_label(labels: &[String], name: &str) -> bool {
+    labels.iter().any(|label| is_same_label(label, name))
 }
 
 /// Pull request, in the parts that the service uses.

@@ -13,6 +13,7 @@ pub use replies::commands;
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{
     Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy,
+    check_names,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
@@ -296,6 +297,12 @@ fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
         return sentence(&current.why);
     }
+    let red = current.red_ci().map_or(String::new(), |ci| format!("CI failed: {}. ", check_names(&ci.names)));
+    format!("{red}{}", step_words(current))
+}
+
+/// Returns the current step of a running loop.
+fn step_words(current: &Loop) -> String {
     let n = current.spent.iterations;
     match current.step {
         LoopStep::Idle => "Between two steps.".into(),

@@ -84,13 +84,22 @@ pub enum Authorization {
     },
 }
 
-/// Reaction shown to a person without permission; never a comment, because anyone could cause many of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Reaction shown to a person without permission. No comment for each, because anyone could cause many of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenyAnswer {
     /// No reaction.
     Silent,
     /// A 👎 on the comment.
     ThumbsDown,
+    /// It cannot be told whether the account may act, because the members of these teams are hidden. Said once for an issue.
+    CannotTell(Vec<TeamRef>),
+}
+
+/// Returns the decision about an account without permission, if its membership of these teams cannot be asked.
+pub fn cannot_tell(actor: &User, hidden: Vec<TeamRef>) -> Authorization {
+    let teams = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let reason = format!("it cannot be told whether account {} is in one of the teams {teams}", actor.id);
+    Authorization::Deny { reason, answer: DenyAnswer::CannotTell(hidden) }
 }
 
 /// Decides whether `actor`, whose level in the repository is `permission`, may act.
@@ -128,6 +137,7 @@ mod tests {
             Authorization::Allow => "allow",
             Authorization::Deny { answer: DenyAnswer::Silent, .. } => "silent",
             Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. } => "thumbs down",
+            Authorization::Deny { answer: DenyAnswer::CannotTell(_), .. } => "cannot tell",
         }
     }
 

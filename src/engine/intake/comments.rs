@@ -47,6 +47,9 @@ impl Engine {
         origin: &Origin,
     ) -> IntakeResult {
         let commands = command::parse(&comment.body);
+        if commands.is_empty() && origin.reported && issue.is_pull {
+            return self.plain_comment(account, repo, issue.number, comment, sender, origin).await;
+        }
         if commands.is_empty() {
             return ignored("no command in it");
         }
@@ -83,8 +86,12 @@ impl Engine {
             false => self.permitted(account, &place.repo, &sender).await?,
         };
         if let Authorization::Deny { reason, answer } = verdict {
-            if answer == DenyAnswer::ThumbsDown {
-                self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
+            match answer {
+                DenyAnswer::Silent => {}
+                DenyAnswer::ThumbsDown => {
+                    self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
+                }
+                DenyAnswer::CannotTell(teams) => self.reply_cannot_tell(&place, &sender, &teams).await?,
             }
             return ignored(format!("{} may not give commands: {reason}", sender.login));
         }

@@ -7,7 +7,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeAccount};
-use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, Webhooks};
+use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
 
 /// The run label of an issue by the forge, and the sender's permission.
@@ -142,7 +142,7 @@ impl Engine {
         Ok(permission?)
     }
 
-    /// Does the same for a comment on a line of a pull request.
+    /// Does the same for a comment on a line of a pull request, and returns it.
     pub(super) async fn confirmed_remark(
         &self,
         account: &ForgeAccount,
@@ -150,12 +150,13 @@ impl Engine {
         number: Number,
         comment: &CommentSnapshot,
         sender: &User,
-    ) -> Result<Authorization, IntakeError> {
+    ) -> Result<(ReviewComment, Authorization), IntakeError> {
         let Some(forge) = account.forge.webhooks() else { return not_shown("the forge has no webhooks") };
         let found = forge.review_comment(repo, number, comment.id);
         let (found, permission) = join(found, self.permitted_now(account, repo, sender)).await;
-        agrees(found?.map(|found| found.comment), number, comment, sender)?;
-        Ok(permission?)
+        let Some(found) = found? else { return not_shown(format!("#{number} has no comment {}", comment.id)) };
+        agrees(Some(found.comment.clone()), number, comment, sender)?;
+        Ok((found, permission?))
     }
 
     /// Asks for a reported review and the sender's permission. Returns the review of the forge, which is by this author, with

@@ -5,12 +5,12 @@ use failpoint::kill_point;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask, RunOptions};
-use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::event::{IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
-use crate::domain::trust::permit::{AccessLevel, Authorization};
+use crate::domain::trust::permit::{AccessLevel, Authorization, DenyAnswer, TeamRef};
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
@@ -29,12 +29,26 @@ impl Engine {
         let run = self.run_label(&repo);
         let (peek, number) = (repo.clone(), issue.number);
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
-        let (had, has) = (before.is_some_and(|labels| labels.contains(&run)), issue.labels.contains(&run));
+        let had = before.is_some_and(|labels| names_label(&labels, &run));
+        let mut has = issue.has_label(&run);
+        if sender.id == account.user_id {
+            return match had == has {
+                true => ignored("our own doing"),
+                false => self.own_labels(account, &repo, number, has).await,
+            };
+        }
+        // The lists of deliveries are wrong: cleared labels are still in them, replaced ones are missing. Only what looks like
+        // an added label is asked about together with the rest.
+        if origin.reported && (had || !has) {
+            has = match account.forge.issue(&repo, number).await {
+                Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                    return Ok(IntakeOutcome::Stale("stale: the issue is gone".into()));
+                }
+                found => found?.has_label(&run),
+            };
+        }
         if had == has {
             return ignored(format!("{run} did not change"));
-        }
-        if sender.id == account.user_id {
-            return self.own_labels(account, &repo, number, has).await;
         }
         if has {
             self.label_added(account, &repo, &issue, sender, origin).await
@@ -49,7 +63,7 @@ impl Engine {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {}
             found => {
                 let now = found?;
-                if now.labels.contains(&self.run_label(repo)) == has {
+                if now.has_label(&self.run_label(repo)) == has {
                     self.save_labels(repo, &now).await?;
                 }
             }
@@ -97,7 +111,7 @@ impl Engine {
             None => return stale("the issue is gone"),
             Some(now) if now.is_pull => return ignored("a pull request; loops start on issues"),
             Some(now) if !now.open => return stale("the issue is closed"),
-            Some(now) if !now.labels.contains(&run) => return stale("the label was removed again"),
+            Some(now) if !now.has_label(&run) => return stale("the label was removed again"),
             Some(now) => now.clone(),
         };
         let origin = match origin.reported {
@@ -105,8 +119,11 @@ impl Engine {
             false => origin,
         };
         let place = IssueRef { repo: repo.clone(), issue: number };
-        if let Authorization::Deny { reason, .. } = answer.permission? {
-            self.reply_who_may_start(&place, &sender).await?;
+        if let Authorization::Deny { reason, answer } = answer.permission? {
+            match answer {
+                DenyAnswer::CannotTell(teams) => self.reply_cannot_tell(&place, &sender, &teams).await?,
+                DenyAnswer::Silent | DenyAnswer::ThumbsDown => self.reply_who_may_start(&place, &sender).await?,
+            }
             // Where events name their label, the reconciler may retry an ignored one by the forge's history.
             if !account.forge.server_info().await?.label_deltas {
                 self.save_labels(repo, &now).await?;
@@ -218,9 +235,28 @@ impl Engine {
             who: sender.login.clone(),
             label: self.run_label(&place.repo),
             who_may: report::who_may(&policy),
+            hidden_teams: Vec::new(),
         });
         self.enqueue_effect(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) })
             .await
+    }
+
+    /// Comments once per issue that the permission of a person cannot be told, and what to do about it.
+    pub(super) async fn reply_cannot_tell(
+        &self,
+        place: &IssueRef,
+        sender: &User,
+        teams: &[TeamRef],
+    ) -> Result<(), IntakeError> {
+        let policy = self.settings.policy(&place.repo.forge);
+        let view = View::WhoMay(WhoMayView {
+            who: sender.login.clone(),
+            label: self.run_label(&place.repo),
+            who_may: report::who_may(&policy),
+            hidden_teams: teams.iter().map(ToString::to_string).collect(),
+        });
+        let effect = Effect::Comment { key: "cannot-tell".into(), on: place.issue, view: Box::new(view) };
+        self.enqueue_effect(place, effect).await
     }
 
     async fn label_removed(
@@ -236,7 +272,7 @@ impl Engine {
         let answer = self.ask_about_label(account, repo, number, &sender, near).await?;
         let now = match &answer.issue {
             None => return Ok(IntakeOutcome::Stale("stale: the issue is gone".into())),
-            Some(now) if now.labels.contains(&self.run_label(repo)) => {
+            Some(now) if now.has_label(&self.run_label(repo)) => {
                 return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
             }
             Some(now) => now.clone(),

@@ -7,9 +7,10 @@ use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::report;
 use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeAccount};
-use crate::forge::ReviewComment;
+use crate::forge::{PullReview, ReviewComment};
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
@@ -38,14 +39,15 @@ impl Engine {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
             return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, input, origin).await;
         }
-        self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
+        self.inspect_where(repo, |l| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
-    /// Enqueues an inspection of CI and mergeability for matching loops in review.
+    /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository.
     pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> IntakeResult {
-        let open = self.store.read(|c| loops::in_state(c, LoopState::Review)).await?;
+        let of = repo.clone();
+        let open = self.store.read(move |c| loops::open_of_repository(c, &of)).await?;
         let mut asked = 0;
-        for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {
+        for current in open {
             if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
                 let now = self.clock.now();
                 let effect = Effect::Inspect { commit };
@@ -57,7 +59,7 @@ impl Engine {
                 asked += 1;
             }
         }
-        if asked == 0 { ignored("no loop is in review there") } else { done(format!("{asked} loop(s) to inspect")) }
+        if asked == 0 { ignored("no loop waits for this there") } else { done(format!("{asked} loop(s) to inspect")) }
     }
 
     pub(super) async fn review(
@@ -90,7 +92,7 @@ impl Engine {
             Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
             None => Vec::new(),
         };
-        remarks.retain(|remark| belongs(remark, &review.sender, known.submitted_at));
+        remarks.retain(|remark| belongs(remark, &known, &review.sender));
         for remark in remarks {
             // Edited comments are never executed as commands.
             if !remark.comment.edited || !holds_commands(&remark.comment.body) {
@@ -119,19 +121,21 @@ impl Engine {
         let asks = |verdict| matches!(verdict, ReviewVerdict::ChangesRequested | ReviewVerdict::Commented);
         let Some(forge) = account.forge.reviews() else { return Ok(()) };
         let mut reviews = forge.submitted_reviews(repo, number).await?;
+        let any = !reviews.is_empty();
         reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
         let of = id.clone();
-        let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| !reviews.is_empty()) else {
+        let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| any) else {
             return Ok(());
         };
         let remarks = forge.review_comments(repo, number).await?;
         let mut known = current.reviews_seen;
+        let of_reviews: Vec<i64> = reviews.iter().map(|review| review.id).collect();
         for review in reviews {
-            let Some(sender) = review.author.filter(|author| author.id != account.user_id) else { continue };
+            let Some(sender) = review.author.clone().filter(|author| author.id != account.user_id) else { continue };
             let changes = review.verdict == ReviewVerdict::ChangesRequested;
             let said = asked_for(&review.body, changes, holds_commands(&review.body));
             let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
-            let theirs = remarks.iter().filter(|remark| belongs(remark, &sender, review.submitted_at));
+            let theirs = remarks.iter().filter(|remark| belongs(remark, &review, &sender));
             let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
             let mut items: Vec<_> = said.into_iter().chain(theirs.map(|remark| item(remark, &sender))).collect();
             items.retain(|(key, _)| !known.contains(key));
@@ -140,6 +144,26 @@ impl Engine {
             }
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
+            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
+        }
+        // Replies in the threads of earlier reviews.
+        for reply in remarks {
+            let new = reply.comment.created_at >= since && !reply.comment.edited;
+            let earlier = reply.review.is_some_and(|review| !of_reviews.contains(&review));
+            let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != account.user_id)
+            else {
+                continue;
+            };
+            let key = format!("remark/{}", reply.comment.id);
+            if known.contains(&key)
+                || holds_commands(&reply.comment.body)
+                || self.permitted(account, repo, &sender).await? != Authorization::Allow
+            {
+                continue;
+            }
+            known.push(key);
+            let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
+            let items = vec![item(reply, &sender)];
             self.enqueue_input(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
         }
         Ok(())
@@ -168,31 +192,67 @@ impl Engine {
         Ok(count)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the effects of a remark")]
     pub(super) async fn remark(
         &self,
         account: &ForgeAccount,
         repo: RepoRef,
-        pull: PullSnapshot,
+        number: Number,
         comment: CommentSnapshot,
-        path: Option<String>,
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let Some(current) = self.open_loop(&repo, pull.number).await? else {
+        let Some(current) = self.open_loop(&repo, number).await? else {
             return ignored("no loop is open there");
         };
-        let verdict = self.confirmed_remark(account, &repo, pull.number, &comment, &sender).await?;
+        let (known, verdict) = self.confirmed_remark(account, &repo, number, &comment, &sender).await?;
         if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
-        let place = IssueRef { repo: repo.clone(), issue: pull.number };
+        let place = IssueRef { repo: repo.clone(), issue: number };
         let from = origin.remark(&repo, &comment);
         if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
             return done("commands of a remark");
         }
-        let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
+        let items = vec![item(known, &sender)];
         self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items }, &from, 0).await
+    }
+
+    /// Handles a comment without a command in the conversation of a loop's pull request: a reply in a review's thread is a
+    /// remark; for any other, people who may give commands are told once what would reach the agent.
+    pub(super) async fn plain_comment(
+        &self,
+        account: &ForgeAccount,
+        repo: RepoRef,
+        number: Number,
+        comment: CommentSnapshot,
+        sender: User,
+        origin: &Origin,
+    ) -> IntakeResult {
+        let of_pull = |current: &Loop| current.pull.as_ref().is_some_and(|pull| pull.number == number);
+        let Some(current) = self.open_loop(&repo, number).await?.filter(of_pull) else {
+            return ignored("no command in it");
+        };
+        let Some(forge) = account.forge.webhooks() else { return ignored("no command in it") };
+        if forge.is_review_comment(&repo, comment.id).await? {
+            return self.remark(account, repo, number, comment, sender, origin).await;
+        }
+        match self.confirmed_comment(account, &repo, number, &comment, &sender).await {
+            Ok(Authorization::Allow) => {}
+            // Nothing is lost with a comment that does nothing.
+            Ok(Authorization::Deny { .. }) | Err(IntakeError::Contradicted(_) | IntakeError::NotShown(_)) => {
+                return ignored("no command in it");
+            }
+            Err(trouble) => return Err(trouble),
+        }
+        let lines = [
+            "A plain comment does not reach the agent. To ask for changes, submit a review, reply in the thread of a review, or comment `/ralph guide TEXT`.",
+        ];
+        let view = report::reply(false, lines.map(str::to_owned).to_vec());
+        let effect = Effect::Comment { key: "plain-comment".into(), on: number, view: Box::new(view) };
+        let (place, id, now) = (current.place, current.id, self.clock.now());
+        self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
+        self.wake.effects_queued();
+        done("told what would reach the agent")
     }
 }
 
@@ -220,14 +280,24 @@ fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
     }
 }
 
+/// Whether a loop's pull request is in review.
+pub(super) fn in_review(current: &Loop) -> bool {
+    current.state == LoopState::Review
+}
+
 fn holds_commands(text: &str) -> bool {
     !command::parse(text).is_empty()
 }
 
-/// Whether a remark belongs to a review submitted at this time.
-fn belongs(remark: &ReviewComment, by: &User, at: Timestamp) -> bool {
+/// Whether a remark belongs to a review of this account: by the review's id, whenever the remark was drafted, or, if the forge
+/// reports no id, by the time. Replies of others in a thread have the id of the thread's review.
+fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
     let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
-    theirs && remark.comment.created_at >= at.plus_ms(-QUIET_BEFORE_LABEL_MS)
+    let of_review = match remark.review {
+        Some(id) => id == review.id,
+        None => remark.comment.created_at >= review.submitted_at.plus_ms(-QUIET_BEFORE_LABEL_MS),
+    };
+    theirs && of_review
 }
 
 fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {

@@ -15,9 +15,9 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
-    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, LabelChange, ParsedDelivery, Polling,
-    PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile,
-    VERIFIED_STATUS, Webhooks, signature,
+    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment,
+    LabelChange, ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews,
+    TeamVisibility, Teams, TextFile, VERIFIED_STATUS, Webhooks, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -40,6 +40,13 @@ impl Confirmations for Gitea {
 
     async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>> {
         self.comment_by_id(repo, number, id).await
+    }
+
+    async fn is_review_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<bool> {
+        let what = format!("read comment {id} in {repo}");
+        let found = self.client.find(&what, &under(repo, &["issues", "comments", &id.to_string()])?).await?;
+        // The server answers without a body for comments on lines.
+        Ok(found.is_some_and(|found| found.body().is_empty()))
     }
 
     async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>> {
@@ -141,6 +148,10 @@ impl Teams for Gitea {
     async fn team_visibility(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         self.visibility_of_team(team).await
     }
+
+    async fn hidden_teams(&self, repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
+        self.unseen_teams(repo).await
+    }
 }
 
 #[async_trait]
@@ -207,6 +218,19 @@ impl Drafts for Gitea {
         }
         Ok(())
     }
+
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.wire_pull(repo, number).await?;
+        if pull.draft() {
+            return Ok(());
+        }
+        let now = self.edit_pull(repo, number, json!({ "title": map::draft_title(pull.title()) })).await?;
+        if !now.draft() {
+            let detail = format!("the server does not treat it as a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("mark {repo}#{number} as a draft"), detail));
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -256,5 +280,25 @@ impl Reactions for Gitea {
 impl RepositoryFiles for Gitea {
     async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
         self.files_in(repo, folder).await
+    }
+}
+
+#[async_trait]
+impl IssueHistory for Gitea {
+    fn records_edits(&self) -> bool {
+        false
+    }
+
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
+        Ok(Vec::new())
+    }
+
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>> {
+        self.assignment_by_timeline(repo, number, label).await
     }
 }

@@ -1,8 +1,10 @@
 //! JSON of Gitea and Forgejo for REST responses and deliveries, and its conversion to the forge-independent types.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer};
 
-use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict, is_same_label};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
@@ -47,6 +49,10 @@ pub(super) struct WireUser {
 }
 
 impl WireUser {
+    pub(super) fn id(&self) -> UserId {
+        UserId(self.id)
+    }
+
     /// Converts to an account, also a deleted one (`id` -1).
     pub(super) fn account(self) -> User {
         let kind = if self.id == ACTIONS_ID { AccountKind::Bot } else { AccountKind::User };
@@ -129,6 +135,8 @@ impl WireRepository {
 pub(super) struct WireLabel {
     pub(super) id: i64,
     pub(super) name: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) description: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -176,6 +184,10 @@ impl WireIssue {
 
     pub(super) fn number(&self) -> Number {
         Number(self.number)
+    }
+
+    pub(super) fn label_ids(&self) -> Vec<i64> {
+        self.labels.iter().map(|label| label.id).collect()
     }
 }
 
@@ -233,9 +245,18 @@ pub(super) struct WireTimelineEntry {
 }
 
 impl WireTimelineEntry {
+    pub(super) fn at(&self) -> Timestamp {
+        self.created_at
+    }
+
+    /// Returns the time if it is a change of the title.
+    pub(super) fn renamed_at(&self) -> Option<Timestamp> {
+        (self.kind == "change_title").then_some(self.created_at)
+    }
+
     /// Converts to a change of the label with this name; `None` for any other entry.
     pub(super) fn change_of(self, label: &str) -> Option<LabelChange> {
-        let concerns = self.kind == "label" && self.label.is_some_and(|changed| changed.name == label);
+        let concerns = self.kind == "label" && self.label.is_some_and(|changed| is_same_label(&changed.name, label));
         let by = author(self.user).filter(|_| concerns)?;
         Some(LabelChange { id: self.id, added: !self.body.is_empty(), by, at: self.created_at })
     }
@@ -395,12 +416,15 @@ pub(super) struct WireReviewComment {
     path: String,
     #[serde(default)]
     position: u64,
+    #[serde(default)]
+    pull_request_review_id: Option<i64>,
 }
 
 impl WireReviewComment {
     pub(super) fn review_comment(self) -> ReviewComment {
         let line = (self.position > 0).then_some(self.position);
-        ReviewComment { comment: self.comment.snapshot(), path: self.path, line }
+        let review = self.pull_request_review_id.filter(|id| *id > 0);
+        ReviewComment { comment: self.comment.snapshot(), path: self.path, line, review }
     }
 }
 
@@ -440,6 +464,23 @@ pub(super) struct WireTeams {
 pub(super) struct WireTeam {
     pub(super) id: i64,
     pub(super) name: String,
+    #[serde(default, deserialize_with = "text")]
+    permission: String,
+    #[serde(default)]
+    units_map: Option<BTreeMap<String, String>>,
+}
+
+impl WireTeam {
+    /// Returns the permission that it gives for the code of its repositories.
+    pub(super) fn code_permission(&self) -> Permission {
+        let of_unit = self.units_map.as_ref().and_then(|units| units.get("repo.code"));
+        let named = |name: &str| permission_of_name(name).unwrap_or(Permission::None);
+        // Administrators have every part; for all others the parts decide.
+        match named(&self.permission) {
+            Permission::Admin => Permission::Admin,
+            _ => of_unit.map_or(Permission::None, |name| named(name)),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -452,14 +493,18 @@ pub(super) struct WirePermission {
 impl WirePermission {
     /// Returns the permission; `None` for an unknown name.
     pub(super) fn level(&self) -> Option<Permission> {
-        Some(match self.permission.as_str() {
-            "owner" | "admin" => Permission::Admin,
-            "write" => Permission::Write,
-            "read" => Permission::Read,
-            "none" => Permission::None,
-            _ => return None,
-        })
+        permission_of_name(&self.permission)
     }
+}
+
+fn permission_of_name(name: &str) -> Option<Permission> {
+    Some(match name {
+        "owner" | "admin" => Permission::Admin,
+        "write" => Permission::Write,
+        "read" => Permission::Read,
+        "none" => Permission::None,
+        _ => return None,
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -479,7 +524,7 @@ pub(super) struct WireHook {
     #[serde(default)]
     pub(super) active: bool,
     #[serde(default)]
-    pub(super) config: std::collections::BTreeMap<String, String>,
+    pub(super) config: BTreeMap<String, String>,
 }
 
 #[cfg(test)]

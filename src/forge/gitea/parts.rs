@@ -1,125 +1,19 @@
-//! Requests behind the adapter's operations: permissions, teams, files, label ids, pull requests, reviewers.
-
-use std::collections::BTreeMap;
+//! Requests behind the adapter's operations: comments, files, pull requests, reviewers.
 
 use ::http::Method;
 use serde_json::json;
 
+use super::Gitea;
 use super::client::under;
-use super::map::{WireComment, WireLabel, WirePermission, WirePull, WireTeam, WireTeams, WireTimelineEntry, WireUser};
-use super::{Gitea, lock, rfc3339};
+use super::map::{WireComment, WirePull};
 use crate::domain::model::event::CommentSnapshot;
-use crate::domain::model::ids::{CommentId, Number, RepoRef, Timestamp, User};
-use crate::domain::trust::permit::TeamRef;
-use crate::forge::ForgeErrorKind::{Denied, NotFound};
+use crate::domain::model::ids::{CommentId, Number, RepoRef};
+use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{
-    ForgeError, ForgeErrorKind, ForgeResult, LabelChange, Permission, Reviews, TeamVisibility, TextFile,
-};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
 
 impl Gitea {
-    /// Returns the current permission of an account.
-    pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
-        let what = format!("read the permission of {} in {repo}", user.login);
-        if user.login.is_empty() || user.id.0 <= 0 {
-            return Ok(Permission::None);
-        }
-        let path = under(repo, &["collaborators", &user.login, "permission"])?;
-        let found: WirePermission = match self.client.get(&what, &path, &[]).await {
-            Ok(found) => found,
-            // The account was deleted or renamed; its next delivery has the new name.
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
-            Err(failure) if failure.kind == Denied => {
-                let detail =
-                    format!("{}; make the service's account an administrator of the repository", failure.detail);
-                return Err(ForgeError { detail, ..failure });
-            }
-            Err(failure) => return Err(failure),
-        };
-        let unknown = || error(ForgeErrorKind::Bug, &what, "the response has an unknown permission");
-        let level = found.level().ok_or_else(unknown)?;
-        // A login can be reassigned; an id cannot.
-        let same_account = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
-        Ok(if same_account { level } else { Permission::None })
-    }
-
-    /// Whether an account is a member of a team of a visible organisation.
-    pub(super) async fn member_of(&self, team: &TeamRef, user: &User) -> ForgeResult<bool> {
-        let what = format!("check whether {} is in the team {team}", user.login);
-        if user.login.is_empty() || user.id.0 <= 0 {
-            return Ok(false);
-        }
-        let known = match self.team(&what, team).await {
-            Err(ForgeError { kind: NotFound, .. }) | Ok(None) => return Ok(false),
-            Ok(Some(known)) => known,
-            Err(failure) => return Err(failure),
-        };
-        let path = ["teams", &known.id.to_string(), "members", &user.login];
-        match self.client.get::<WireUser>(&what, &path, &[]).await {
-            Ok(member) => Ok(member.existing().is_some_and(|account| account.id == user.id)),
-            Err(ForgeError { kind: NotFound, .. }) => Ok(false),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Returns a visible team; `None` if there is none, `NotFound` if the organisation is not visible.
-    async fn team(&self, what: &str, team: &TeamRef) -> ForgeResult<Option<WireTeam>> {
-        let query = [("q", team.name.as_str()), ("limit", "50")];
-        let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;
-        Ok(found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name)))
-    }
-
-    /// Returns whether the members of a team are visible.
-    pub(super) async fn visibility_of_team(&self, team: &TeamRef) -> ForgeResult<TeamVisibility> {
-        const SCOPE: &str =
-            "give the token the scope `read:organization`, and make the bot's account a member of the team or an owner";
-        let what = format!("look for the team {team}");
-        let hidden = |why: String, fix: &str| Ok(TeamVisibility::Hidden { why, fix: fix.to_owned() });
-        let known = match self.team(&what, team).await {
-            Ok(Some(known)) => known,
-            Ok(None) => {
-                let why = format!("the organisation `{}` has no visible team `{}`", team.org, team.name);
-                return hidden(
-                    why,
-                    "correct its name, or make the bot's account a member of it or an owner of the organisation",
-                );
-            }
-            Err(ForgeError { kind: NotFound, .. }) => {
-                let why = format!("the organisation `{}` is not visible", team.org);
-                return hidden(why, "correct its name, or make the bot's account a member of it");
-            }
-            Err(failure) if failure.kind == Denied => return hidden(failure.to_string(), SCOPE),
-            Err(failure) => return Err(failure),
-        };
-        let path = ["teams", &known.id.to_string(), "members"];
-        match self.client.get::<Vec<WireUser>>(&what, &path, &[("limit", "1")]).await {
-            Ok(_) => Ok(TeamVisibility::Visible),
-            Err(failure) if matches!(failure.kind, Denied | NotFound) => hidden(failure.to_string(), SCOPE),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Returns the last change of a label in an issue's timeline since a time.
-    pub(super) async fn label_change_since(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-        label: &str,
-        since: Option<Timestamp>,
-    ) -> ForgeResult<Option<LabelChange>> {
-        let what = format!("read the timeline of {repo}#{number}");
-        let since = since.map(rfc3339);
-        let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
-        let path = [String::from("issues"), number.to_string(), String::from("timeline")];
-        let path = under(repo, &[&path[0], &path[1], &path[2]])?;
-        let entries: Vec<WireTimelineEntry> = match self.client.list(&what, &path, &query, |_| false).await {
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
-            other => other?,
-        };
-        Ok(entries.into_iter().filter_map(|entry| entry.change_of(label)).max_by_key(|change| change.id))
-    }
-
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
     pub(super) async fn comment_by_id(
         &self,
@@ -158,42 +52,6 @@ impl Gitea {
             files.push(TextFile { path, text });
         }
         Ok(files)
-    }
-
-    /// Returns and caches the label ids of a repository and its organisation by name; the repository's take precedence.
-    pub(super) async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<BTreeMap<String, i64>> {
-        let what = format!("list the labels of {repo}");
-        let labels: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
-        let of_owner = self.client.list(&what, &["orgs", &repo.owner, "labels"], &[], |_| false).await;
-        let shared: Vec<WireLabel> = match of_owner {
-            // A user's repository has no organisation, and the token may not permit reading one.
-            Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
-            other => other?,
-        };
-        let known: BTreeMap<String, i64> =
-            shared.into_iter().chain(labels).map(|label| (label.name, label.id)).collect();
-        lock(&self.labels).insert(repo.id, known.clone());
-        Ok(known)
-    }
-
-    /// Returns the ids of labels by name, from the cache if it has all of them.
-    pub(super) async fn label_ids(&self, repo: &RepoRef, names: &[String]) -> ForgeResult<Vec<i64>> {
-        let cached = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
-        let known =
-            if names.iter().all(|name| cached.contains_key(name)) { cached } else { self.fetch_labels(repo).await? };
-        names
-            .iter()
-            .map(|name| {
-                let missing = || {
-                    error(
-                        NotFound,
-                        &format!("find the label {name:?} in {repo}"),
-                        "the label does not exist; create it",
-                    )
-                };
-                known.get(name).copied().ok_or_else(missing)
-            })
-            .collect()
     }
 
     pub(super) async fn wire_pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<WirePull> {

@@ -97,7 +97,7 @@ async fn product_is_read_from_the_version() {
                 Ok(product) => {
                     let found = found.unwrap();
                     assert_eq!(found.product, product);
-                    assert!(!found.label_deltas && forge.history().is_none() && forge.minimizing().is_none());
+                    assert!(!found.label_deltas && forge.history().is_some() && forge.minimizing().is_none());
                     forge.server_info().await.expect("remembered, not asked again");
                 }
                 Err(words) => assert!(found.unwrap_err().detail.contains(words), "{version}"),
@@ -315,6 +315,10 @@ async fn permission_is_checked_by_id() {
     let target = "/repos/acme/app/collaborators/ann/permission";
     for (server, forge) in servers() {
         let says = |level: &str, id: i64| json!({ "permission": level, "role_name": level, "user": user(id, "ann") });
+        server.on("GET", "/version", 200, json!({ "version": "1.22.6" }));
+        server.outside("GET", "/api/forgejo/v1/version");
+        server.on_raw("GET", "/api/forgejo/v1/version", 404, &[], "");
+        server.outside("GET", "/repos/{owner}/{repo}/teams");
         for (level, id, expected) in [
             ("owner", 7, Permission::Admin),
             ("admin", 7, Permission::Admin),
@@ -324,6 +328,10 @@ async fn permission_is_checked_by_id() {
             ("owner", 8, Permission::None),
         ] {
             server.on("GET", target, 200, says(level, id));
+            if matches!(level, "write" | "read" | "none") {
+                // The owner is a person.
+                server.on_raw("GET", TEAMS, 405, &[], "{}");
+            }
             assert_eq!(forge.permission(&repo(), &ann()).await.unwrap(), expected, "{level} of {id}");
         }
         server.on("GET", target, 200, json!({ "permission": "owner" }));
@@ -338,6 +346,85 @@ async fn permission_is_checked_by_id() {
         for nobody in [User { id: UserId(-1), ..ann() }, User { login: String::new(), ..ann() }] {
             assert_eq!(forge.permission(&repo(), &nobody).await.unwrap(), Permission::None, "not even asked");
         }
+        server.finish();
+    }
+}
+
+const TEAMS: &str = "/repos/acme/app/teams?limit=50&page=1";
+
+/// A team as the server lists it: `code` is the permission of its members for the code.
+fn team(id: i64, name: &str, permission: &str, code: &str) -> Value {
+    json!({ "id": id, "name": name, "permission": permission, "units": ["repo.code", "repo.issues"],
+            "units_map": { "repo.code": code, "repo.issues": "write" } })
+}
+
+fn list_teams(server: &ContractTransport, teams: &[&Value]) {
+    server.outside("GET", "/repos/{owner}/{repo}/teams");
+    let total = teams.len().to_string();
+    let headers = [("content-type", "application/json"), ("x-total-count", total.as_str())];
+    server.on_raw("GET", TEAMS, 200, &headers, &json!(teams).to_string());
+}
+
+/// Returns the permission of ann by a version of the server, its own answer, the teams of the repository, and the status of the
+/// question whether she is in each of them and whether its members can be read.
+async fn permission_by_teams(version: &str, field: &str, teams: &[(&Value, u16, u16)]) -> Permission {
+    let server = ContractTransport::new(ContractSpec::Gitea);
+    let forge = over(settings(), &server);
+    let says = json!({ "permission": field, "role_name": field, "user": user(7, "ann") });
+    server.on("GET", "/repos/acme/app/collaborators/ann/permission", 200, says);
+    if field == "write" {
+        server.on("GET", "/version", 200, json!({ "version": version }));
+        if !version.contains("+gitea-") {
+            server.outside("GET", "/api/forgejo/v1/version");
+            server.on_raw("GET", "/api/forgejo/v1/version", 404, &[], "");
+        }
+    }
+    list_teams(&server, &teams.iter().map(|(team, ..)| *team).collect::<Vec<_>>());
+    for (team, member, seen) in teams {
+        let id = &team["id"];
+        server.on("GET", &format!("/teams/{id}/members/ann"), *member, user(7, "ann"));
+        server.on("GET", &format!("/teams/{id}/members?limit=1"), *seen, json!([]));
+    }
+    forge.permission(&repo(), &ann()).await.unwrap()
+}
+
+/// Gitea 1.25 answers `none` for members of teams; older versions and Forgejo answer the lowest permission for any part.
+#[tokio::test]
+async fn permission_is_that_of_the_teams_for_the_code() {
+    const FORGEJO: &str = "11.0.1+gitea-1.22.0";
+    let (writers, readers) = (&team(4, "devs", "none", "write"), &team(5, "docs", "none", "read"));
+    let owners = &team(3, "Owners", "owner", "owner");
+    let cases = [
+        ("1.25.4", "none", vec![(writers, 200, 200)], Permission::Write),
+        ("1.25.4", "none", vec![(readers, 200, 200)], Permission::Read),
+        ("1.25.4", "none", vec![(owners, 200, 200)], Permission::Admin),
+        ("1.25.4", "none", vec![(writers, 404, 200), (readers, 200, 200)], Permission::Read),
+        ("1.25.4", "none", vec![(writers, 403, 403)], Permission::None),
+        ("1.25.4", "read", vec![(writers, 403, 403)], Permission::Read),
+        // A team that may write issues and only read the code.
+        (FORGEJO, "write", vec![(readers, 200, 200)], Permission::Read),
+        ("1.22.6", "write", vec![(readers, 200, 200)], Permission::Read),
+        (FORGEJO, "write", vec![(writers, 200, 200)], Permission::Write),
+        // A collaborator who is in no team.
+        (FORGEJO, "write", vec![(readers, 404, 200)], Permission::Write),
+        // Perhaps a member of a team that the bot cannot see.
+        (FORGEJO, "write", vec![(readers, 404, 404)], Permission::Read),
+        (FORGEJO, "write", vec![(readers, 403, 403)], Permission::Read),
+    ];
+    for (version, field, teams, expected) in cases {
+        assert_eq!(permission_by_teams(version, field, &teams).await, expected, "{version} {field} {teams:?}");
+    }
+}
+
+#[tokio::test]
+async fn teams_whose_members_are_hidden_are_named() {
+    for (server, forge) in servers() {
+        let all = [team(4, "devs", "none", "write"), team(5, "docs", "none", "read"), team(6, "ops", "admin", "admin")];
+        list_teams(&server, &all.iter().collect::<Vec<_>>());
+        server.on("GET", "/teams/4/members?limit=1", 403, json!({ "message": "read:organization" }));
+        server.on("GET", "/teams/6/members?limit=1", 200, json!([]));
+        let hidden = forge.teams().unwrap().hidden_teams(&repo()).await.unwrap();
+        assert_eq!(hidden.iter().map(ToString::to_string).collect::<Vec<_>>(), ["acme/devs"]);
         server.finish();
     }
 }
@@ -453,6 +540,30 @@ async fn missing_labels_are_created_and_others_unchanged() {
         assert_eq!(made, [json!({ "name": "ralph:paused", "color": "#00aabb", "description": "D" })]);
         server.on("POST", ISSUE_LABELS, 200, json!([label(6, "ralph:paused")]));
         forge.add_labels(&repo(), Number(1), &["ralph:paused".into()]).await.expect("its id is known");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn duplicates_of_our_labels_are_merged_once() {
+    for (server, forge) in servers() {
+        let ours = |id: i64| json!({ "id": id, "name": "ralph:run", "description": "D" });
+        let theirs = json!({ "id": 9, "name": "Ralph:Run", "description": "mine" });
+        one_page(&server, REPO_LABELS, vec![ours(7), ours(4), theirs]);
+        server.on("GET", ORG_LABELS, 404, json!({}));
+        let with = |number: u64, ids: &[i64]| {
+            let mut issue = issue(number, &[]);
+            issue["labels"] = ids.iter().map(|id| label(*id, "ralph:run")).collect();
+            issue
+        };
+        let issues = "/repos/acme/app/issues?state=all&limit=50&page=1";
+        one_page(&server, issues, vec![with(1, &[7]), with(2, &[4, 7]), with(3, &[9])]);
+        server.on("POST", ISSUE_LABELS, 200, json!([]));
+        server.on_raw("DELETE", "/repos/acme/app/labels/7", 204, &[], "");
+        let spec = LabelSpec { name: "ralph:run".into(), color: "00aabb".into(), description: "D" };
+        forge.ensure_labels(&repo(), std::slice::from_ref(&spec)).await.unwrap();
+        assert_eq!(server.bodies("POST", ISSUE_LABELS), [json!({ "labels": [4] })]);
+        forge.ensure_labels(&repo(), &[spec]).await.expect("known, not asked again");
         server.finish();
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::ApiCall;
 use super::{GitHub, ignoring, parsed, wire};
-use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::{RequestPriority, error};
 use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelChange, LabelSpec, PullReview, ReviewComment};
@@ -23,6 +23,8 @@ const EDITS: &str = "query($owner: String!, $name: String!, $number: Int!, $afte
 const MINIMIZE: &str = "mutation($id: ID!) { minimizeComment(input: { subjectId: $id, classifier: OUTDATED }) \
     { minimizedComment { isMinimized } } }";
 const READY: &str = "mutation($id: ID!) { markPullRequestReadyForReview(input: { pullRequestId: $id }) \
+    { pullRequest { isDraft } } }";
+const DRAFT: &str = "mutation($id: ID!) { convertPullRequestToDraft(input: { pullRequestId: $id }) \
     { pullRequest { isDraft } } }";
 /// Maximum number of pages of an edit history; a page has 100 edits.
 const MAX_EDIT_PAGES: usize = 20;
@@ -118,7 +120,7 @@ impl GitHub {
         let issues: Result<Vec<_>, _> =
             found.into_iter().filter(|issue| !issue.is_pull()).map(wire::GitHubIssue::snapshot).collect();
         let mut issues = parsed(&what, issues)?;
-        issues.retain(|issue| issue.open && issue.labels.iter().any(|has| has.to_lowercase() == label.to_lowercase()));
+        issues.retain(|issue| issue.open && issue.has_label(label));
         Ok(issues)
     }
 
@@ -140,7 +142,8 @@ impl GitHub {
         let mut history = LabelHistory::default();
         for event in events {
             let at = parsed(&what, wire::moment(&event.created_at))?;
-            let of_label = event.label.and_then(wire::GitHubLabel::name).as_deref() == Some(label);
+            let of_label =
+                event.label.and_then(wire::GitHubLabel::name).is_some_and(|name| is_same_label(&name, label));
             match event.event.as_str() {
                 "renamed" => history.renamed_at = history.renamed_at.max(Some(at)),
                 // The issue brought its labels from another repository.
@@ -333,24 +336,27 @@ impl GitHub {
         Ok(pulls.into_iter().filter(matches).max_by_key(|pull| pull.number))
     }
 
-    /// Marks a pull request as ready for review: by GraphQL, or by REST on a server without GraphQL.
-    pub(super) async fn take_out_of_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+    /// Makes a pull request a draft, or marks it as ready: by GraphQL, or by REST on a server without GraphQL.
+    pub(super) async fn set_draft(&self, repo: &RepoRef, number: Number, draft: bool) -> ForgeResult<()> {
         let pull = self.read_pull(repo, number).await?;
-        if pull.draft == Some(false) {
+        if pull.draft == Some(draft) {
             return Ok(());
         }
-        let what = format!("mark pull request #{number} as ready on");
+        let wanted = if draft { "a draft" } else { "ready" };
+        let what = format!("mark pull request #{number} as {wanted} on");
         let node = pull.node_id.ok_or("the pull request has no node id".to_owned());
         let call = ApiCall::on(repo, Method::POST, &[], &what);
-        if self.graphql_if_available(call, READY, json!({ "id": parsed(&what, node)? })).await?.is_some() {
+        let mutation = if draft { DRAFT } else { READY };
+        if self.graphql_if_available(call, mutation, json!({ "id": parsed(&what, node)? })).await?.is_some() {
             return Ok(());
         }
         let call = ApiCall::on(repo, Method::PATCH, &["pulls", &number.to_string()], &what);
-        let after: wire::GitHubPull = self.client.read(&call.json(json!({ "draft": false }))).await?;
-        if after.draft == Some(true) {
-            let detail =
-                "the server has no GraphQL and ignores `draft` in REST; mark the pull request as ready by hand";
-            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), detail));
+        let after: wire::GitHubPull = self.client.read(&call.json(json!({ "draft": draft }))).await?;
+        if after.draft == Some(!draft) {
+            let detail = format!(
+                "the server has no GraphQL and ignores `draft` in REST; mark the pull request as {wanted} by hand"
+            );
+            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), &detail));
         }
         Ok(())
     }

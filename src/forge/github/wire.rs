@@ -125,6 +125,7 @@ pub(super) struct GitHubComment {
     pub(super) path: Option<String>,
     line: Option<u64>,
     original_line: Option<u64>,
+    pull_request_review_id: Option<i64>,
 }
 
 impl GitHubComment {
@@ -154,7 +155,8 @@ impl GitHubComment {
     pub(super) fn review_comment(mut self) -> Result<ReviewComment, String> {
         let path = self.path.take().unwrap_or_default();
         let line = self.line.or(self.original_line);
-        Ok(ReviewComment { comment: self.snapshot()?, path, line })
+        let review = self.pull_request_review_id;
+        Ok(ReviewComment { comment: self.snapshot()?, path, line, review })
     }
 }
 

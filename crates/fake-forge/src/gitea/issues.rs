@@ -51,6 +51,11 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
             })?;
             answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
         }
+        (&Method::DELETE, [text]) => {
+            let (actor, wanted) = (call.actor()?, id(text)?);
+            core.act(|state| state.delete_label(actor, repo, wanted))?;
+            Ok(FakeReply::empty(204))
+        }
         _ => Err(nothing_here()),
     }
 }
@@ -182,7 +187,7 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
             return Ok(Vec::new());
         }
         let bears = |issue: &FakeIssue, name: &str| {
-            state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
+            entry.labels.iter().filter(|label| label.name == name).all(|label| issue.labels.contains(&label.id))
         };
         let chosen = entry.issues.values().rev().filter(|issue| {
             (state_wanted == "all" || super::shape::state_of(issue) == state_wanted)

@@ -111,7 +111,10 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
         FakeEventKind::LabelsChanged { removed, by, .. } => {
             return Some(about_labels(shape, repo, issue, removed, *by));
         }
-        FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
+        FakeEventKind::CommentCreated(..)
+        | FakeEventKind::Replied(..)
+        | FakeEventKind::CommentEdited(..)
+        | FakeEventKind::CommentDeleted(..) => {
             return about_comment(shape, repo, issue, what);
         }
         FakeEventKind::PullOpened(_) => ("pull_request", "pull_request", of_pull("opened")),
@@ -188,8 +191,15 @@ fn about_comment(
     what: &FakeEventKind,
 ) -> Option<GiteaPayload> {
     let find = |id| issue.comments.iter().find(|comment| comment.id == id);
+    let reply;
     let (action, comment, before) = match what {
         FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),
+        // A reply in a review's thread looks like any comment of the pull request.
+        FakeEventKind::Replied(_, id) => {
+            let remarks = issue.pull.iter().flat_map(|pull| &pull.reviews).flat_map(|review| &review.remarks);
+            reply = remarks.into_iter().find(|remark| remark.id == *id)?.as_comment();
+            ("created", &reply, None)
+        }
         FakeEventKind::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
         FakeEventKind::CommentDeleted(_, comment) => ("deleted", &**comment, None),
         _ => return None,

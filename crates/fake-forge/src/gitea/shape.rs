@@ -150,6 +150,8 @@ impl GiteaShape<'_> {
             OpKind::LabelRemoved => ("label", ""),
             OpKind::IssueClosed => ("close", ""),
             OpKind::IssueReopened => ("reopen", ""),
+            OpKind::TitleChanged => ("change_title", ""),
+            OpKind::CommentCreated => ("comment", op.detail.as_str()),
             _ => return None,
         };
         let label = repo.labels.iter().find(|label| kind == "label" && label.name == op.detail);
@@ -249,7 +251,7 @@ impl GiteaShape<'_> {
     pub fn remark(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview, remark: &FakeReviewComment) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
-            "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
+            "id": remark.id.0, "body": remark.body, "user": self.author(remark.author), "resolver": null,
             "pull_request_review_id": review.id, "created_at": zoned(remark.created_at),
             "updated_at": zoned(remark.updated_at),
             "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "",

@@ -18,7 +18,9 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
     call.actor()?;
     let query = call.needed("query")?;
     let outcome = if query.contains("markPullRequestReadyForReview(") {
-        ready(core, call)
+        draft(core, call, false)
+    } else if query.contains("convertPullRequestToDraft(") {
+        draft(core, call, true)
     } else if query.contains("minimizeComment(") {
         minimize(core, call)
     } else if query.contains("deleteIssue(") {
@@ -66,14 +68,15 @@ fn subject(call: &FakeCall, kind: &str) -> Result<(RepoId, i64), FakeRefusal> {
     node.ok_or_else(|| FakeRefusal::NotFound(format!("the global id of '{text}'")))
 }
 
-fn ready(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+fn draft(core: &Core, call: &FakeCall, draft: bool) -> Result<Value, FakeRefusal> {
     let (repo, number) = subject(call, "PR")?;
     permitted(core, call, repo, &[("pull_requests", "write")])?;
     // GitHub requires this permission as well.
     permitted(core, call, repo, &[("contents", "write")])?;
     let (actor, number) = (call.actor()?, Number(number.unsigned_abs()));
-    core.act(|state| state.set_ready(actor, repo, number))?;
-    Ok(json!({"markPullRequestReadyForReview": {"pullRequest": {"isDraft": false}}}))
+    core.act(|state| if draft { state.set_draft(actor, repo, number) } else { state.set_ready(actor, repo, number) })?;
+    let field = if draft { "convertPullRequestToDraft" } else { "markPullRequestReadyForReview" };
+    Ok(json!({field: {"pullRequest": {"isDraft": draft}}}))
 }
 
 fn minimize(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {

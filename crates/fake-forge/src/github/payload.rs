@@ -107,6 +107,7 @@ fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fak
             one("synchronize", json!({"before": before.as_str(), "after": after}))
         }
         FakeEventKind::PullReady(_) => one("ready_for_review", json!({})),
+        FakeEventKind::PullDraft(_) => one("converted_to_draft", json!({})),
         FakeEventKind::ReviewRequested(_, user) => {
             one("review_requested", json!({"requested_reviewer": shape.user(*user)}))
         }

@@ -97,7 +97,7 @@ impl GitHubShape<'_> {
             "url": at, "pull_request_review_id": review.id, "id": remark.id.0,
             "node_id": node("PRRC", repo.id, remark.id.0), "diff_hunk": "@@ -0,0 +1 @@", "path": remark.path,
             "position": remark.line, "original_position": remark.line, "commit_id": review.commit.as_str(),
-            "original_commit_id": review.commit.as_str(), "user": self.author(review.author), "body": remark.body,
+            "original_commit_id": review.commit.as_str(), "user": self.author(remark.author), "body": remark.body,
             "created_at": utc(remark.created_at), "updated_at": utc(remark.updated_at), "html_url": page, "pull_request_url": pull,
             "author_association": self.association(repo, review.author),
             "_links": {"self": {"href": at}, "html": {"href": page}, "pull_request": {"href": pull}},

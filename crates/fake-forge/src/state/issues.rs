@@ -132,6 +132,9 @@ impl FakeState {
             return Ok(());
         }
         let (is_pull, detail, (title, body)) = (issue.pull.is_some(), issue.title.clone(), before);
+        if detail != title {
+            self.log(actor, OpKind::TitleChanged, repo, Some(number), detail.clone());
+        }
         let (kind, what) = if is_pull {
             (OpKind::PullEdited, FakeEventKind::PullEdited { number, title, body })
         } else {
@@ -251,6 +254,16 @@ impl FakeState {
         change(label);
         let name = label.name.clone();
         self.log(actor, OpKind::LabelEdited, repo, None, name);
+        Ok(())
+    }
+
+    /// Deletes a label, also from all issues.
+    pub fn delete_label(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        let entry = self.repo_mut(repo)?;
+        entry.labels.retain(|label| label.id != id);
+        entry.issues.values_mut().for_each(|issue| issue.labels.retain(|label| *label != id));
+        self.log(actor, OpKind::LabelEdited, repo, None, id.to_string());
         Ok(())
     }
 

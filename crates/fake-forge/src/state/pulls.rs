@@ -1,8 +1,8 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
 use super::{
-    Access, FakeCheckRun, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState, FakeStatus,
-    MergeRecord, OpKind, PullFacts,
+    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState,
+    FakeStatus, MergeRecord, OpKind, PullFacts,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
@@ -60,12 +60,29 @@ pub struct FakeReviewComment {
     pub line: u64,
     /// Text.
     pub body: String,
+    /// Author: that of the review, or of a reply in its thread.
+    pub author: Option<UserId>,
     /// Comment on the line that it replies to.
     pub reply_to: Option<CommentId>,
-    /// Time.
+    /// Time of its draft, which may be long before the review was submitted.
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
+}
+
+impl FakeReviewComment {
+    /// Returns it as a comment of the conversation.
+    pub fn as_comment(&self) -> FakeComment {
+        FakeComment {
+            id: self.id,
+            author: self.author,
+            body: self.body.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            reactions: Vec::new(),
+            minimized: None,
+        }
+    }
 }
 
 impl FakeState {
@@ -152,6 +169,17 @@ impl FakeState {
         if std::mem::take(&mut pull.draft) {
             self.log(actor, OpKind::PullReady, repo, Some(number), "");
             self.emit(repo, actor, FakeEventKind::PullReady(number));
+        }
+        Ok(())
+    }
+
+    /// Makes a pull request a draft; without effect if it is one.
+    pub fn set_draft(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
+        self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
+        let pull = self.pull_mut(repo, number)?;
+        if !std::mem::replace(&mut pull.draft, true) {
+            self.log(actor, OpKind::PullDraft, repo, Some(number), "");
+            self.emit(repo, actor, FakeEventKind::PullDraft(number));
         }
         Ok(())
     }
@@ -290,6 +318,28 @@ impl FakeState {
         Ok((id, reply))
     }
 
+    /// Replies in the thread of a review's first remark on the page of Gitea: the reply belongs to the same review, and its delivery
+    /// is that of a comment.
+    pub fn reply_on_page(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        review: i64,
+        body: &str,
+    ) -> Result<CommentId, FakeRefusal> {
+        self.require_change(repo, actor, Access::Read)?;
+        let (id, at) = (CommentId(self.fresh_id()), self.clock.now());
+        let reviews = &mut self.pull_mut(repo, number)?.reviews;
+        let thread = reviews.iter_mut().find(|known| known.id == review);
+        let remarks = &mut thread.ok_or_else(|| FakeRefusal::NotFound(format!("review {review}")))?.remarks;
+        let first = remarks.first().cloned().ok_or_else(|| FakeRefusal::NotFound("a thread".to_owned()))?;
+        let (author, reply_to, body) = (Some(actor), Some(first.id), body.to_owned());
+        remarks.push(FakeReviewComment { id, body, author, reply_to, created_at: at, updated_at: at, ..first });
+        self.emit(repo, actor, FakeEventKind::Replied(number, id));
+        Ok(id)
+    }
+
     fn insert_review(
         &mut self,
         actor: UserId,
@@ -303,8 +353,9 @@ impl FakeState {
         let mut remarks = Vec::new();
         for (path, line, body) in &draft.remarks {
             let (id, path, body) = (CommentId(self.fresh_id()), path.clone(), body.clone());
-            let (created_at, updated_at) = (at, at);
-            remarks.push(FakeReviewComment { id, path, line: *line, body, reply_to: None, created_at, updated_at });
+            let (author, created_at) = (Some(actor), at.plus_ms(-self.draft_age_ms));
+            let (line, reply_to, updated_at) = (*line, None, created_at);
+            remarks.push(FakeReviewComment { id, path, line, body, author, reply_to, created_at, updated_at });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;

@@ -180,7 +180,8 @@ fn failed_restoration_does_not_prevent_stop() {
     assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(77))), "their work is not overwritten");
     let mut run = LoopRun::worsened();
     run.command(abort());
-    run.tell(LoopInput::AuthorityLost { who: "maja".into() }).is(LoopState::Aborted, LoopStep::Idle);
+    run.tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
+        .is(LoopState::Aborted, LoopStep::Idle);
 }
 
 #[test]

@@ -141,7 +141,9 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
     let finding = |finding: &BranchFinding| format!("`{}`: {}", finding.found.path, finding.found.evidence);
     let failing = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).filter(|o| !o.holds);
     let failing = failing.map(|o| format!("`{}` fails: {}", o.command, o.why));
-    let evidence = findings.into_iter().map(finding).chain(failing).collect();
+    let red = current.red_ci().filter(|_| *cause == EscalationCause::Ci);
+    let red = red.into_iter().flat_map(|ci| &ci.names).map(|name| format!("`{name}` fails in CI"));
+    let evidence = findings.into_iter().map(finding).chain(failing).chain(red).collect();
     let recent = current.retained_iterations().rev().take(3).map(|i| RecentIteration {
         n: i.number,
         approach: approach(i),
@@ -191,6 +193,7 @@ fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
         EscalationCause::NoWayForward => "no promising approach is left".into(),
         EscalationCause::Emergency => "supervision found an emergency".into(),
         EscalationCause::Schedule => "a rule of the schedule asks for a review".into(),
+        EscalationCause::Ci => "CI fails on the pull request".into(),
         EscalationCause::Detection(kind) => {
             let found = current.judged().and_then(|judged| judged.found.iter().find(|found| found.kind == *kind));
             found.map_or_else(|| kind.title().to_lowercase(), detection_headline)

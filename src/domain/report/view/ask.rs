@@ -72,6 +72,9 @@ pub struct WhoMayView {
     pub label: String,
     /// People who may set it, in words ("people with write access").
     pub who_may: String,
+    /// Teams whose members the bot cannot see, so that it cannot tell whether the person may; empty if it can.
+    #[serde(default)]
+    pub hidden_teams: Vec<String>,
 }
 
 /// Reply to one command.

@@ -1,0 +1,132 @@
+//! CI of the pull request, and conflicts with its base. A pull request whose CI fails is not ready: it becomes a draft again,
+//! and the agent gets the failures. Failures that the base has as well, or that a re-run does not repeat, are told apart.
+
+use super::{StepContext, judge};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{
+    EscalationCause, FailedCi, Guidance, GuidanceSource, LoopInput, LoopState, MergeWith, check_names,
+};
+use crate::domain::model::ids::Sha;
+
+/// State of the pull request's head.
+pub(super) struct Inspection {
+    commit: Sha,
+    failed: Vec<Guidance>,
+    on_base: Vec<String>,
+    pending: u32,
+    conflict: bool,
+}
+
+impl Inspection {
+    /// Reads the input; `None` for another one.
+    pub(super) fn of(input: LoopInput) -> Option<Self> {
+        let LoopInput::Inspected { commit, failed, pending, conflict, on_base } = input else { return None };
+        Some(Self { commit, failed, on_base, pending, conflict })
+    }
+}
+
+/// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
+pub(super) fn inspected(turn: &mut StepContext, seen: Inspection) {
+    let Inspection { commit, failed, on_base, pending, conflict } = seen;
+    if turn.next.pushed.as_ref() != Some(&commit) || !turn.next.reads_ci() {
+        return turn.because("CI reported on a commit other than the one in review");
+    }
+    if conflict && turn.next.state == LoopState::Review && turn.next.merge_wanted.is_none() {
+        turn.next.merge_wanted = Some(MergeWith::Base);
+        return turn.another_round("the branch conflicts with its base");
+    }
+    if pending > 0 {
+        return turn.because("CI has not finished");
+    }
+    let names = failed.iter().map(name);
+    if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(&commit, names)) {
+        return turn.because("this failure of CI is known");
+    }
+    let (on_base, own): (Vec<_>, Vec<_>) =
+        failed.into_iter().partition(|one| on_base.iter().any(|base| base == name(one)));
+    let names = |list: &[Guidance]| list.iter().map(|one| name(one).to_owned()).collect::<Vec<_>>();
+    let found = FailedCi { commit, names: names(&own), on_base: names(&on_base) };
+    if own.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, own) }
+}
+
+fn name(failure: &Guidance) -> &str {
+    failure.path.as_deref().unwrap_or_default()
+}
+
+/// Gives the failures to the agent, and makes the pull request a draft again.
+fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidance>) {
+    let why = format!("CI failed on the pull request: {}", check_names(&found.names));
+    turn.next.failed_ci = Some(found);
+    turn.next.verified = None;
+    if turn.next.state == LoopState::Paused {
+        // What people decide about is the newest result.
+        turn.because(why);
+        return turn.effects.push(Effect::Status { fresh: false });
+    }
+    turn.next.guidance.retain(|one| one.source != GuidanceSource::Ci);
+    turn.next.guidance.extend(failures);
+    turn.effects.push(Effect::DraftPull);
+    if turn.next.state == LoopState::Review {
+        return turn.another_round(&why);
+    }
+    turn.because(format!("{why}; the next iteration gets the failures"));
+    turn.effects.push(Effect::Status { fresh: false });
+}
+
+/// Handles CI without a failure of the loop's own: everything passed, or what failed fails on the base, too.
+fn passed(turn: &mut StepContext, found: FailedCi) {
+    let was_red = turn.next.red_ci().is_some();
+    let on_base = Some(found).filter(|found| !found.on_base.is_empty());
+    let names = on_base.as_ref().map(|found| check_names(&found.on_base));
+    if names.is_none() && turn.next.failed_ci.is_none() {
+        return turn.because("CI requires no change");
+    }
+    turn.next.failed_ci = on_base;
+    let told = match names {
+        Some(names) => format!("CI fails on the base, too: {names}"),
+        None => "CI passed at a re-run".to_owned(),
+    };
+    if was_red {
+        turn.next.guidance.retain(|one| one.source != GuidanceSource::Ci);
+    }
+    match turn.next.state {
+        LoopState::Paused if was_red && turn.next.escalated == Some(EscalationCause::Ci) => {
+            judge::resumed(turn, "CI");
+            turn.queue(&told);
+        }
+        LoopState::Review | LoopState::Queued | LoopState::Waiting => {
+            let why = if turn.next.state == LoopState::Review {
+                format!("every check passed in a fresh checkout; {told}")
+            } else {
+                told
+            };
+            turn.next.why.clone_from(&why);
+            turn.because(why);
+            turn.effects.push(Effect::Status { fresh: false });
+        }
+        _ => turn.because(told),
+    }
+}
+
+/// Pauses the loop and asks people, if the CI of the verified head failed: the last iteration changed nothing about it.
+/// Returns whether it did.
+pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
+    let Some(red) = turn.next.red_ci() else { return false };
+    let why =
+        format!("CI fails on the pull request, and the last iteration changed nothing: {}", check_names(&red.names));
+    let advice = "if the failure is not the change's, run CI again; the loop continues when it passes. \
+        `/ralph resume` with guidance gives the failures to the agent again";
+    turn.pause_and_ask(&why, EscalationCause::Ci, advice);
+    true
+}
+
+impl StepContext {
+    /// Gives the failures of the head's CI to the agent again, after a person resumed the loop.
+    pub(super) fn repeat_ci_failures(&mut self) {
+        let told = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
+        if self.next.red_ci().is_some() && !told {
+            let failures = self.next.told_ci_failures();
+            self.next.guidance.extend(failures);
+        }
+    }
+}

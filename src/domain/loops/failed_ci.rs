@@ -1,0 +1,32 @@
+//! CI of the pull request that failed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::Sha;
+
+/// Failed CI of a commit of the pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCi {
+    /// Commit.
+    pub commit: Sha,
+    /// Names of the failed checks that do not fail on the base.
+    pub names: Vec<String>,
+    /// Names of the failed checks that fail on the base, too.
+    pub on_base: Vec<String>,
+}
+
+impl FailedCi {
+    /// Whether these are the names of its failed checks, in any order.
+    pub fn is_about<'a>(&self, commit: &Sha, names: impl Iterator<Item = &'a str>) -> bool {
+        let mut known: Vec<&str> = self.names.iter().chain(&self.on_base).map(String::as_str).collect();
+        let mut names: Vec<&str> = names.collect();
+        known.sort_unstable();
+        names.sort_unstable();
+        self.commit == *commit && known == names
+    }
+}
+
+/// Returns names of checks for people: `` `build`, `lint` ``.
+pub fn check_names(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,123 @@
+//! Times at which watched repositories without open loops are looked at: soon after the start, once a minute at first, and less
+//! often where it is quiet.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
+
+/// Time from the first look at a repository to the second, in milliseconds: what happened just before the start is left to
+/// its delivery at first.
+const SECOND_LOOK_MS: i64 = 20_000;
+/// Time between two looks at a repository at first, in milliseconds.
+const FIRST_WAIT_MS: i64 = 60_000;
+/// Number of quiet looks until they become rarer.
+const QUIET_LOOKS: u32 = 5;
+
+/// Next looks at repositories.
+#[derive(Debug, Default)]
+pub struct LookSchedule {
+    next: HashMap<(ForgeName, RepoId), NextLook>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NextLook {
+    at: Timestamp,
+    wait_ms: i64,
+    quiet: u32,
+}
+
+fn key(repo: &RepoRef) -> (ForgeName, RepoId) {
+    (repo.forge.clone(), repo.id)
+}
+
+impl LookSchedule {
+    /// Whether a repository is to be looked at; `true` for one that was never looked at, and if the clock was set back.
+    pub(super) fn is_due(&self, repo: &RepoRef, now: Timestamp) -> bool {
+        self.next.get(&key(repo)).is_none_or(|next| next.at <= now || next.at > now.plus_ms(next.wait_ms))
+    }
+
+    /// Notes that a repository was looked at. `busy` states whether anything had changed; `longest_ms` limits the wait.
+    pub(super) fn looked(&mut self, repo: &RepoRef, now: Timestamp, busy: bool, longest_ms: i64) {
+        let (quiet, wait_ms) = match self.next.get(&key(repo)) {
+            None => (0, SECOND_LOOK_MS),
+            Some(_) if busy => (0, FIRST_WAIT_MS),
+            Some(before) => {
+                let quiet = before.quiet.saturating_add(1);
+                let doublings = quiet.saturating_sub(QUIET_LOOKS).min(20);
+                (quiet, FIRST_WAIT_MS << doublings)
+            }
+        };
+        let wait_ms = wait_ms.min(longest_ms).max(1);
+        self.next.insert(key(repo), NextLook { at: now.plus_ms(wait_ms), wait_ms, quiet });
+    }
+
+    /// Returns the time until the next look at any repository, in milliseconds; `None` if there is none.
+    pub(super) fn until_next_ms(&self, now: Timestamp) -> Option<i64> {
+        self.next.values().map(|next| next.at.since(now).clamp(0, next.wait_ms)).min()
+    }
+
+    /// Forgets repositories of a forge that are no longer watched.
+    pub(super) fn keep(&mut self, forge: &ForgeName, watched: &[RepoRef]) {
+        let watched: HashSet<_> = watched.iter().map(key).collect();
+        self.next.retain(|known, _| known.0 != *forge || watched.contains(known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST_MS: i64 = 900_000;
+
+    fn repo(id: i64) -> RepoRef {
+        RepoRef { forge: ForgeName::new("work"), id: RepoId(id), owner: "acme".into(), name: "app".into() }
+    }
+
+    /// Returns the waits between looks, in seconds, after a first look at 0.
+    fn waits(busy: &[bool]) -> Vec<i64> {
+        let (mut schedule, mut now) = (LookSchedule::default(), Timestamp(0));
+        assert!(schedule.is_due(&repo(1), now));
+        schedule.looked(&repo(1), now, false, LONGEST_MS);
+        let mut waits = Vec::new();
+        for busy in busy {
+            let wait = schedule.until_next_ms(now).expect("a next look");
+            assert!(!schedule.is_due(&repo(1), now.plus_ms(wait - 1)) && schedule.is_due(&repo(1), now.plus_ms(wait)));
+            now = now.plus_ms(wait);
+            schedule.looked(&repo(1), now, *busy, LONGEST_MS);
+            waits.push(wait / 1000);
+        }
+        waits
+    }
+
+    #[test]
+    fn quiet_repository_is_looked_at_less_often() {
+        assert_eq!(waits(&[false; 12]), [20, 60, 60, 60, 60, 60, 120, 240, 480, 900, 900, 900]);
+    }
+
+    #[test]
+    fn change_starts_over() {
+        assert_eq!(
+            waits(&[false, false, false, false, false, false, false, true, false, false]),
+            [20, 60, 60, 60, 60, 60, 120, 240, 60, 60]
+        );
+    }
+
+    #[test]
+    fn clock_that_was_set_back_does_not_delay_a_look() {
+        let mut schedule = LookSchedule::default();
+        schedule.looked(&repo(1), Timestamp(10_000_000), false, LONGEST_MS);
+        assert!(!schedule.is_due(&repo(1), Timestamp(10_000_000)));
+        assert!(schedule.is_due(&repo(1), Timestamp(5_000)));
+        assert_eq!(schedule.until_next_ms(Timestamp(5_000)), Some(SECOND_LOOK_MS));
+    }
+
+    #[test]
+    fn repository_that_is_no_longer_watched_is_forgotten() {
+        let mut schedule = LookSchedule::default();
+        schedule.looked(&repo(1), Timestamp(0), false, LONGEST_MS);
+        schedule.keep(&ForgeName::new("other"), &[]);
+        assert!(schedule.until_next_ms(Timestamp(0)).is_some());
+        schedule.keep(&ForgeName::new("work"), &[repo(2)]);
+        assert_eq!(schedule.until_next_ms(Timestamp(0)), None);
+    }
+}

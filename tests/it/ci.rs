@@ -1,0 +1,181 @@
+//! CI of the pull request, and what the forge says about merging it.
+
+use fake_forge::{Dialect, OpKind, StatusDraft};
+use ralph_bot::domain::loops::{EscalationCause, LoopState};
+use ralph_bot::domain::model::ids::Sha;
+
+use crate::harness::{Setup, World, on_both_forges, story};
+use crate::story::WILLING;
+
+on_both_forges!(
+    failing_ci_starts_another_iteration,
+    pending_or_passing_ci_starts_no_iteration,
+    red_ci_makes_the_pull_request_a_draft,
+    red_ci_without_a_change_pauses_and_asks,
+    red_ci_that_passes_at_a_rerun_needs_no_iteration,
+    red_ci_of_the_base_starts_no_iteration,
+    red_ci_before_the_end_of_verification_is_not_done,
+    base_update_without_conflict_starts_no_iteration,
+);
+
+fn status(state: &str, description: &str) -> StatusDraft {
+    StatusDraft {
+        context: "build".into(),
+        state: state.into(),
+        description: description.into(),
+        target_url: String::new(),
+    }
+}
+
+async fn set_status(world: &World, commit: &Sha, state: &str) {
+    let status = status(state, "the linker ran out of ink");
+    world.forge.set_status(&world.maintainer, world.repo, commit, &status).await.expect("a status");
+}
+
+/// Number of comments of the bot that call the loop done.
+fn done_comments(world: &World) -> usize {
+    world.bot_comments().iter().filter(|body| body.contains("✅ Ready for review: ")).count()
+}
+
+async fn failing_ci_starts_another_iteration(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        // The same status again starts no further iteration.
+        set_status(world, &head, "failure").await;
+        set_status(world, &head, "failure").await;
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        let prompt = world.prompt(2).await;
+        assert!(prompt.contains("the linker ran out of ink") && prompt.contains("build"), "{prompt}");
+        assert!(!world.is_draft(&world.the_pull().await), "the new commit is ready");
+    })
+    .await;
+}
+
+async fn pending_or_passing_ci_starts_no_iteration(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        for state in ["pending", "success"] {
+            set_status(world, &head, state).await;
+            world.settle().await;
+            world.reconcile().await;
+            assert_eq!(world.the_loop().await.spent.iterations, 1, "{state}");
+        }
+    })
+    .await;
+}
+
+async fn red_ci_makes_the_pull_request_a_draft(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        assert!(!world.is_draft(&world.the_pull().await));
+        set_status(world, &first.pushed.clone().expect("pushed"), "failure").await;
+        world.stop_at("the next iteration", |l| l.state == LoopState::Running).await;
+        assert!(world.is_draft(&world.the_pull().await));
+        assert_eq!(world.state_labels(), ["running"]);
+        assert!(world.bot_commented("CI failed: `build`."), "{:#?}", world.bot_comments());
+        world.settle().await;
+    })
+    .await;
+}
+
+async fn red_ci_without_a_change_pauses_and_asks(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let first = world.run().await;
+        assert_eq!((first.state, done_comments(world)), (LoopState::Review, 1));
+        let head = first.pushed.clone().expect("pushed");
+        set_status(world, &head, "failure").await;
+        world.settle().await;
+        let paused = world.the_loop().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
+        assert_eq!(paused.escalated, Some(EscalationCause::Ci));
+        assert_eq!((done_comments(world), world.state_labels()), (1, vec!["paused".to_owned()]));
+        assert!(world.is_draft(&world.the_pull().await));
+        let asked = world.escalations();
+        assert_eq!(asked.len(), 1);
+        assert!(world.issue_of(asked[0]).body.contains("`build` fails in CI"), "{}", world.issue_of(asked[0]).body);
+        // Whoever resumes it gives the failures to the agent again.
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused);
+        assert!(world.prompt(3).await.contains("the linker ran out of ink"));
+        // A re-run that passes continues the loop without an iteration.
+        set_status(world, &head, "success").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
+        assert!(!world.is_draft(&world.the_pull().await) && world.escalations().is_empty());
+    })
+    .await;
+}
+
+async fn red_ci_that_passes_at_a_rerun_needs_no_iteration(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        set_status(world, &head, "failure").await;
+        world.settle_until("queued", |l| l.state == LoopState::Queued).await;
+        set_status(world, &head, "success").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        // The slot may have been granted before the second status was read.
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(!world.is_draft(&world.the_pull().await));
+        assert_eq!(done_comments(world), done.spent.iterations as usize);
+    })
+    .await;
+}
+
+async fn red_ci_of_the_base_starts_no_iteration(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let base = world.forge.branch_sha(world.repo, "main").await.expect("a base");
+        set_status(world, &base, "failure").await;
+        let first = world.run().await;
+        set_status(world, &first.pushed.clone().expect("pushed"), "failure").await;
+        world.settle().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
+        assert!(now.why.contains("CI fails on the base, too: `build`"), "{}", now.why);
+        assert!(world.bot_commented("CI fails on the base, too: `build`"), "{:#?}", world.bot_comments());
+        assert!(!world.is_draft(&world.the_pull().await));
+    })
+    .await;
+}
+
+/// CI failed while the bot's own checks ran: the loop is not called done before the failure is worked on.
+async fn red_ci_before_the_end_of_verification_is_not_done(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        world.label().await;
+        let step = ralph_bot::domain::loops::LoopStep::Verify;
+        let verifying = world.settle_until("the verification", |l| l.step == step).await;
+        set_status(world, &verifying.pushed.clone().expect("pushed"), "failure").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(done_comments(world), 1);
+        assert!(world.prompt(2).await.contains("the linker ran out of ink"));
+    })
+    .await;
+}
+
+/// Gitea calls a pull request "not mergeable" until it has looked, which it does after each push to the base.
+///
+/// See docs/faults.md#f17.
+async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let first = world.run().await;
+        let change = [("other.txt", Some("new\n"), false)];
+        world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Other work").await.expect("pushed");
+        world.settle().await;
+        world.reconcile().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
+        assert_eq!((&now.pushed, done_comments(world)), (&first.pushed, 1), "no merge commit, no second comment");
+        let opened = world.forge.ops().iter().filter(|op| op.kind == OpKind::PullOpened).count();
+        assert_eq!(opened, 1);
+    })
+    .await;
+}
