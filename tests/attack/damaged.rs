@@ -85,6 +85,8 @@ async fn damaged_deliveries_are_answered_and_start_nothing() {
             }
             world.settle().await;
         }
+        // What was put off is asked again, and settled.
+        world.recover().await;
         assert!(count > 2_000 && accepted > 1_000, "{count} sent, {accepted} accepted");
         assert!(world.all_loops().await.is_empty(), "a damaged delivery was obeyed");
         let writes: Vec<_> = world.forge.ops().into_iter().filter(|op| op.actor.id == world.bot.id).collect();

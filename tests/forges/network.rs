@@ -62,13 +62,13 @@ async fn connection(mut client: TcpStream, target: String, mut cut: watch::Recei
 }
 
 /// Delivery with its headers.
-pub type Recorded = (HeaderMap, Bytes);
+pub type RelayedDelivery = (HeaderMap, Bytes);
 
 /// Receiver of webhooks that records each delivery and passes it on; it stops on drop.
 pub struct Relay {
     address: SocketAddr,
     target: String,
-    recorded: Arc<Mutex<Vec<Recorded>>>,
+    recorded: Arc<Mutex<Vec<RelayedDelivery>>>,
     _task: JoinSet<()>,
 }
 
@@ -77,7 +77,7 @@ impl Relay {
     pub async fn start(target: &str) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let recorded: Arc<Mutex<Vec<Recorded>>> = Arc::default();
+        let recorded: Arc<Mutex<Vec<RelayedDelivery>>> = Arc::default();
         let (kept, to) = (recorded.clone(), target.to_owned());
         let router = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
             let (kept, to) = (kept.clone(), to.clone());
@@ -99,13 +99,13 @@ impl Relay {
     }
 
     /// Deliveries so far, oldest first.
-    pub fn recorded(&self) -> Vec<Recorded> {
+    pub fn recorded(&self) -> Vec<RelayedDelivery> {
         self.recorded.lock().expect("not poisoned").clone()
     }
 
     /// Delivers once more, under new ids if `renamed` (as Gitea redelivers), else under the same (as GitHub does); returns
     /// the status.
-    pub async fn redeliver(&self, delivery: &Recorded, renamed: bool) -> u16 {
+    pub async fn redeliver(&self, delivery: &RelayedDelivery, renamed: bool) -> u16 {
         let (mut headers, body) = delivery.clone();
         let ids: Vec<_> = headers.keys().filter(|name| name.as_str().ends_with("-delivery")).cloned().collect();
         let fresh = uuid::Uuid::new_v4().to_string();

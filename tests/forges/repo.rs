@@ -8,11 +8,11 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::harness::parts::{command, output};
-use crate::server::{Account, Answer, Level, Server};
+use crate::server::{Account, Level, Server, ServerAnswer};
 
-/// Verdict of a review.
+/// ReviewEvent of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReviewEvent {
     Comment,
     Approve,
     RequestChanges,
@@ -75,7 +75,7 @@ impl Repo {
     }
 
     /// Sends a request about the repository.
-    pub async fn call(&self, by: &Account, method: Method, rest: &str, body: Value) -> Answer {
+    pub async fn call(&self, by: &Account, method: Method, rest: &str, body: Value) -> ServerAnswer {
         self.server.call(&by.token, method, &self.path(rest), body).await
     }
 
@@ -166,7 +166,7 @@ impl Repo {
     }
 
     /// Deletes the repository.
-    pub async fn delete(&self, by: &Account) -> Answer {
+    pub async fn delete(&self, by: &Account) -> ServerAnswer {
         self.call(by, Method::DELETE, "", Value::Null).await
     }
 
@@ -265,7 +265,7 @@ impl Repo {
     }
 
     /// Adds labels to an issue (POST).
-    pub async fn add_labels(&self, by: &Account, issue: u64, labels: &[&str]) -> Answer {
+    pub async fn add_labels(&self, by: &Account, issue: u64, labels: &[&str]) -> ServerAnswer {
         let labels = self.label_keys(by, labels).await;
         self.call(by, Method::POST, &format!("/issues/{issue}/labels"), json!({ "labels": labels })).await
     }
@@ -392,7 +392,7 @@ impl Repo {
     }
 
     /// Body of a review with remarks: file, line, text.
-    fn review_body(&self, event: Option<Verdict>, body: &str, remarks: &[(&str, u64, &str)]) -> Value {
+    fn review_body(&self, event: Option<ReviewEvent>, body: &str, remarks: &[(&str, u64, &str)]) -> Value {
         let github = self.server.is_github();
         let line = if github { "line" } else { "new_position" };
         let remark = |(path, at, text): &(&str, u64, &str)| {
@@ -410,12 +410,12 @@ impl Repo {
         review
     }
 
-    fn event(&self, verdict: Verdict) -> &'static str {
+    fn event(&self, verdict: ReviewEvent) -> &'static str {
         match verdict {
-            Verdict::Comment => "COMMENT",
-            Verdict::Approve if self.server.is_github() => "APPROVE",
-            Verdict::Approve => "APPROVED",
-            Verdict::RequestChanges => "REQUEST_CHANGES",
+            ReviewEvent::Comment => "COMMENT",
+            ReviewEvent::Approve if self.server.is_github() => "APPROVE",
+            ReviewEvent::Approve => "APPROVED",
+            ReviewEvent::RequestChanges => "REQUEST_CHANGES",
         }
     }
 
@@ -424,7 +424,7 @@ impl Repo {
         &self,
         by: &Account,
         pull: u64,
-        how: Verdict,
+        how: ReviewEvent,
         body: &str,
         remarks: &[(&str, u64, &str)],
     ) -> i64 {
@@ -444,7 +444,7 @@ impl Repo {
     }
 
     /// Submits a drafted review.
-    pub async fn submit_review(&self, by: &Account, pull: u64, review: i64, how: Verdict, body: &str) {
+    pub async fn submit_review(&self, by: &Account, pull: u64, review: i64, how: ReviewEvent, body: &str) {
         let events = if self.server.is_github() { "/events" } else { "" };
         let body = json!({ "event": self.event(how), "body": body });
         self.ok(by, Method::POST, &format!("/pulls/{pull}/reviews/{review}{events}"), body).await;
@@ -461,7 +461,7 @@ impl Repo {
         }
         // On Gitea a remark on the same line belongs to its thread.
         let (path, line) = (first["path"].as_str().expect("a path"), first["position"].as_u64().expect("a line"));
-        self.review(by, pull, Verdict::Comment, "", &[(path, line, body)]).await;
+        self.review(by, pull, ReviewEvent::Comment, "", &[(path, line, body)]).await;
     }
 
     /// Sets a commit status.

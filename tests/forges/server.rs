@@ -52,7 +52,7 @@ pub struct Team {
 
 /// Status and body of an answer; `Null` without JSON.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ServerAnswer {
     pub status: u16,
     pub body: Value,
 }
@@ -111,11 +111,11 @@ impl Server {
     }
 
     /// Sends a request as the owner of a token; redirects are not followed.
-    pub async fn call(&self, token: &str, method: Method, path: &str, body: Value) -> Answer {
+    pub async fn call(&self, token: &str, method: Method, path: &str, body: Value) -> ServerAnswer {
         self.send(&format!("token {token}"), method, path, body).await
     }
 
-    async fn send(&self, authorization: &str, method: Method, path: &str, body: Value) -> Answer {
+    async fn send(&self, authorization: &str, method: Method, path: &str, body: Value) -> ServerAnswer {
         let mut request = self.client.request(method, self.api(path)).header("authorization", authorization);
         if !body.is_null() {
             request = request.json(&body);
@@ -123,7 +123,7 @@ impl Server {
         let answer = request.send().await.expect("an answer");
         let status = answer.status().as_u16();
         let text = answer.text().await.expect("its text");
-        Answer { status, body: serde_json::from_str(&text).unwrap_or_else(|_| json!(text)) }
+        ServerAnswer { status, body: serde_json::from_str(&text).unwrap_or_else(|_| json!(text)) }
     }
 
     /// Sends a request that must succeed, and returns the body.
@@ -233,12 +233,12 @@ impl Server {
     }
 
     /// Deletes an organisation; its repositories are deleted before.
-    pub async fn delete_organisation(&self, owner: &Account, name: &str) -> Answer {
+    pub async fn delete_organisation(&self, owner: &Account, name: &str) -> ServerAnswer {
         self.call(&owner.token, Method::DELETE, &format!("/orgs/{name}"), Value::Null).await
     }
 
     /// Deletes an account and what it owns.
-    pub async fn delete_account(&self, login: &str) -> Answer {
+    pub async fn delete_account(&self, login: &str) -> ServerAnswer {
         let purge = if self.is_github() { "" } else { "?purge=true" };
         self.call(&self.admin, Method::DELETE, &format!("/admin/users/{login}{purge}"), Value::Null).await
     }

@@ -1,4 +1,4 @@
-//! What a story has: a server, an organisation of its own with a repository, its owner, the bot, and an issue. All of it is
+//! Parts of a story: a server, an organisation of its own with a repository, its owner, the bot, and an issue. All of it is
 //! deleted at the end, also if the story fails.
 
 use std::panic::AssertUnwindSafe;
@@ -24,8 +24,8 @@ pub const WAITING: &str = "touch \"$(dirname \"$0\")/begun\"\n\
 /// Agent that fixes the sample and adds a line to `notes.txt` in each iteration.
 pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
-/// How a story begins.
-pub struct Plan {
+/// Beginning of a story.
+pub struct StoryPlan {
     setup: Setup,
     hook: bool,
     proxied: bool,
@@ -34,7 +34,7 @@ pub struct Plan {
     running: bool,
 }
 
-impl Plan {
+impl StoryPlan {
     /// The sample repository, a webhook, and the service running.
     pub fn new() -> Self {
         Self { setup: bot::sample(), hook: true, proxied: false, pushed: true, label: true, running: true }
@@ -102,7 +102,7 @@ struct Made {
 }
 
 /// Runs a story on a server, deletes what it made, and records its time. Without the server it is skipped.
-pub async fn story(on: On, name: &'static str, plan: Plan, scenario: impl AsyncFnOnce(&mut Stage)) {
+pub async fn story(on: On, name: &'static str, plan: StoryPlan, scenario: impl AsyncFnOnce(&mut Stage)) {
     let Some(server) = Server::open(on).await else { return };
     let start = Instant::now();
     let mut stage = Stage::prepare(Arc::new(server), &plan).await;
@@ -127,7 +127,7 @@ pub async fn story(on: On, name: &'static str, plan: Plan, scenario: impl AsyncF
 }
 
 impl Stage {
-    async fn prepare(server: Arc<Server>, plan: &Plan) -> Self {
+    async fn prepare(server: Arc<Server>, plan: &StoryPlan) -> Self {
         let unique = uuid::Uuid::now_v7().simple().to_string();
         let unique = unique[20..].to_owned();
         let (mira, robot) = (format!("mira-{unique}"), format!("ralph-{unique}"));
@@ -150,7 +150,7 @@ impl Stage {
         Self { server, bot, repo, mira, robot, org, issue: 0, proxy, unique, made }
     }
 
-    async fn begin(&mut self, plan: &Plan) {
+    async fn begin(&mut self, plan: &StoryPlan) {
         if plan.pushed {
             let files = bot::files(&plan.setup);
             self.repo.push(&self.mira, "main", &files, "Initial commit").await;

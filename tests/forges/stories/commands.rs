@@ -4,7 +4,7 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::On;
-use crate::stage::{Plan, WAITING, WILLING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, WILLING, on_every_server, story};
 
 on_every_server!(
     command_starts_a_loop,
@@ -18,7 +18,7 @@ on_every_server!(
 );
 
 async fn command_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let comment = stage.comment("/ralph run --max-iterations 3").await;
         stage.reacted(comment, "rocket").await;
         let done = stage.ready(stage.issue).await;
@@ -31,7 +31,7 @@ async fn command_starts_a_loop(on: On, name: &'static str) {
 async fn pause_and_resume_with_guidance(on: On, name: &'static str) {
     // The second iteration passes.
     let agent = format!("{WAITING}[ \"$RALPH_ITERATION\" -ge 2 ] || echo 40 >answer.txt\n");
-    story(on, name, Plan::new().agent(&agent), async |stage| {
+    story(on, name, StoryPlan::new().agent(&agent), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         let pause = stage.comment("/ralph pause lunch").await;
@@ -50,7 +50,7 @@ async fn pause_and_resume_with_guidance(on: On, name: &'static str) {
 
 async fn guidance_reaches_the_next_iteration(on: On, name: &'static str) {
     let agent = format!("{WAITING}[ \"$RALPH_ITERATION\" -ge 2 ] || echo 40 >answer.txt\n");
-    story(on, name, Plan::new().agent(&agent), async |stage| {
+    story(on, name, StoryPlan::new().agent(&agent), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         let guide = stage.comment("/ralph guide The file has one line only.").await;
@@ -64,7 +64,7 @@ async fn guidance_reaches_the_next_iteration(on: On, name: &'static str) {
 }
 
 async fn abort_ends_the_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         let abort = stage.comment("/ralph abort not like this").await;
@@ -77,7 +77,7 @@ async fn abort_ends_the_loop(on: On, name: &'static str) {
 }
 
 async fn retry_repeats_the_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let before = stage.repo.branch(&stage.mira, &first.branch).await.expect("a branch");
         let retry = stage.comment("/ralph retry").await;
@@ -94,7 +94,7 @@ async fn retry_repeats_the_iteration(on: On, name: &'static str) {
 }
 
 async fn escalation_is_answered_in_its_issue(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         stage.comment("/ralph run --base nowhere").await;
         let failed = stage.bot.until_state(stage.issue, LoopState::Failed).await;
         assert!(failed.why.contains("nowhere"), "{}", failed.why);
@@ -114,7 +114,7 @@ async fn escalation_is_answered_in_its_issue(on: On, name: &'static str) {
 }
 
 async fn edited_comment_is_no_command(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let comment = stage.comment("I think that this can be done.").await;
         stage.quiet().await;
         stage.repo.edit_comment(&stage.mira, comment, "/ralph run").await;
@@ -124,7 +124,7 @@ async fn edited_comment_is_no_command(on: On, name: &'static str) {
 }
 
 async fn unknown_command_is_refused(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let comment = stage.comment("/ralph rum").await;
         stage.reacted(comment, "confused").await;
         stage.says(stage.issue, "rum").await;

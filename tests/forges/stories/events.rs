@@ -4,9 +4,9 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::SECRET;
 use crate::network::Relay;
-use crate::repo::Verdict;
+use crate::repo::ReviewEvent;
 use crate::server::On;
-use crate::stage::{Plan, WAITING, WILLING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, WILLING, on_every_server, story};
 
 on_every_server!(
     label_set_while_the_service_was_down_starts_a_loop,
@@ -19,7 +19,7 @@ on_every_server!(
 );
 
 async fn label_set_while_the_service_was_down_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         stage.bot.stop().await;
         stage.label().await;
         stage.bot.start().await;
@@ -29,11 +29,11 @@ async fn label_set_while_the_service_was_down_starts_a_loop(on: On, name: &'stat
 }
 
 async fn review_and_merge_while_the_service_was_down_are_found(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
         stage.bot.stop().await;
-        stage.repo.review(&stage.mira, pull, Verdict::RequestChanges, "Please say why.", &[]).await;
+        stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "Please say why.", &[]).await;
         stage.bot.start().await;
         let second = stage.ready_after(stage.issue, 2).await;
         assert!(stage.bot.prompts(&second).contains("Please say why."));
@@ -47,7 +47,7 @@ async fn review_and_merge_while_the_service_was_down_are_found(on: On, name: &'s
 }
 
 async fn restart_during_an_iteration_loses_nothing(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.bot.stop().await;
@@ -61,7 +61,7 @@ async fn restart_during_an_iteration_loses_nothing(on: On, name: &'static str) {
 }
 
 async fn delivery_with_a_wrong_secret_starts_nothing(on: On, name: &'static str) {
-    story(on, name, Plan::new().without_hook(), async |stage| {
+    story(on, name, StoryPlan::new().without_hook(), async |stage| {
         let relay = Relay::start(&stage.bot.hook_url()).await;
         stage.repo.hook(&stage.mira, &relay.url(), "another-secret-another-secret-0123456789").await;
         stage.label().await;
@@ -76,7 +76,7 @@ async fn delivery_with_a_wrong_secret_starts_nothing(on: On, name: &'static str)
 }
 
 async fn redelivery_changes_nothing(on: On, name: &'static str) {
-    story(on, name, Plan::new().without_hook(), async |stage| {
+    story(on, name, StoryPlan::new().without_hook(), async |stage| {
         let relay = Relay::start(&stage.bot.hook_url()).await;
         stage.repo.hook(&stage.mira, &relay.url(), SECRET).await;
         stage.label().await;
@@ -102,7 +102,7 @@ async fn redelivery_changes_nothing(on: On, name: &'static str) {
 }
 
 async fn two_loops_run_at_once(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let second = stage.repo.open_issue(&stage.mira, "Another answer", "It should be 42.").await;
         stage.label().await;
         stage.repo.add_labels(&stage.mira, second, &[crate::stage::RUN]).await;
@@ -122,7 +122,7 @@ async fn two_loops_run_at_once(on: On, name: &'static str) {
 }
 
 async fn text_edited_by_an_outsider_needs_confirmation(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let otto = stage.collaborator("otto", crate::server::Level::Read).await;
         let issue = stage.repo.open_issue(&otto, "The answer is wrong", "It should be 42.").await;
         stage.bot.until_idle().await;

@@ -4,7 +4,7 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::{Level, On};
-use crate::stage::{Plan, RUN, WAITING, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
 
 on_every_server!(
     label_starts_a_loop,
@@ -19,7 +19,7 @@ on_every_server!(
 );
 
 async fn label_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
         let pull = stage.repo.pull(&stage.mira, stage.pull_of(&done)).await;
         assert_eq!((pull.head_sha.as_str(), pull.head), (done.pushed.expect("pushed").as_str(), done.branch.clone()));
@@ -32,7 +32,7 @@ async fn label_starts_a_loop(on: On, name: &'static str) {
 }
 
 async fn label_of_a_writer_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let nora = stage.collaborator("nora", Level::Write).await;
         let reader = stage.collaborator("reader", Level::Read).await;
         let refused = stage.repo.add_labels(&reader, stage.issue, &[RUN]).await;
@@ -47,7 +47,7 @@ async fn label_of_a_writer_starts_a_loop(on: On, name: &'static str) {
 }
 
 async fn label_set_by_put_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         stage.repo.new_label(&stage.mira, "bug").await;
         stage.repo.replace_labels(&stage.mira, stage.issue, &["bug", RUN]).await;
         stage.ready(stage.issue).await;
@@ -57,7 +57,7 @@ async fn label_set_by_put_starts_a_loop(on: On, name: &'static str) {
 }
 
 async fn label_set_with_the_issue_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let issue = stage.repo.open_labelled(&stage.mira, "Another answer", "It should be 42.", RUN).await;
         stage.ready(issue).await;
         assert_eq!(stage.bot.loops().await.len(), 1);
@@ -66,7 +66,7 @@ async fn label_set_with_the_issue_starts_a_loop(on: On, name: &'static str) {
 }
 
 async fn label_in_another_case_starts_a_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new().without_label(), async |stage| {
+    story(on, name, StoryPlan::new().without_label(), async |stage| {
         stage.repo.new_label(&stage.mira, "Ralph:Run").await;
         let answer = stage.repo.add_labels(&stage.mira, stage.issue, &["Ralph:Run"]).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -78,7 +78,7 @@ async fn label_in_another_case_starts_a_loop(on: On, name: &'static str) {
 }
 
 async fn label_removed_pauses_and_set_again_resumes(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.remove_label(&stage.mira, stage.issue, RUN).await;
@@ -93,7 +93,7 @@ async fn label_removed_pauses_and_set_again_resumes(on: On, name: &'static str) 
 }
 
 async fn labels_cleared_pause(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.clear_labels(&stage.mira, stage.issue).await;
@@ -106,7 +106,7 @@ async fn labels_cleared_pause(on: On, name: &'static str) {
 }
 
 async fn labels_replaced_without_ours_pause(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.repo.new_label(&stage.mira, "bug").await;
         stage.label().await;
         stage.agent_waits().await;
@@ -118,7 +118,7 @@ async fn labels_replaced_without_ours_pause(on: On, name: &'static str) {
 }
 
 async fn labels_of_four_issues_at_once_are_made_once(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let mut issues = vec![stage.issue];
         for number in 1..4 {
             let body = "It should be 42.";

@@ -1,12 +1,12 @@
 //! The server out of reach.
 
 use crate::server::On;
-use crate::stage::{Plan, WAITING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, on_every_server, story};
 
 on_every_server!(outage_during_an_iteration_is_survived, outage_before_the_pull_request_is_survived);
 
 async fn outage_during_an_iteration_is_survived(on: On, name: &'static str) {
-    story(on, name, Plan::new().proxied().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().proxied().agent(WAITING), async |stage| {
         let proxy = stage.proxy.as_ref().expect("a proxy");
         stage.label().await;
         stage.agent_waits().await;
@@ -24,7 +24,7 @@ async fn outage_during_an_iteration_is_survived(on: On, name: &'static str) {
 }
 
 async fn outage_before_the_pull_request_is_survived(on: On, name: &'static str) {
-    story(on, name, Plan::new().proxied(), async |stage| {
+    story(on, name, StoryPlan::new().proxied(), async |stage| {
         let proxy = stage.proxy.as_ref().expect("a proxy");
         stage.label().await;
         // Connections break again and again, wherever the service is.

@@ -1,9 +1,9 @@
-//! Who may start loops and command them: collaborators, teams, readers, outsiders.
+//! People who may start loops and command them, and people who may not: collaborators, teams, readers, outsiders.
 
 use ralph_bot::domain::loops::LoopState;
 
 use crate::server::{Level, On};
-use crate::stage::{Plan, RUN, WAITING, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
 
 on_every_server!(
     command_of_an_outsider_is_refused,
@@ -14,7 +14,7 @@ on_every_server!(
 );
 
 async fn command_of_an_outsider_is_refused(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let otto = stage.person("otto").await;
         stage.repo.set(&stage.mira, "private", false).await;
         let command = stage.repo.comment(&otto, stage.issue, "/ralph run").await;
@@ -25,7 +25,7 @@ async fn command_of_an_outsider_is_refused(on: On, name: &'static str) {
 }
 
 async fn command_of_a_reader_is_refused(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let reader = stage.collaborator("reader", Level::Read).await;
         let run = stage.repo.comment(&reader, stage.issue, "/ralph run").await;
         stage.reacted(run, "-1").await;
@@ -41,7 +41,7 @@ async fn command_of_a_reader_is_refused(on: On, name: &'static str) {
 }
 
 async fn member_of_a_team_that_writes_may_start(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let dev = stage.person("dev").await;
         let team = stage.server.team(&stage.mira, &stage.org, "devs", Level::Write).await;
         stage.server.team_repository(&stage.mira, &team, &stage.repo.name(), Level::Write).await;
@@ -58,7 +58,7 @@ async fn member_of_a_team_that_writes_may_start(on: On, name: &'static str) {
 }
 
 async fn member_of_a_team_that_reads_may_not_start(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let reader = stage.person("reader").await;
         let team = stage.server.team(&stage.mira, &stage.org, "readers", Level::Read).await;
         stage.server.team_repository(&stage.mira, &team, &stage.repo.name(), Level::Read).await;
@@ -73,7 +73,7 @@ async fn member_of_a_team_that_reads_may_not_start(on: On, name: &'static str) {
 }
 
 async fn permission_that_was_withdrawn_stops_the_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let nora = stage.collaborator("nora", Level::Write).await;
         stage.repo.comment(&nora, stage.issue, "/ralph run").await;
         stage.agent_waits().await;

@@ -3,9 +3,9 @@
 use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
-use crate::repo::Verdict;
+use crate::repo::ReviewEvent;
 use crate::server::On;
-use crate::stage::{Plan, RUN, Stage, WILLING, on_every_server, story};
+use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_server, story};
 
 on_every_server!(
     review_with_remarks_starts_an_iteration,
@@ -22,18 +22,18 @@ on_every_server!(
 );
 
 async fn review_with_remarks_starts_an_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
         let remarks = [("answer.txt", 1, "This line needs its reason.")];
-        stage.repo.review(&stage.mira, pull, Verdict::RequestChanges, "Please say why.", &remarks).await;
+        stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "Please say why.", &remarks).await;
         let second = stage.ready_after(stage.issue, 2).await;
         assert_eq!((second.spent.iterations, stage.pull_of(&second)), (2, pull));
         let prompts = stage.bot.prompts(&second);
         for wanted in ["Please say why.", "This line needs its reason."] {
             assert!(prompts.contains(wanted), "{wanted} is not in a prompt: {prompts}");
         }
-        stage.repo.review(&stage.mira, pull, Verdict::Approve, "Good.", &[]).await;
+        stage.repo.review(&stage.mira, pull, ReviewEvent::Approve, "Good.", &[]).await;
         stage.quiet().await;
         assert_eq!(stage.bot.of_issue(stage.issue).await.expect("the loop").spent.iterations, 2);
     })
@@ -41,15 +41,15 @@ async fn review_with_remarks_starts_an_iteration(on: On, name: &'static str) {
 }
 
 async fn review_that_was_drafted_earlier_keeps_its_remarks(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
         let nora = stage.collaborator("nora", crate::server::Level::Write).await;
         let drafted = stage.repo.draft_review(&nora, pull, &[("answer.txt", 1, "Drafted before.")]).await;
-        stage.repo.review(&stage.mira, pull, Verdict::RequestChanges, "Do it again.", &[]).await;
+        stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "Do it again.", &[]).await;
         let second = stage.ready_after(stage.issue, 2).await;
         assert!(!stage.bot.prompts(&second).contains("Drafted before."), "a draft was read");
-        stage.repo.submit_review(&nora, pull, drafted, Verdict::Comment, "See my remark.").await;
+        stage.repo.submit_review(&nora, pull, drafted, ReviewEvent::Comment, "See my remark.").await;
         let third = stage.ready_after(stage.issue, 3).await;
         let prompts = stage.bot.prompts(&third);
         assert!(prompts.contains("Drafted before.") && prompts.contains("See my remark."), "{prompts}");
@@ -58,11 +58,11 @@ async fn review_that_was_drafted_earlier_keeps_its_remarks(on: On, name: &'stati
 }
 
 async fn reply_to_a_remark_starts_an_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
         let remarks = [("answer.txt", 1, "Why is this so?")];
-        let review = stage.repo.review(&stage.mira, pull, Verdict::Comment, "A question.", &remarks).await;
+        let review = stage.repo.review(&stage.mira, pull, ReviewEvent::Comment, "A question.", &remarks).await;
         stage.ready_after(stage.issue, 2).await;
         stage.repo.reply(&stage.mira, pull, review, "Still not clear to me.").await;
         let third = stage.ready_after(stage.issue, 3).await;
@@ -77,7 +77,7 @@ async fn head(stage: &Stage) -> String {
 }
 
 async fn failed_ci_starts_an_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         stage.run().await;
         let sha = head(stage).await;
         stage.repo.status(&stage.mira, &sha, "failure", "build", "the linker ran out of memory").await;
@@ -96,7 +96,7 @@ async fn failed_ci_starts_an_iteration(on: On, name: &'static str) {
 }
 
 async fn failed_ci_without_a_change_is_not_done(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
         let sha = head(stage).await;
@@ -111,7 +111,7 @@ async fn failed_ci_without_a_change_is_not_done(on: On, name: &'static str) {
 }
 
 async fn passing_ci_starts_no_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         stage.run().await;
         let sha = head(stage).await;
         for state in ["pending", "success"] {
@@ -126,7 +126,7 @@ async fn passing_ci_starts_no_iteration(on: On, name: &'static str) {
 
 async fn conflict_with_the_base_is_solved(on: On, name: &'static str) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
-    story(on, name, Plan::new().agent(agent), async |stage| {
+    story(on, name, StoryPlan::new().agent(agent), async |stage| {
         let first = stage.run().await;
         stage.repo.push(&stage.mira, "main", &[("answer.txt", "40\n")], "Another answer").await;
         let second = stage.ready_after(stage.issue, 2).await;
@@ -141,7 +141,7 @@ async fn conflict_with_the_base_is_solved(on: On, name: &'static str) {
 }
 
 async fn unrelated_push_to_the_base_starts_no_iteration(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let sha = head(stage).await;
         for number in 0..3 {
@@ -157,7 +157,7 @@ async fn unrelated_push_to_the_base_starts_no_iteration(on: On, name: &'static s
 }
 
 async fn merge_ends_the_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
         stage.repo.merge(&stage.mira, stage.pull_of(&done)).await;
         assert!(stage.repo.pull(&stage.mira, stage.pull_of(&done)).await.merged);
@@ -172,7 +172,7 @@ async fn merge_ends_the_loop(on: On, name: &'static str) {
 }
 
 async fn closed_pull_request_ends_the_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
         stage.repo.set_open(&stage.mira, stage.pull_of(&done), false).await;
         stage.bot.until_state(stage.issue, LoopState::Closed).await;
@@ -182,7 +182,7 @@ async fn closed_pull_request_ends_the_loop(on: On, name: &'static str) {
 }
 
 async fn closed_issue_ends_the_loop_and_a_new_label_starts_another(on: On, name: &'static str) {
-    story(on, name, Plan::new(), async |stage| {
+    story(on, name, StoryPlan::new(), async |stage| {
         let first = stage.run().await;
         stage.repo.set_open(&stage.mira, stage.issue, false).await;
         stage.bot.until_state(stage.issue, LoopState::Closed).await;

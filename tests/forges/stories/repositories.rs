@@ -4,7 +4,7 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::On;
-use crate::stage::{Plan, RUN, WAITING, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
 
 on_every_server!(
     renamed_repository_is_followed,
@@ -19,7 +19,7 @@ on_every_server!(
 );
 
 async fn renamed_repository_is_followed(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.rename(&stage.mira, "renamed").await;
@@ -35,7 +35,7 @@ async fn renamed_repository_is_followed(on: On, name: &'static str) {
 }
 
 async fn transferred_repository_is_followed(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let other = stage.other_organisation().await;
         stage.label().await;
         stage.agent_waits().await;
@@ -48,7 +48,7 @@ async fn transferred_repository_is_followed(on: On, name: &'static str) {
 }
 
 async fn archived_repository_waits_until_it_is_back(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.set(&stage.mira, "archived", true).await;
@@ -62,7 +62,7 @@ async fn archived_repository_waits_until_it_is_back(on: On, name: &'static str) 
 }
 
 async fn deleted_repository_ends_its_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         assert_eq!(stage.repo.delete(&stage.mira).await.status, 204);
@@ -75,7 +75,7 @@ async fn deleted_repository_ends_its_loop(on: On, name: &'static str) {
 }
 
 async fn deleted_issue_ends_its_loop(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.delete_issue(&stage.mira, stage.issue).await;
@@ -89,7 +89,7 @@ async fn deleted_issue_ends_its_loop(on: On, name: &'static str) {
 }
 
 async fn empty_repository_is_reported(on: On, name: &'static str) {
-    story(on, name, Plan::new().empty(), async |stage| {
+    story(on, name, StoryPlan::new().empty(), async |stage| {
         stage.comment("/ralph run --check \"sh check.sh\"").await;
         let failed = stage.bot.until_state(stage.issue, LoopState::Failed).await;
         assert!(failed.why.contains("empty"), "{}", failed.why);
@@ -102,7 +102,7 @@ async fn empty_repository_is_reported(on: On, name: &'static str) {
 }
 
 async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.set(&stage.mira, "has_issues", false).await;
@@ -115,7 +115,7 @@ async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'sta
 }
 
 async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
-    story(on, name, Plan::new().agent(WAITING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.remove_collaborator(&stage.mira, &stage.robot.login).await;
@@ -133,7 +133,7 @@ async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
 }
 
 async fn hook_of_a_repository_has_its_own_secret(on: On, name: &'static str) {
-    story(on, name, Plan::new().without_hook().stopped(), async |stage| {
+    story(on, name, StoryPlan::new().without_hook().stopped(), async |stage| {
         stage.bot.init_webhook(&stage.repo.name()).await;
         stage.bot.start().await;
         stage.label().await;

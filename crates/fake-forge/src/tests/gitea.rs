@@ -1,4 +1,4 @@
-//! What Gitea does that no description states.
+//! Behaviour of Gitea that no description states.
 
 use serde_json::{Value, json};
 

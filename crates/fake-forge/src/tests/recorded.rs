@@ -368,7 +368,7 @@ async fn answers_equal_the_recorded_ones() {
     let sha = scene.on("dev", "GET", "pulls/2", none.clone()).await["head"]["sha"].as_str().unwrap().to_owned();
     let team =
         scene.forge.with(|state| state.teams.iter().find(|team| team.name == "devs").map(|team| team.id)).unwrap();
-    scene.on("dev", "POST", "issues", json!({"title": "Two", "body": "x"})).await;
+    scene.on("dev", "POST", "issues", json!({"title": "Two", "body": "x", "labels": [run]})).await;
     let member = format!("teams/{team}/members/dev");
     let reviews = format!("repos/acme/app/pulls/2/reviews/{review}/comments");
     let hook = format!("repos/acme/app/hooks/{}", scene.hook);
