@@ -22,7 +22,9 @@ use url::Url;
 use self::client::{GiteaClient, under};
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
-use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
+use super::http::{
+    MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
+};
 use super::{
     Ci, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission, Polling,
     Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
@@ -93,7 +95,7 @@ impl Gitea {
     /// # Errors
     /// `Bug` if the address or the token is invalid.
     pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
-        let layer = RequestLayer::new(transport, clock, settings.rates);
+        let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED);
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         Ok(Self {
             settings,

@@ -235,7 +235,7 @@ impl Forge for GitHub {
         }
         let path = ["issues", &number.to_string(), "labels"];
         let call = ApiCall::on(repo, Method::POST, &path, format!("label issue #{number} of"));
-        self.client.send(&call.json(json!({ "labels": labels }))).await.map(drop)
+        self.client.send(&call.json(json!({ "labels": labels })).decoration()).await.map(drop)
     }
 
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
@@ -270,7 +270,7 @@ impl Forge for GitHub {
         let path = ["issues", "comments", &id.to_string()];
         let call =
             ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
-        self.client.send(&call).await.map(drop)
+        self.client.send(&call.decoration()).await.map(drop)
     }
 
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
@@ -495,7 +495,7 @@ impl Reactions for GitHub {
         };
         let path = ["issues", "comments", &id.to_string(), "reactions"];
         let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
         self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 }

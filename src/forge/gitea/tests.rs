@@ -29,7 +29,7 @@ fn settings() -> GiteaSettings {
         url: Url::parse("https://git.test").unwrap(),
         token: SecretString::from("s3cret"),
         own: None,
-        rates: RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..RateSettings::default() },
+        rates: RateSettings { mutation_interval_ms: Some(0), reserve: 0, attempts: 1, ..RateSettings::default() },
     }
 }
 

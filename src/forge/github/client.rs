@@ -18,7 +18,8 @@ use super::wire;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{
-    FollowCrossOrigin, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json, next_page,
+    FollowCrossOrigin, MutationPace, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json,
+    next_page,
 };
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 
@@ -91,6 +92,11 @@ impl<'a> ApiCall<'a> {
     /// Sends the call before waiting mutating calls.
     pub(super) fn urgent(self) -> Self {
         self.with_priority(RequestPriority::Urgent)
+    }
+
+    /// Sends the call after other waiting mutating calls, because it only shows a state that is known elsewhere.
+    pub(super) fn decoration(self) -> Self {
+        self.with_priority(RequestPriority::Decoration)
     }
 
     /// Marks a POST without effect.
@@ -167,7 +173,9 @@ impl GitHubClient {
     fn layer(&self, installation: Option<u64>) -> Arc<RequestLayer> {
         // Code under this lock runs a single map operation, so the map is valid even after a panic.
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates));
+        let new = || {
+            Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates, MutationPace::GITHUB))
+        };
         layers.entry(installation).or_insert_with(new).clone()
     }
 

@@ -82,7 +82,7 @@ async fn run_git(directory: &Path, args: &[&str]) -> (bool, String) {
 }
 
 const QUICK: RateSettings = RateSettings {
-    mutation_interval_ms: 0,
+    mutation_interval_ms: Some(0),
     mutation_hold: Duration::from_secs(2),
     reserve: 0,
     attempts: 1,
