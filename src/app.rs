@@ -267,6 +267,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         instance,
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
+        places: engine::KnownPlaces::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: Arc::new(Metrics::new()),
         stopping: CancellationToken::new(),

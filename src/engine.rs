@@ -14,6 +14,7 @@ mod forge_effects;
 mod intake;
 mod logs;
 mod memory;
+mod places;
 mod prompt_memory;
 mod providers;
 mod reconcile;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
+pub use places::KnownPlaces;
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
@@ -147,6 +149,8 @@ pub struct Engine {
     pub wake: Wake,
     /// Limits on concurrent calls to forges.
     pub call_limits: ForgeCallLimits,
+    /// Repositories whose names were confirmed.
+    pub places: KnownPlaces,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.

@@ -44,6 +44,8 @@ pub enum ForgeErrorKind {
     Denied,
     /// The object does not exist.
     NotFound,
+    /// The repository has another name now: a change was not sent on to it. Read the repository by its id.
+    Moved,
     /// The current state does not allow the call: the object exists already, was changed meanwhile, or is locked.
     Conflict,
     /// The forge rejected the request as invalid, or its response cannot be parsed.
@@ -107,6 +109,8 @@ pub struct Repository {
     pub archived: bool,
     /// Whether it has no commits.
     pub empty: bool,
+    /// Whether it has issues; they can be switched off.
+    pub issues_enabled: bool,
 }
 
 /// Label to be created if missing.

@@ -317,8 +317,11 @@ impl Forge for Gitea {
         let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
         let path = [number.to_string()];
         // This list has no pages.
-        let comments: Option<Vec<WireComment>> =
-            self.client.get(&what, &under(repo, &["issues", &path[0], "comments"])?, &query).await?;
+        let path = under(repo, &["issues", &path[0], "comments"])?;
+        let comments: Option<Vec<WireComment>> = match self.client.get(&what, &path, &query).await {
+            Err(failure) => return Err(self.missing_issue(repo, number, failure).await),
+            Ok(comments) => comments,
+        };
         let mut comments: Vec<_> = comments.into_iter().flatten().map(WireComment::snapshot).collect();
         comments.sort_by_key(|comment| (comment.created_at, comment.id));
         Ok(comments)
@@ -341,7 +344,7 @@ impl Forge for Gitea {
                 let detail = if locked { "the conversation is locked".to_owned() } else { failure.detail };
                 Err(error(if locked { Conflict } else { Denied }, &what, detail))
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(self.missing_issue(repo, number, failure).await),
         }
     }
 

@@ -335,7 +335,7 @@ fn redirected(
     if *request.method() != Method::GET {
         let detail =
             format!("the resource moved (HTTP {}); read the repository again by its id", response.status().as_u16());
-        return Err(error(ForgeErrorKind::Conflict, what, detail));
+        return Err(error(ForgeErrorKind::Moved, what, detail));
     }
     if hops > MAX_REDIRECTS {
         return Err(error(

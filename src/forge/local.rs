@@ -310,6 +310,7 @@ impl Forge for Local {
             default_branch: self.default_branch.clone(),
             private: true,
             archived: false,
+            issues_enabled: true,
             empty: false,
         })
     }

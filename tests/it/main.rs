@@ -13,6 +13,7 @@ mod egress;
 mod evil;
 mod forge_faults;
 mod git_faults;
+mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;

@@ -296,6 +296,8 @@ pub struct FakeRepo {
     pub private: bool,
     /// Whether it is archived.
     pub archived: bool,
+    /// Whether issues are switched on.
+    pub issues_enabled: bool,
     /// Creation time.
     pub created_at: Timestamp,
     /// Permissions of collaborators.

@@ -85,6 +85,7 @@ pub(super) struct WireRepository {
     archived: bool,
     #[serde(default)]
     empty: bool,
+    has_issues: Option<bool>,
     permissions: Option<WireAccess>,
 }
 
@@ -116,6 +117,7 @@ impl WireRepository {
             private: self.private || self.internal,
             archived: self.archived,
             empty: self.empty,
+            issues_enabled: self.has_issues.unwrap_or(true),
         })
     }
 

@@ -15,7 +15,7 @@ use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
 use crate::forge::{
-    ForgeError, ForgeErrorKind, ForgeResult, LabelChange, Permission, Reviews, TeamVisibility, TextFile,
+    Forge, ForgeError, ForgeErrorKind, ForgeResult, LabelChange, Permission, Reviews, TeamVisibility, TextFile,
 };
 
 impl Gitea {
@@ -142,6 +142,19 @@ impl Gitea {
         }
         let comment: WireComment = read(&what, &found)?;
         Ok(Some(comment).filter(|comment| comment.issue() == Some(number)).map(WireComment::snapshot))
+    }
+
+    /// Converts a server error to `NotFound` if the issue does not exist: the server answers 500 to requests for its comments.
+    pub(super) async fn missing_issue(&self, repo: &RepoRef, number: Number, failure: ForgeError) -> ForgeError {
+        let server_error =
+            matches!(failure.kind, ForgeErrorKind::Transient { .. }) && failure.detail.starts_with("HTTP 5");
+        if !server_error {
+            return failure;
+        }
+        match self.issue(repo, number).await {
+            Err(ForgeError { kind: NotFound, .. }) => error(NotFound, &failure.what, "the issue does not exist"),
+            _ => failure,
+        }
     }
 
     /// Returns the files directly in a folder of the default branch.

@@ -136,19 +136,28 @@ impl GitHub {
         Ok(all)
     }
 
-    /// Returns a repository; `NotFound` if its name now belongs to another one.
+    /// Returns a repository; by its id if its name now belongs to another one.
     pub(super) async fn one_repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
         let what = format!("read repository {}", repo.full_name());
         let answer: wire::GitHubRepository =
             self.client.read(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
         let facts = parsed(&what, answer.facts(&self.name))?;
-        if facts.repo.id != repo.id {
-            self.client.forget_installation(repo);
-            let detail =
-                format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
-            return Err(error(ForgeErrorKind::NotFound, &what, detail));
+        if facts.repo.id == repo.id {
+            return self.with_emptiness(facts).await;
         }
-        self.with_emptiness(facts).await
+        let path = ["repositories", &repo.id.to_string()];
+        let call = ApiCall::new(Scope::Repository(repo, Purpose::Api), Method::GET, &path, what.clone());
+        let by_id: ForgeResult<wire::GitHubRepository> = self.client.read(&call).await;
+        match by_id.map(|answer| answer.facts(&self.name)) {
+            Ok(Ok(found)) if found.repo.id == repo.id => self.with_emptiness(found).await,
+            Err(failure) if failure.kind != ForgeErrorKind::NotFound => Err(failure),
+            _ => {
+                self.client.forget_installation(repo);
+                let detail =
+                    format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
+                Err(error(ForgeErrorKind::NotFound, &what, detail))
+            }
+        }
     }
 
     /// Checks the default branch of a repository of size 0. GitHub's size is rounded and late, so only a missing branch proves that

@@ -68,7 +68,7 @@ impl GiteaShape<'_> {
             },
         });
         let settings = json!({
-            "has_issues": true,
+            "has_issues": repo.issues_enabled,
             "internal_tracker": {
                 "enable_time_tracker": true, "allow_only_contributors_to_track_time": true,
                 "enable_issue_dependencies": true,

@@ -61,6 +61,9 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
 
 /// Handles `issues…` of a repository.
 pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    if !core.act(|state| Ok::<_, FakeRefusal>(state.repo(repo)?.issues_enabled))? {
+        return Err(FakeRefusal::NotFound("issues are disabled for this repo".to_owned()));
+    }
     match rest {
         [] if call.method == Method::POST => open(core, call, repo),
         [] if call.method == Method::GET => list(core, call, repo),

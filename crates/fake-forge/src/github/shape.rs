@@ -154,7 +154,7 @@ impl GitHubShape<'_> {
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
             "svn_url": self.page(repo, ""), "homepage": null,
             // GitHub's size is in KiB, rounded, and lags behind.
-            "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": true,
+            "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": repo.issues_enabled,
             "has_projects": true, "has_downloads": true, "has_wiki": true, "has_pages": false,
         });
         let settings = json!({

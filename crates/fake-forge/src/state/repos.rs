@@ -21,6 +21,7 @@ impl FakeState {
             default_branch: default_branch.to_owned(),
             private: false,
             archived: false,
+            issues_enabled: true,
             created_at: self.clock.now(),
             access: BTreeMap::new(),
             protected: BTreeSet::new(),
