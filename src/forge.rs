@@ -10,6 +10,7 @@ macro_rules! capabilities {
     };
 }
 
+mod ci_log;
 mod contents;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -344,8 +345,9 @@ pub trait Forge: Send + Sync {
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
     /// Returns a pull request.
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot>;
-    /// Returns the newest pull request from a branch of this repository, in any state.
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>>;
+    /// Returns the open pull request from a branch of this repository; if there is none, a closed one that may be an older one.
+    /// `base` is the branch that it probably goes to, which shortens the search.
+    async fn find_pull(&self, repo: &RepoRef, head: &str, base: &str) -> ForgeResult<Option<PullSnapshot>>;
     /// Opens a pull request.
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot>;
     /// Replaces title and body of a pull request; keeps its draft state.

@@ -241,7 +241,7 @@ impl Engine {
         let number = match &current.pull {
             Some(pull) => pull.number,
             None => {
-                let pull = match account.forge.find_pull(repo, &current.branch).await? {
+                let pull = match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
                     Some(pull) if pull.open => pull,
                     _ => self.open_pull(account, repo, &current, &title, &body).await?,
                 };
@@ -293,11 +293,12 @@ impl Engine {
         kill_point("K27");
         match created {
             // An earlier call whose response was lost may have opened it.
-            Err(e) if e.kind == ForgeErrorKind::Conflict => match account.forge.find_pull(repo, &current.branch).await?
-            {
-                Some(pull) if pull.open => Ok(pull),
-                _ => Err(e.into()),
-            },
+            Err(e) if e.kind == ForgeErrorKind::Conflict => {
+                match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
+                    Some(pull) if pull.open => Ok(pull),
+                    _ => Err(e.into()),
+                }
+            }
             other => Ok(other?),
         }
     }

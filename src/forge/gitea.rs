@@ -1,6 +1,7 @@
 //! Gitea and Forgejo adapter (Gitea 1.22 or newer), with a user token and a webhook per repository.
 
 mod capabilities;
+mod ci;
 mod client;
 mod map;
 mod parts;
@@ -43,8 +44,6 @@ const MIN_VERSION: (u32, u32) = (1, 22);
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
 /// User name for git; the server checks only the token.
 const GIT_USER: &str = "ralph-bot";
-/// Maximum size of a failed check's log, in bytes.
-const MAX_LOG_BYTES: usize = 32 * 1024;
 
 /// Settings of a Gitea or Forgejo server.
 #[derive(Debug, Clone)]
@@ -149,15 +148,6 @@ fn rfc3339(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Returns the end of a text, at most [`MAX_LOG_BYTES`], cut at a character boundary.
-fn tail(text: &str) -> &str {
-    let mut start = text.len().saturating_sub(MAX_LOG_BYTES);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text.get(start..).unwrap_or_default()
-}
-
 #[async_trait]
 impl Forge for Gitea {
     fn name(&self) -> &ForgeName {
@@ -192,7 +182,7 @@ impl Forge for Gitea {
         let found = match listed {
             // A token without `read:user` may not list its repositories; the search returns those that it may push to.
             Err(ForgeError { kind: Denied, .. }) => {
-                let page = |page: WireSearch| (page.data, None);
+                let page = |page: WireSearch| page.data;
                 let path = ["repos", "search"];
                 let found = self.client.pages(&what, &path, &[], RequestPriority::Background, page, |_| false).await?;
                 found.into_iter().filter(WireRepository::may_push).collect()
@@ -369,14 +359,9 @@ impl Forge for Gitea {
         pull_snapshot(&format!("read pull request {repo}#{number}"), self.wire_pull(repo, number).await?)
     }
 
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+    async fn find_pull(&self, repo: &RepoRef, head: &str, base: &str) -> ForgeResult<Option<PullSnapshot>> {
         let what = format!("find the pull request from {head:?} in {repo}");
-        // The server lists the newest first; Gitea and Forgejo have no common filter by head branch.
-        let matches = |pull: &WirePull| pull.comes_from(repo.id, head);
-        let found = |pulls: &[WirePull]| pulls.iter().any(matches);
-        let path = under(repo, &["pulls"])?;
-        let pulls: Vec<WirePull> = self.client.list(&what, &path, &[("state", "all")], found).await?;
-        pulls.into_iter().find(matches).map(|pull| pull_snapshot(&what, pull)).transpose()
+        self.pull_from(&what, repo, head, base).await?.map(|pull| pull_snapshot(&what, pull)).transpose()
     }
 
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {

@@ -5,7 +5,6 @@ mod auth;
 mod ci;
 mod client;
 mod issues;
-mod log;
 mod transport;
 mod webhook;
 mod wire;
@@ -283,7 +282,7 @@ impl Forge for GitHub {
         parsed("read a pull request", self.read_pull(repo, number).await?.snapshot())
     }
 
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+    async fn find_pull(&self, repo: &RepoRef, head: &str, _base: &str) -> ForgeResult<Option<PullSnapshot>> {
         self.newest_pull_from(repo, head).await
     }
 

@@ -214,6 +214,34 @@ impl Gitea {
         self.client.get(&what, &under(repo, &["pulls", &number.to_string()])?, &[]).await
     }
 
+    /// Returns the open pull request from a branch of this repository; if there is none, a closed one between the two branches.
+    pub(super) async fn pull_from(
+        &self,
+        what: &str,
+        repo: &RepoRef,
+        head: &str,
+        base: &str,
+    ) -> ForgeResult<Option<WirePull>> {
+        let matches = |pull: &WirePull| pull.comes_from(repo.id, head);
+        let parts: Vec<&str> = ["pulls", base].into_iter().chain(head.split('/')).collect();
+        // The server would read the rest of a base with a slash as part of the head.
+        let between = match base.contains('/') {
+            true => None,
+            false => match self.client.get::<WirePull>(what, &under(repo, &parts)?, &[]).await {
+                Err(ForgeError { kind: NotFound, .. }) => None,
+                found => Some(found?).filter(matches),
+            },
+        };
+        if between.as_ref().is_some_and(WirePull::is_open) {
+            return Ok(between);
+        }
+        // It may go to another base by now; what was closed long ago is not listed.
+        let found = |pulls: &[WirePull]| pulls.iter().any(matches);
+        let open: Vec<WirePull> =
+            self.client.list(what, &under(repo, &["pulls"])?, &[("state", "open")], found).await?;
+        Ok(open.into_iter().find(matches).or(between))
+    }
+
     pub(super) async fn edit_pull(
         &self,
         repo: &RepoRef,

@@ -4,9 +4,9 @@ use http::Method;
 use serde::Deserialize;
 
 use super::client::ApiCall;
-use super::log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use super::{GitHub, ignoring};
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult};
 
 /// Maximum number of failures whose log or annotations are fetched.
