@@ -28,7 +28,7 @@ use super::http::{
 };
 use super::{
     Ci, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission, Polling,
-    Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
+    Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -42,6 +42,18 @@ pub(crate) use self::webhook::parse as parse_delivery;
 const MIN_VERSION: (u32, u32) = (1, 22);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
+/// Events that a webhook must have, as the server lists them; a name stands for those that begin with it, too.
+const NEEDED_EVENTS: [&str; 9] = [
+    "issues",
+    "issue_label",
+    "issue_comment",
+    "pull_request",
+    "pull_request_comment",
+    "pull_request_review",
+    "pull_request_sync",
+    "push",
+    "status",
+];
 /// User name for git; the server checks only the token.
 const GIT_USER: &str = "ralph-bot";
 
@@ -382,6 +394,16 @@ impl Forge for Gitea {
         let draft = self.wire_pull(repo, number).await?.draft();
         let title = if draft { map::draft_title(title.as_str()) } else { map::ready_title(title.as_str()).to_owned() };
         self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
+    }
+
+    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        let mut refused = Vec::new();
+        for (what, place) in [("open issues and comment", "issues"), ("manage webhooks", "hooks")] {
+            let asked = format!("ask whether the token may {what} in {repo}");
+            let answer = self.client.send(&asked, Method::POST, &under(repo, &[place])?, &json!({})).await;
+            refused.extend(refused_scope(what, answer.map(drop))?);
+        }
+        Ok(refused)
     }
 
     async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {

@@ -307,6 +307,10 @@ impl Forge for GitHub {
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
     }
 
+    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        self.scopes_refused(repo).await
+    }
+
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
         let purpose = if push { Purpose::Push } else { Purpose::Fetch };
         let token = self.client.git_token(repo, purpose).await?;
@@ -380,6 +384,10 @@ impl Webhooks for GitHub {
             return Ok(None);
         }
         self.hook(repo, url, secret).await.map(Some)
+    }
+
+    async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { Ok(None) } else { self.hooks_to(repo, url).await.map(Some) }
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::client::under;
 use super::map::{self, WireComment, WireHook, WireIssue, WireReview, WireReviewComment};
 use super::webhook;
-use super::{Gitea, HOOK_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339};
+use super::{Gitea, HOOK_EVENTS, NEEDED_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
@@ -16,7 +16,8 @@ use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, LabelChange, ParsedDelivery, Polling, PullReview,
-    Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, signature,
+    Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks,
+    hook_problems, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -98,6 +99,17 @@ impl Webhooks for Gitea {
             }
         }
         Ok(Some(id))
+    }
+
+    async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
+        let what = format!("list the webhooks of {repo}");
+        let hooks: Vec<WireHook> = self.client.list(&what, &under(repo, &["hooks"])?, &[], |_| false).await?;
+        let setting =
+            |hook: &WireHook, name: &str, wanted: &str| hook.config.get(name).is_some_and(|has| has == wanted);
+        let same_url = hooks.into_iter().filter(|hook| setting(hook, "url", url));
+        let found: Vec<_> =
+            same_url.map(|hook| (hook.active, setting(&hook, "content_type", "json"), hook.events)).collect();
+        Ok(Some(hook_problems(&found, &NEEDED_EVENTS)))
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {

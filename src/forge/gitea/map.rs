@@ -523,6 +523,8 @@ pub(super) struct WireHook {
     pub(super) active: bool,
     #[serde(default)]
     pub(super) config: std::collections::BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) events: Vec<String>,
 }
 
 #[cfg(test)]

@@ -409,6 +409,15 @@ async fn graphql_errors_map_to_error_kinds() {
         (json!([{ "type": "NOT_FOUND", "message": "gone" }]), ForgeErrorKind::NotFound),
         (json!([{ "type": "FORBIDDEN", "message": "Resource not accessible" }]), ForgeErrorKind::Denied),
         (json!([{ "type": "RATE_LIMITED", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
+        (json!([{ "type": "RATE_LIMIT", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
+        (
+            json!([{ "message": "You have exceeded a secondary rate limit" }]),
+            ForgeErrorKind::RateLimited { after_ms: 60_000 },
+        ),
+        (
+            json!([{ "message": "Something went wrong while executing your query." }]),
+            ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
+        ),
         (json!([{ "message": "Parse error" }]), ForgeErrorKind::Bug),
     ];
     let (github, transport) = with_token();
