@@ -1,4 +1,4 @@
-//! Where effects go: repositories by their ids, under their present names, and whether they take changes.
+//! Destinations of effects: repositories by their ids, under their present names, and whether they take changes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -67,7 +67,7 @@ struct PermissionUser {
     permissions: Option<RoleRights>,
 }
 
-/// What a role permits, whatever its name.
+/// Rights of a role, whatever its name.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RoleRights {

@@ -21,9 +21,9 @@ pub struct MutationPace {
 /// Maximum numbers of mutating requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutationBudget {
-    /// In any minute.
+    /// Maximum in any minute.
     pub per_minute: usize,
-    /// In any hour.
+    /// Maximum in any hour.
     pub per_hour: usize,
 }
 

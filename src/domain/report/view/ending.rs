@@ -127,7 +127,7 @@ pub struct CompletionView {
     pub spent_on: Vec<SpentLine>,
     /// Completion in percent.
     pub completion_percent: u8,
-    /// What is not solved although the checks may pass, one sentence each.
+    /// Problems that remain although the checks may pass, one sentence each.
     #[serde(default)]
     pub unsolved: Vec<String>,
     /// Latest results of the checks.
