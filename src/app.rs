@@ -267,6 +267,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
         looks: std::sync::Mutex::default(),
+        places: engine::KnownPlaces::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: {
             let metrics = Metrics::new();

@@ -17,6 +17,7 @@ mod intake;
 mod logs;
 mod look_schedule;
 mod memory;
+mod places;
 mod prompt_memory;
 mod providers;
 mod reconcile;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
 pub use look_schedule::LookSchedule;
+pub use places::KnownPlaces;
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
@@ -153,6 +155,8 @@ pub struct Engine {
     pub call_limits: ForgeCallLimits,
     /// Next looks at watched repositories.
     pub looks: std::sync::Mutex<LookSchedule>,
+    /// Repositories whose names were confirmed.
+    pub places: KnownPlaces,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.

@@ -10,6 +10,7 @@ macro_rules! capabilities {
     };
 }
 
+mod ci_log;
 mod contents;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -45,6 +46,8 @@ pub enum ForgeErrorKind {
     Denied,
     /// The object does not exist.
     NotFound,
+    /// The repository has another name now: a change was not sent on to it. Read the repository by its id.
+    Moved,
     /// The current state does not allow the call: the object exists already, was changed meanwhile, or is locked.
     Conflict,
     /// The forge rejected the request as invalid, or its response cannot be parsed.
@@ -108,6 +111,8 @@ pub struct Repository {
     pub archived: bool,
     /// Whether it has no commits.
     pub empty: bool,
+    /// Whether it has issues; they can be switched off.
+    pub issues_enabled: bool,
 }
 
 /// Label to be created if missing.
@@ -325,6 +330,48 @@ pub enum ParsedDelivery {
     Malformed(String),
 }
 
+/// Returns the phrase about a request with an empty body that the forge refused for its permission; `None` if it was refused
+/// for its content, which is what was asked for.
+fn refused_scope(what: &str, answer: ForgeResult<()>) -> ForgeResult<Option<String>> {
+    match answer {
+        // 422 and 400: the content is wrong, so the permission was there.
+        Ok(()) => Ok(None),
+        Err(failure) if failure.kind == ForgeErrorKind::Bug && failure.detail.starts_with("HTTP 4") => Ok(None),
+        Err(failure) if matches!(failure.kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound) => {
+            Ok(Some(format!("{what} ({})", failure.detail)))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Returns what is wrong with the webhooks that send to the service's address: `(active, sends JSON, events)` of each.
+fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<String> {
+    let [(active, sends_json, events)] = hooks else {
+        return vec![match hooks.len() {
+            0 => "there is no webhook to this address".to_owned(),
+            count => format!("{count} webhooks to this address deliver everything {count} times"),
+        }];
+    };
+    let mut problems = Vec::new();
+    if !active {
+        problems.push("the webhook is switched off".to_owned());
+    }
+    if !sends_json {
+        problems.push("the webhook does not send JSON".to_owned());
+    }
+    let missing: Vec<&str> = needed
+        .iter()
+        .filter(|needed| {
+            !events.iter().any(|event| event == *needed || event == "*" || event.starts_with(&format!("{needed}_")))
+        })
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        problems.push(format!("the webhook lacks the events {}", missing.join(", ")));
+    }
+    problems
+}
+
 /// Returns the number at the end of an issue's or pull request's address.
 fn number_at_end(address: &str) -> Option<Number> {
     address.rsplit('/').next()?.parse().ok().map(Number)
@@ -380,8 +427,9 @@ pub trait Forge: Send + Sync {
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
     /// Returns a pull request.
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot>;
-    /// Returns the newest pull request from a branch of this repository, in any state.
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>>;
+    /// Returns the open pull request from a branch of this repository; if there is none, a closed one that may be an older one.
+    /// `base` is the branch that it probably goes to, which shortens the search.
+    async fn find_pull(&self, repo: &RepoRef, head: &str, base: &str) -> ForgeResult<Option<PullSnapshot>>;
     /// Opens a pull request.
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot>;
     /// Replaces title and body of a pull request; keeps its draft state.
@@ -394,6 +442,12 @@ pub trait Forge: Send + Sync {
     ) -> ForgeResult<()>;
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
+
+    /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
+    /// forge refuses them before or after it looks at the permission, and changes nothing.
+    async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        Ok(Vec::new())
+    }
 
     /// Webhooks. Without them, events are found by polling only.
     fn webhooks(&self) -> Option<&dyn Webhooks> {
@@ -484,6 +538,11 @@ pub trait Webhooks: Confirmations {
     }
     /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
+    /// Returns what is wrong with the webhooks of a repository that send to `url`, one phrase each; `None` if one webhook
+    /// serves all repositories.
+    async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
+        Ok(None)
+    }
     /// Requests a test delivery to a webhook.
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;
 }

@@ -69,7 +69,7 @@ impl BenchWorld {
         let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env);
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         // The second between two writes that real forges require would hide the overhead of the service.
-        let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
+        let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
             // The current executable is the benchmark, which lacks the subcommands of the service.

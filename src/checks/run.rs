@@ -128,7 +128,8 @@ impl CheckRunner {
             Some(reports) => blocking(move || reports.tests_since(&before)).await.flatten(),
             None => None,
         };
-        Ok(outcome(check, self.wall(check), &finished, written))
+        let printed = relative(&counts::strip_escapes(&finished.stdout.text()), tree);
+        Ok(outcome(check, self.wall(check), &finished, &printed, written))
     }
 
     fn wall(&self, check: &Check) -> Duration {
@@ -181,28 +182,46 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<TestResults>) -> CheckOutcome {
-    let output = counts::strip_escapes(&finished.stdout.text());
+/// Makes paths in the tree relative to it: people and agents know files by their names in the repository, and the folders of
+/// this machine concern nobody.
+fn relative(output: &str, tree: &Path) -> String {
+    let resolved = tree.canonicalize().ok();
+    let mut text = output.to_owned();
+    for tree in [Some(tree.to_owned()), resolved].into_iter().flatten() {
+        // A shorter path could be the beginning of others.
+        let Some(tree) = tree.to_str().filter(|path| path.len() > 1 && text.contains(*path)) else { continue };
+        text = text.replace(&format!("file://{tree}/"), "").replace(&format!("{tree}/"), "").replace(tree, ".");
+    }
+    text
+}
+
+fn outcome(
+    check: &Check,
+    wall: Duration,
+    finished: &Finished,
+    output: &str,
+    written: Option<TestResults>,
+) -> CheckOutcome {
     let (exit_code, verdict) = match finished.ended {
         _ if finished.out_of_memory => {
             (finished.exit_code, failed("the machine's memory ran out and the system killed it".to_owned()))
         }
-        ProcessEnd::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
+        ProcessEnd::Exited(code) => (Some(code), judge(&check.rule, Some(code), output)),
         ProcessEnd::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
         ProcessEnd::ResourceLimit(ref reason) => (None, failed(reason.clone())),
         ProcessEnd::Signalled(_) | ProcessEnd::IdleLimit | ProcessEnd::Cancelled | ProcessEnd::Stopped(_) => {
-            (None, judge(&check.rule, None, &output))
+            (None, judge(&check.rule, None, output))
         }
     };
-    let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, &output));
-    let mut tests = written.unwrap_or_else(|| counts::read(&output));
+    let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, output));
+    let mut tests = written.unwrap_or_else(|| counts::read(output));
     tests.counts = tests.counts.or_else(by_pattern);
     CheckOutcome {
         name: check.name.clone(),
         command: check.command.clone(),
         failing_tests: tests.failing,
         incomplete: tests.incomplete,
-        errors: if verdict.holds { Vec::new() } else { error_lines(&output) },
+        errors: if verdict.holds { Vec::new() } else { error_lines(output) },
         holds: verdict.holds,
         why: verdict.why,
         exit_code,
@@ -210,7 +229,7 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
         tests: tests.counts,
         measured: verdict.measured,
         wanted: verdict.wanted,
-        output: tail(&output, SHOWN_BYTES).to_owned(),
+        output: tail(output, SHOWN_BYTES).to_owned(),
     }
 }
 

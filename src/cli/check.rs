@@ -2,6 +2,7 @@
 
 mod backends;
 mod ci;
+mod credential;
 mod finding;
 mod service;
 mod teams;

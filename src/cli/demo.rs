@@ -164,7 +164,7 @@ backends:
     };
     let interval = if args.fast { 0 } else { 300 };
     let options = Options {
-        rates: RateSettings { mutation_interval_ms: interval, ..RateSettings::default() },
+        rates: RateSettings { mutation_interval_ms: Some(interval), ..RateSettings::default() },
         sandbox: Some(sandbox),
         tune,
         ..Options::default()

@@ -67,8 +67,10 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
     // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
-    let rates =
-        RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
+    let rates = RateSettings {
+        mutation_interval_ms: config.engine.mutation_interval_ms.map(i64::from),
+        ..RateSettings::default()
+    };
     let app = Application::start(config, env, Options { role, rates, ..Options::default() })
         .await
         .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;

@@ -304,8 +304,9 @@ config_section! {
         pub ambiguity_wait_ms: u32 = 10_000, in 0..=600_000;
         /// First wait after a failed call, in milliseconds; doubles with each failure, up to five minutes.
         pub retry_first_ms: u32 = 2_000, in 10..=300_000;
-        /// Minimum time between two changes on one forge, in milliseconds; GitHub recommends a second.
-        pub mutation_interval_ms: u32 = 1_000, in 0..=60_000;
+        /// Minimum time between two changes on one forge, in milliseconds. By default there is none on Gitea and Forgejo; on
+        /// GitHub it is 1000, and at most 80 changes a minute and 500 an hour are sent. `0` removes these limits, too.
+        pub mutation_interval_ms: Option<u32>, in 0..=60_000;
         /// Maximum wait for the answer of an assistant, in seconds; by default 30, and 60 for advice on a prompt. A model without a
         /// graphics card may need more.
         pub answer_timeout_s: Option<u32>, in 1..=600;

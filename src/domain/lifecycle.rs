@@ -130,6 +130,8 @@ impl StepContext {
             }
             LoopInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
             LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
+            LoopInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
+            LoopInput::RepositoryBack => waits::repository_back(self),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
             LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
             input @ LoopInput::Inspected { .. } => {
@@ -273,6 +275,7 @@ impl StepContext {
         if self.next.state != LoopState::Queued {
             return self.because("a slot was granted to a loop that does not wait for one");
         }
+        waits::forget_repository(&mut self.next);
         self.go(LoopState::Running, "a slot was free");
         self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
     }

@@ -4,6 +4,7 @@ use failpoint::kill_point;
 
 use super::comments::digest;
 use super::executor::{EffectError, Receipt};
+use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{EscalationCause, Loop, LoopInput, LoopState};
@@ -21,27 +22,31 @@ use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
     pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
-        match self.perform_forge_effect(claimed).await {
-            // The repository was renamed: the call had no effect, retry under the new name.
-            Err(EffectError::Permanent { why }) if self.was_renamed(&claimed.place.repo).await => {
+        let account = self.account(&claimed.place.repo)?;
+        let repo = match self.place(account, &claimed.place.repo, false).await? {
+            Place::Usable(repo) => repo,
+            Place::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
+        };
+        let why = match self.perform_forge_effect(account, claimed, repo.clone()).await {
+            Err(EffectError::Permanent { why }) => why,
+            outcome => return outcome,
+        };
+        match self.place(account, &repo, true).await {
+            // The call had no effect under the former name.
+            Ok(Place::Usable(now)) if now.full_name() != repo.full_name() => {
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: false, why })
             }
-            outcome => outcome,
+            Ok(Place::Unusable { why }) => Err(self.wait_for_repository(claimed, why).await),
+            _ => Err(EffectError::Permanent { why }),
         }
     }
 
-    /// Whether the repository was renamed; stores the new name.
-    async fn was_renamed(&self, repo: &RepoRef) -> bool {
-        let (Ok(account), Ok(known)) = (self.account(repo), self.present_name(repo).await) else { return false };
-        let Ok(found) = account.forge.repository(&known).await else { return false };
-        let renamed = found.repo.id == known.id && found.repo.full_name() != known.full_name();
-        let now = self.clock.now();
-        renamed && self.store.write(move |c| forge_state::save_repository(c, &found.repo, now)).await.is_ok()
-    }
-
-    async fn perform_forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
-        let account = self.account(&claimed.place.repo)?;
-        let repo = self.present_name(&claimed.place.repo).await?;
+    async fn perform_forge_effect(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: RepoRef,
+    ) -> Result<Receipt, EffectError> {
         let issue = claimed.place.issue;
         match &claimed.effect {
             Effect::Comment { on, view, .. } => {
@@ -247,7 +252,7 @@ impl Engine {
         let number = match &current.pull {
             Some(pull) => pull.number,
             None => {
-                let pull = match account.forge.find_pull(repo, &current.branch).await? {
+                let pull = match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
                     Some(pull) if pull.open => pull,
                     _ => self.open_pull(account, repo, &current, &title, &body).await?,
                 };
@@ -299,11 +304,12 @@ impl Engine {
         kill_point("K27");
         match created {
             // An earlier call whose response was lost may have opened it.
-            Err(e) if e.kind == ForgeErrorKind::Conflict => match account.forge.find_pull(repo, &current.branch).await?
-            {
-                Some(pull) if pull.open => Ok(pull),
-                _ => Err(e.into()),
-            },
+            Err(e) if e.kind == ForgeErrorKind::Conflict => {
+                match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
+                    Some(pull) if pull.open => Ok(pull),
+                    _ => Err(e.into()),
+                }
+            }
             other => Ok(other?),
         }
     }

@@ -1,6 +1,7 @@
 //! State of a loop's pull request: its CI, told apart from that of its base, and whether git finds a conflict with the base.
 
 use super::executor::{EffectError, Receipt};
+use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::ids::{RepoRef, Sha};
@@ -19,7 +20,15 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
-        let pull = account.forge.pull(repo, pull.number).await?;
+        let pull = match account.forge.pull(repo, pull.number).await {
+            Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                return match self.place(account, repo, true).await? {
+                    Place::Usable(_) => Ok(Receipt::with_input("the pull request was deleted", LoopInput::PullGone)),
+                    Place::Unusable { .. } => Err(error.into()),
+                };
+            }
+            found => found?,
+        };
         let end = match (pull.merged, pull.open) {
             (true, _) => Some(LoopInput::PullMerged),
             (false, false) => Some(LoopInput::PullClosed),

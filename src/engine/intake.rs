@@ -392,7 +392,7 @@ impl Engine {
         };
         let (issue, merged) = futures::future::join(account.forge.issue(repo, number), pull).await;
         match issue {
-            Err(error) if error.kind == ForgeErrorKind::NotFound => {}
+            Err(error) if error.kind == ForgeErrorKind::NotFound => self.issue_is_gone(account, repo, number).await?,
             issue => {
                 if issue?.open {
                     return Err(IntakeError::NotShown(format!("the issue #{number} is open")));

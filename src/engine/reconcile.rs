@@ -11,9 +11,10 @@ use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
+use super::places::Place;
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Loop, LoopInput, LoopState};
+use crate::domain::loops::{Loop, LoopInput, LoopState, WaitReason};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
@@ -410,7 +411,16 @@ impl Engine {
             self.wake.step.notify_one();
             told.map(drop)
         };
+        if current.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
+            return match self.place(account, &repo, true).await {
+                Ok(Place::Usable(_)) => tell("repository-back", LoopInput::RepositoryBack).await,
+                _ => Ok(()),
+            };
+        }
+        let usable = async || matches!(self.place(account, &repo, true).await, Ok(Place::Usable(_)));
         let issue = match account.forge.issue(&repo, current.place.issue).await {
+            // In a repository that is gone or has no issues, nothing ended: the loop waits.
+            Err(e) if e.kind == ForgeErrorKind::NotFound && !usable().await => return Ok(()),
             Err(e) if e.kind == ForgeErrorKind::NotFound => {
                 return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
             }
@@ -432,6 +442,9 @@ impl Engine {
                     return tell(&format!("pull-to-{}", now.base_branch), input).await;
                 }
                 Ok(_) => {}
+                Err(error) if error.kind == ForgeErrorKind::NotFound && usable().await => {
+                    return tell("pull-gone", LoopInput::PullGone).await;
+                }
                 Err(error) => tracing::debug!(%error, "the pull request could not be read"),
             }
         } else if !issue.open {

@@ -19,6 +19,7 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::executor::{EffectError, Receipt};
+use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::checks::ChecksError;
 use crate::config;
@@ -105,7 +106,10 @@ impl Engine {
             };
         }
         let account = self.account(&claimed.place.repo)?;
-        let repo = self.present_name(&claimed.place.repo).await?;
+        let repo = match self.work_place(account, claimed).await? {
+            Place::Usable(repo) => repo,
+            Place::Unusable { why } => return Ok(unavailable(claimed, why)),
+        };
         let outcome = match &claimed.effect {
             Effect::Prepare { ticket } => self.prepare(account, &repo, &current, *ticket, cancel).await,
             Effect::Check { ticket, purpose, commit } => {
@@ -139,6 +143,7 @@ impl Engine {
             }
             other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
         };
+        let outcome = self.explained(account, claimed, &repo, outcome).await;
         match outcome {
             // The loop is informed of a permanent failure, so that it does not wait forever.
             Err(EffectError::Permanent { why }) => match claimed.effect.ticket() {
@@ -149,6 +154,46 @@ impl Engine {
                 None => Err(EffectError::Permanent { why }),
             },
             other => other,
+        }
+    }
+
+    /// Returns the repository of a work effect. Only effects that reach the forge ask it.
+    async fn work_place(&self, account: &ForgeAccount, claimed: &ClaimedEffect) -> Result<Place, EffectError> {
+        match &claimed.effect {
+            Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. } => {
+                self.place(account, &claimed.place.repo, false).await
+            }
+            _ => Ok(Place::Usable(self.present_name(&claimed.place.repo).await?)),
+        }
+    }
+
+    /// Replaces the refusal of an effect whose repository was renamed meanwhile, or takes no changes.
+    async fn explained(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        outcome: Result<Receipt, EffectError>,
+    ) -> Result<Receipt, EffectError> {
+        let reaches_forge =
+            matches!(claimed.effect, Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. });
+        let refused = match &outcome {
+            Ok(receipt) => {
+                matches!(receipt.input, Some(LoopInput::PushRejected { .. } | LoopInput::AuthorityLost { .. }))
+            }
+            Err(EffectError::Permanent { .. }) => true,
+            Err(_) => false,
+        };
+        if !reaches_forge || !refused {
+            return outcome;
+        }
+        match self.place(account, repo, true).await {
+            Ok(Place::Usable(now)) if now.full_name() != repo.full_name() => {
+                let why = format!("{} is {} now", repo.full_name(), now.full_name());
+                Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })
+            }
+            Ok(Place::Unusable { why }) => Ok(unavailable(claimed, why)),
+            _ => outcome,
         }
     }
 
@@ -203,11 +248,6 @@ impl Engine {
         let facts = account.forge.repository(repo).await?;
         if let (Some(why), false) = (&self.settings.sandbox_refusal_of_public, facts.private) {
             return Err(EffectError::Permanent { why: why.clone() });
-        }
-        if facts.archived {
-            return Err(EffectError::Permanent {
-                why: format!("{} is archived and takes no changes", repo.full_name()),
-            });
         }
         if facts.empty {
             return Err(EffectError::Permanent {
@@ -395,6 +435,14 @@ impl Engine {
     /// Returns 32 random bits for ids and nonces.
     pub(super) fn random(&self) -> u32 {
         (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32
+    }
+}
+
+/// Returns the receipt of work whose repository takes no changes.
+fn unavailable(claimed: &ClaimedEffect, why: String) -> Receipt {
+    match claimed.effect.ticket() {
+        Some(ticket) => Receipt::with_input(why.clone(), LoopInput::RepositoryUnavailable { ticket, why }),
+        None => Receipt::text(why),
     }
 }
 

@@ -325,7 +325,7 @@ fn fits(template: &str, path: &str) -> bool {
     let one = |t: &&str, p: &&str| {
         if t.starts_with('{') && t.ends_with('}') && t.matches('{').count() == 1 { !p.is_empty() } else { t == p }
     };
-    let open = template.last().is_some_and(|t| matches!(*t, "{filepath}" | "{path}" | "{ref}" | "{branch}"));
+    let open = template.last().is_some_and(|t| matches!(*t, "{filepath}" | "{path}" | "{ref}" | "{branch}" | "{head}"));
     let lengths = path.len() == template.len() || (open && path.len() > template.len());
     lengths && template.iter().zip(&path).all(|(t, p)| one(t, p))
 }

@@ -1,6 +1,7 @@
 //! Gitea and Forgejo adapter (Gitea 1.22 or newer), with a user token and a webhook per repository.
 
 mod capabilities;
+mod ci;
 mod client;
 mod commit_status;
 mod labels;
@@ -25,10 +26,12 @@ use url::Url;
 use self::client::{GiteaClient, under};
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
-use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
+use super::http::{
+    MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
+};
 use super::{
     Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull,
-    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
+    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
@@ -44,10 +47,20 @@ const MIN_VERSION: (u32, u32) = (1, 22);
 const TEAMS_LEFT_OUT: (u32, u32) = (1, 25);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
+/// Events that a webhook must have, as the server lists them; a name stands for those that begin with it, too.
+const NEEDED_EVENTS: [&str; 9] = [
+    "issues",
+    "issue_label",
+    "issue_comment",
+    "pull_request",
+    "pull_request_comment",
+    "pull_request_review",
+    "pull_request_sync",
+    "push",
+    "status",
+];
 /// User name for git; the server checks only the token.
 const GIT_USER: &str = "ralph-bot";
-/// Maximum size of a failed check's log, in bytes.
-const MAX_LOG_BYTES: usize = 32 * 1024;
 
 /// Settings of a Gitea or Forgejo server.
 #[derive(Debug, Clone)]
@@ -109,7 +122,7 @@ impl Gitea {
     /// # Errors
     /// `Bug` if the address or the token is invalid.
     pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
-        let layer = RequestLayer::new(transport, clock, settings.rates);
+        let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED);
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         Ok(Self {
             settings,
@@ -169,15 +182,6 @@ fn rfc3339(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Returns the end of a text, at most [`MAX_LOG_BYTES`], cut at a character boundary.
-fn tail(text: &str) -> &str {
-    let mut start = text.len().saturating_sub(MAX_LOG_BYTES);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text.get(start..).unwrap_or_default()
-}
-
 #[async_trait]
 impl Forge for Gitea {
     fn name(&self) -> &ForgeName {
@@ -212,7 +216,7 @@ impl Forge for Gitea {
         let found = match listed {
             // A token without `read:user` may not list its repositories; the search returns those that it may push to.
             Err(ForgeError { kind: Denied, .. }) => {
-                let page = |page: WireSearch| (page.data, None);
+                let page = |page: WireSearch| page.data;
                 let path = ["repos", "search"];
                 let found = self.client.pages(&what, &path, &[], RequestPriority::Background, page, |_| false).await?;
                 found.into_iter().filter(WireRepository::may_push).collect()
@@ -323,8 +327,11 @@ impl Forge for Gitea {
         let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
         let path = [number.to_string()];
         // This list has no pages.
-        let comments: Option<Vec<WireComment>> =
-            self.client.get(&what, &under(repo, &["issues", &path[0], "comments"])?, &query).await?;
+        let path = under(repo, &["issues", &path[0], "comments"])?;
+        let comments: Option<Vec<WireComment>> = match self.client.get(&what, &path, &query).await {
+            Err(failure) => return Err(self.missing_issue(repo, number, failure).await),
+            Ok(comments) => comments,
+        };
         let mut comments: Vec<_> = comments.into_iter().flatten().map(WireComment::snapshot).collect();
         comments.sort_by_key(|comment| (comment.created_at, comment.id));
         Ok(comments)
@@ -347,7 +354,7 @@ impl Forge for Gitea {
                 let detail = if locked { "the conversation is locked".to_owned() } else { failure.detail };
                 Err(error(if locked { Conflict } else { Denied }, &what, detail))
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(self.missing_issue(repo, number, failure).await),
         }
     }
 
@@ -372,14 +379,9 @@ impl Forge for Gitea {
         pull_snapshot(&format!("read pull request {repo}#{number}"), self.wire_pull(repo, number).await?)
     }
 
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+    async fn find_pull(&self, repo: &RepoRef, head: &str, base: &str) -> ForgeResult<Option<PullSnapshot>> {
         let what = format!("find the pull request from {head:?} in {repo}");
-        // The server lists the newest first; Gitea and Forgejo have no common filter by head branch.
-        let matches = |pull: &WirePull| pull.comes_from(repo.id, head);
-        let found = |pulls: &[WirePull]| pulls.iter().any(matches);
-        let path = under(repo, &["pulls"])?;
-        let pulls: Vec<WirePull> = self.client.list(&what, &path, &[("state", "all")], found).await?;
-        pulls.into_iter().find(matches).map(|pull| pull_snapshot(&what, pull)).transpose()
+        self.pull_from(&what, repo, head, base).await?.map(|pull| pull_snapshot(&what, pull)).transpose()
     }
 
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
@@ -400,6 +402,16 @@ impl Forge for Gitea {
         let draft = self.wire_pull(repo, number).await?.draft();
         let title = if draft { map::draft_title(title.as_str()) } else { map::ready_title(title.as_str()).to_owned() };
         self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
+    }
+
+    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        let mut refused = Vec::new();
+        for (what, place) in [("open issues and comment", "issues"), ("manage webhooks", "hooks")] {
+            let asked = format!("ask whether the token may {what} in {repo}");
+            let answer = self.client.send(&asked, Method::POST, &under(repo, &[place])?, &json!({})).await;
+            refused.extend(refused_scope(what, answer.map(drop))?);
+        }
+        Ok(refused)
     }
 
     async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {

@@ -6,7 +6,6 @@ mod ci;
 mod client;
 mod commit_status;
 mod issues;
-mod log;
 mod transport;
 mod webhook;
 mod wire;
@@ -236,7 +235,7 @@ impl Forge for GitHub {
         }
         let path = ["issues", &number.to_string(), "labels"];
         let call = ApiCall::on(repo, Method::POST, &path, format!("label issue #{number} of"));
-        self.client.send(&call.json(json!({ "labels": labels }))).await.map(drop)
+        self.client.send(&call.json(json!({ "labels": labels })).decoration()).await.map(drop)
     }
 
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
@@ -271,7 +270,7 @@ impl Forge for GitHub {
         let path = ["issues", "comments", &id.to_string()];
         let call =
             ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
-        self.client.send(&call).await.map(drop)
+        self.client.send(&call.decoration()).await.map(drop)
     }
 
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
@@ -284,7 +283,7 @@ impl Forge for GitHub {
         parsed("read a pull request", self.read_pull(repo, number).await?.snapshot())
     }
 
-    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+    async fn find_pull(&self, repo: &RepoRef, head: &str, _base: &str) -> ForgeResult<Option<PullSnapshot>> {
         self.newest_pull_from(repo, head).await
     }
 
@@ -307,6 +306,10 @@ impl Forge for GitHub {
         let path = ["pulls", &number.to_string()];
         let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
+    }
+
+    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        self.scopes_refused(repo).await
     }
 
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
@@ -382,6 +385,10 @@ impl Webhooks for GitHub {
             return Ok(None);
         }
         self.hook(repo, url, secret).await.map(Some)
+    }
+
+    async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { Ok(None) } else { self.hooks_to(repo, url).await.map(Some) }
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
@@ -517,7 +524,7 @@ impl Reactions for GitHub {
         };
         let path = ["issues", "comments", &id.to_string(), "reactions"];
         let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
         self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 }

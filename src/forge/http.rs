@@ -1,9 +1,10 @@
 //! Retries and rate limits: every call to a forge goes through a [`RequestLayer`].
 //!
-//! Invariants: no request is sent during a pause that the forge asked for; mutating requests are sent one at a time, at least
-//! `mutation_interval_ms` apart, urgent ones first; a request whose effect is unknown is not sent again (the engine looks
+//! Invariants: no request is sent during a pause that the forge asked for; mutating requests are sent one at a time, in the pace
+//! of the forge, urgent ones first and decorations last; a request whose effect is unknown is not sent again (the engine looks
 //! up the effect first).
 
+mod budget;
 mod etag;
 mod limits;
 mod mutation_queue;
@@ -22,12 +23,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
+use self::budget::MutationLog;
 use self::etag::EtagCache;
 use self::limits::{LimitSignal, RateLimits};
 use self::mutation_queue::MutationQueue;
 use super::{ForgeError, ForgeErrorKind, ForgeResult};
 use crate::clock::Clock;
 
+pub use self::budget::{MutationBudget, MutationPace};
 pub use self::limits::jitter;
 pub use self::reqwest::ReqwestTransport;
 
@@ -65,6 +68,9 @@ pub enum RequestPriority {
     /// Part of work in progress.
     #[default]
     Normal,
+    /// Change that only shows a state that is known elsewhere; sent after other mutating requests, and refused when the
+    /// service's own budget of them is nearly used up.
+    Decoration,
     /// Polling; refused when the forge's request budget is nearly used up.
     Background,
 }
@@ -97,8 +103,8 @@ impl Timeouts {
 /// Spacing, retries and timeouts of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateSettings {
-    /// Minimum time between two mutating requests, in milliseconds.
-    pub mutation_interval_ms: i64,
+    /// Minimum time between two mutating requests, in milliseconds; `None` for the pace of the forge, 0 for no limit.
+    pub mutation_interval_ms: Option<i64>,
     /// Maximum time for which an unanswered mutating request delays the next one.
     pub mutation_hold: Duration,
     /// Part of the forge's request budget that is reserved for commands; below it, background requests are refused.
@@ -112,7 +118,7 @@ pub struct RateSettings {
 impl Default for RateSettings {
     fn default() -> Self {
         Self {
-            mutation_interval_ms: 1_000,
+            mutation_interval_ms: None,
             mutation_hold: Duration::from_secs(2),
             reserve: 100,
             attempts: 3,
@@ -126,21 +132,25 @@ pub struct RequestLayer {
     transport: Arc<dyn Transport>,
     clock: Clock,
     rates: RateSettings,
+    pace: MutationPace,
     limits: Mutex<RateLimits>,
     cache: Mutex<EtagCache>,
     mutations: MutationQueue,
+    sent: Mutex<MutationLog>,
 }
 
 impl RequestLayer {
-    /// Creates a layer with an empty cache and no known limits.
-    pub fn new(transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings) -> Self {
+    /// Creates a layer with an empty cache and no known limits. `pace` is that of the forge; `rates` may replace it.
+    pub fn new(transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings, pace: MutationPace) -> Self {
         Self {
             transport,
             clock,
             rates,
+            pace: pace.with_interval(rates.mutation_interval_ms),
             limits: Mutex::new(RateLimits::default()),
             cache: Mutex::new(EtagCache::default()),
             mutations: MutationQueue::default(),
+            sent: Mutex::default(),
         }
     }
 
@@ -154,8 +164,9 @@ impl RequestLayer {
         if read_only {
             return self.attempts(what, request, true).await;
         }
-        let urgent = request.extensions().get::<RequestPriority>() == Some(&RequestPriority::Urgent);
-        let mut permit = self.mutations.acquire(urgent, &self.clock, self.rates.mutation_interval_ms).await;
+        let priority = request.extensions().get::<RequestPriority>().copied().unwrap_or_default();
+        let mut permit = self.mutations.acquire(priority, &self.clock, self.pace.interval_ms).await;
+        self.check_budget(what, priority)?;
         permit.record_use(self.clock.now());
         let mut call = pin!(self.attempts(what, request, false));
         let held = tokio::time::timeout(self.rates.mutation_hold, &mut call).await;
@@ -215,6 +226,18 @@ impl RequestLayer {
             }
             return Ok(response);
         }
+    }
+
+    /// Fails if the service's own budget of mutating requests is used up; otherwise counts the request.
+    fn check_budget(&self, what: &str, priority: RequestPriority) -> ForgeResult<()> {
+        let Some(budget) = self.pace.budget else { return Ok(()) };
+        let decoration = priority == RequestPriority::Decoration;
+        let Some(after_ms) = lock(&self.sent).admit(budget, decoration, self.clock.now()) else { return Ok(()) };
+        let detail = format!(
+            "not sent: at most {} changes a minute and {} an hour are sent, so that the forge refuses none",
+            budget.per_minute, budget.per_hour
+        );
+        Err(error(ForgeErrorKind::RateLimited { after_ms }, what, detail))
     }
 
     /// Fails during a pause that the forge asked for, and for background requests while the budget is reserved.
@@ -312,7 +335,7 @@ fn redirected(
     if *request.method() != Method::GET {
         let detail =
             format!("the resource moved (HTTP {}); read the repository again by its id", response.status().as_u16());
-        return Err(error(ForgeErrorKind::Conflict, what, detail));
+        return Err(error(ForgeErrorKind::Moved, what, detail));
     }
     if hops > MAX_REDIRECTS {
         return Err(error(

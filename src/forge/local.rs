@@ -310,6 +310,7 @@ impl Forge for Local {
             default_branch: self.default_branch.clone(),
             private: true,
             archived: false,
+            issues_enabled: true,
             empty: false,
         })
     }
@@ -428,7 +429,7 @@ impl Forge for Local {
         self.with_current_head(known).await?.ok_or_else(|| not_found(&format!("read pull request #{number}")))
     }
 
-    async fn find_pull(&self, _repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+    async fn find_pull(&self, _repo: &RepoRef, head: &str, _base: &str) -> ForgeResult<Option<PullSnapshot>> {
         let known = self.lock().pulls.values().filter(|p| p.head_branch == head).max_by_key(|p| p.number).cloned();
         self.with_current_head(known).await
     }
@@ -585,7 +586,7 @@ mod tests {
         let again = local.create_pull(&repo, &new("ralph/3-old")).await.expect_err("there is one");
         assert_eq!(again.kind, ForgeErrorKind::Conflict);
         local.set_pull_ready(&repo, pull.number).await.expect("ready");
-        let found = local.find_pull(&repo, "ralph/3-old").await.expect("looked up").expect("there");
+        let found = local.find_pull(&repo, "ralph/3-old", "main").await.expect("looked up").expect("there");
         assert_eq!((found.number, found.draft), (Number(5), false));
         let posted = messages.lock().expect("not poisoned").clone();
         assert!(matches!(posted.as_slice(), [LocalMessage::Comment { .. }, LocalMessage::Pull { .. }]), "{posted:?}");

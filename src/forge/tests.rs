@@ -26,7 +26,8 @@ fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
         idle: Duration::from_millis(400),
         total: Duration::from_millis(900),
     };
-    let rates = RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, timeouts, ..RateSettings::default() };
+    let rates =
+        RateSettings { mutation_interval_ms: Some(0), reserve: 0, attempts: 1, timeouts, ..RateSettings::default() };
     let (name, token) = (ForgeName::new("slow"), SecretString::from("s3cret-t0ken"));
     let gitea = GiteaSettings { name: name.clone(), url: address.clone(), token: token.clone(), own: None, rates };
     let github = GitHubSettings {

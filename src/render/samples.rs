@@ -216,6 +216,7 @@ pub(super) fn completion() -> CompletionView {
         cost: Some(Money::from_usd(2.1)),
         spent_on: vec![SpentLine { backend: "codex".into(), cost: Money::from_usd(2.1), estimated: true }],
         completion_percent: 62,
+        unsolved: vec![],
         checks: checks(),
         files: vec![FileLine { path: "src/parse.rs".into(), added: 48, removed: 31 }],
         more_files: 0,

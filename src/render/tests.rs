@@ -160,6 +160,13 @@ fn templates_of_other_states_match_snapshots() {
         };
         renderer.render(&View::Completion(Box::new(view)))
     });
+    let unsolved = renderer.render(&View::Completion(Box::new(CompletionView {
+        completion_percent: 100,
+        unsolved: vec!["The branch conflicts with `main`; the conflict is not resolved.".into()],
+        ..completion()
+    })));
+    assert!(unsolved.contains("**Not solved**") && unsolved.contains("conflicts with"), "{unsolved}");
+    assert!(!unsolved.contains("100 %"), "it is not complete: {unsolved}");
     insta::assert_snapshot!("escalation_emergency", {
         let next =
             "review the work on the branch `ralph/42`, or set the label `ralph:run` again to start a new loop".into();

@@ -8,6 +8,9 @@ use crate::domain::lifecycle::effect::{Effect, Lane, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Timestamp};
 
+/// Time from which a status or label that was put off delays no later effect of its loop, in milliseconds.
+const PUT_OFF_MS: i64 = 5_000;
+
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimedEffect {
@@ -82,7 +85,8 @@ pub fn enqueue(
 }
 
 /// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead owners are
-/// claimed again, with `attempts` above 0.
+/// claimed again, with `attempts` above 0. A status or label that was put off for long delays no later effect: it shows the
+/// state of the time at which it is written.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -95,11 +99,12 @@ pub fn claim(
         "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
-                             AND e.state IN ('ready', 'running') AND e.id < o.id)
+                             AND e.state IN ('ready', 'running') AND e.id < o.id
+                             AND NOT (e.key IN ('status', 'label') AND e.state = 'ready' AND e.not_before > ?2 + ?3))
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
          ORDER BY o.id",
     )?;
-    let mut rows = statement.query(params![queue, now.0])?;
+    let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS])?;
     while let Some(row) = rows.next()? {
         let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
         let (effect, place): (String, String) = (row.get(4)?, row.get(5)?);

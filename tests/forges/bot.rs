@@ -100,7 +100,7 @@ impl Bot {
         let bubblewrap = Err("these stories are about forges".into());
         let options = Options {
             role: Role::All,
-            rates: RateSettings { mutation_interval_ms: 0, ..RateSettings::default() },
+            rates: RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() },
             sandbox: Some(SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new(), landlock: None }),
             tune,
             ..Options::default()

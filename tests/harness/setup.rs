@@ -36,8 +36,8 @@ pub struct Setup {
     pub credential: String,
     /// Further entries of `forges` in the configuration, each with a leading line break.
     pub forges: String,
-    /// Minimum time between two mutating requests, in milliseconds.
-    pub mutation_interval_ms: i64,
+    /// Minimum time between two mutating requests, in milliseconds; `None` for the pace of the forge.
+    pub mutation_interval_ms: Option<i64>,
 }
 
 impl Setup {
@@ -69,7 +69,7 @@ impl Setup {
             backend: String::new(),
             credential: "token_env: TOKEN".into(),
             forges: String::new(),
-            mutation_interval_ms: 0,
+            mutation_interval_ms: Some(0),
         }
     }
 

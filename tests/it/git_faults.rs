@@ -12,7 +12,6 @@ on_both_forges!(
     missing_base_branch_is_reported,
     empty_repository_is_reported,
     repository_made_public_grants_no_permission,
-    archived_repository_is_reported,
     renamed_repository_is_followed,
 );
 
@@ -189,20 +188,6 @@ async fn empty_repository_is_reported(dialect: Dialect) {
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
         escalated(world, &["empty", "/ralph resume"]);
-    })
-    .await;
-}
-
-/// See docs/faults.md#f12.
-async fn archived_repository_is_reported(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
-        about_to_push(world).await;
-        world.forge.with(|state| state.archive_repo(world.maintainer.id, world.repo)).expect("archived");
-        world.recover().await;
-        let stopped = world.the_loop().await;
-        // Comments are impossible; the loop ends with a reason.
-        assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
-        assert!(world.receipts().await.iter().all(|r| r.attempts < 10), "an effect was retried too often");
     })
     .await;
 }

@@ -119,7 +119,8 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
         second_run(world).await;
         world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
         world.forge.grant(world.repo, &world.bot, Access::None).expect("taken away");
-        world.recover().await;
+        world.settle().await;
+        world.advance(std::time::Duration::from_secs(600)).await;
         let stopped = world.the_loop().await;
         assert!(!stopped.state.holds_slot(), "{:?}: {}", stopped.state, stopped.why);
         assert!(
@@ -133,10 +134,10 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
             world.forge.requests().len() - request_count < 20,
             "the missing repository was requested again and again"
         );
-        // Once the repository exists again, a person resumes the loop.
+        assert!(stopped.why.contains("cannot be read any more") && stopped.why.contains("give"), "{}", stopped.why);
+        // Once the repository exists again, the loop continues by itself.
         world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
         world.reconcile().await;
-        world.comment("/ralph resume").await;
         world.recover().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);

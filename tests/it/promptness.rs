@@ -3,11 +3,33 @@
 use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::domain::loops::LoopStep;
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 
 use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowledged_during_backlog,);
+
+/// With the pace of a real service: Gitea asks for no time between two changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loop_on_gitea_is_ready_within_three_seconds() {
+    let mut setup = Setup::new(Dialect::Gitea);
+    setup.mutation_interval_ms = None;
+    live_story(setup, async |world| {
+        let begun = std::time::Instant::now();
+        world.label().await;
+        world.until("the review", |l| l.state == LoopState::Review).await;
+        let ready = async {
+            while !world.forge.with(|s| s.pulls(world.repo).iter().any(|(_, pull)| !pull.draft)) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ready).await.expect("the pull request is ready");
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "label to ready pull request took {took:?}");
+        world.wait_until_idle().await;
+    })
+    .await;
+}
 
 /// Mutating requests to the forge, oldest first: method and path.
 fn changes(world: &World) -> Vec<String> {
@@ -44,7 +66,7 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
 /// Live service, with a minimum time between two mutating requests.
 async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
-    setup.mutation_interval_ms = 150;
+    setup.mutation_interval_ms = Some(150);
     live_story(setup, async |world| {
         world.label().await;
         world.until("the agent", |l| l.step == LoopStep::Agent).await;

@@ -64,7 +64,7 @@ async fn outcomes_are_in_order_despite_failures() {
         ]
     );
     assert_eq!(all[0].exit_code, Some(3));
-    assert!(all[1].holds && all[1].output.trim_end().ends_with("/tree"));
+    assert!(all[1].holds && all[1].output.trim_end() == ".");
     assert_eq!(all[2].measured, Some(79.5));
     assert_eq!(all[3].output, "one\ntwo\n", "both outputs, as they were printed");
     assert_eq!(all[5].tests, Some(TestCounts { passing: 3, failing: 0, skipped: 0 }));
@@ -227,4 +227,16 @@ async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
     assert!(!outcome.output.contains("shimmed") && !outcome.output.contains("first"), "{}", outcome.output);
     assert!(outcome.output.contains("SHELL=/bin/sh\n"), "{}", outcome.output);
     assert!(outcome.output.contains("PATH=/usr/local/bin:/usr/bin:/bin\n"), "{}", outcome.output);
+}
+
+#[tokio::test]
+async fn paths_in_output_are_relative_to_the_tree() {
+    let place = Place::new();
+    let command = "echo \"E $PWD/tests/test_answer.py:3: AssertionError\"; echo \"at file://$PWD/a.js:1:2\"; \
+                   echo \"rootdir: $PWD\"; echo 'error in /usr/lib/x.py'; exit 1";
+    let found = place.one(command).await;
+    let expected = "E tests/test_answer.py:3: AssertionError\nat a.js:1:2\nrootdir: .\nerror in /usr/lib/x.py\n";
+    assert_eq!(found.output, expected);
+    let tree = place.tree().display().to_string();
+    assert!(found.errors.iter().all(|line| !line.contains(&tree)), "{:?}", found.errors);
 }

@@ -80,7 +80,7 @@ pub(super) fn refused(name: String, error: &ForgeError) -> CheckFinding {
         ForgeErrorKind::Denied => "the credential lacks permission; grant more scopes",
         ForgeErrorKind::Transient { .. } => "check the address in `forges` and the network connection",
         ForgeErrorKind::RateLimited { .. } => "wait; the rate limit is reached",
-        ForgeErrorKind::NotFound | ForgeErrorKind::Conflict | ForgeErrorKind::Bug => {
+        ForgeErrorKind::NotFound | ForgeErrorKind::Conflict | ForgeErrorKind::Moved | ForgeErrorKind::Bug => {
             "check the address and the kind in `forges`"
         }
     };

@@ -167,6 +167,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     findings.extend(super::teams::look(config, forge, &*adapter, &watched).await);
     let (asked, prefix) = (&watched[..watched.len().min(QUERIED_MAX)], config.policy(&forge.name).branch_prefix);
     findings.extend(super::teams::hidden(&*adapter, asked).await);
+    findings.extend(super::credential::look(config, forge, &*adapter, asked).await);
     findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
     findings
 }

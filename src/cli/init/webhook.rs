@@ -13,8 +13,8 @@ use crate::cli::CliError;
 use crate::clock::Clock;
 use crate::config::webhook_secrets::{self, ExistingSecret};
 use crate::config::{Config, ForgeAuth, ForgeConfig, ForgeKind};
-use crate::domain::model::ids::{RepoId, RepoRef};
-use crate::forge::Forge;
+use crate::domain::model::ids::RepoId;
+use crate::forge::{Forge, Repository};
 use crate::http::{self, Edge, Hook};
 use crate::store::{Store, inbox};
 use crate::telemetry::Metrics;
@@ -56,7 +56,7 @@ pub(super) async fn create(
     let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, repositories).await?;
     let mut secrets = HashMap::new();
-    for repo in &found {
+    for repo in found.iter().map(|found| &found.repo) {
         let kept = webhook_secrets::keep(&config.data_dir, &forge.name, repo.id, existing).map_err(|e| failed(&e))?;
         secrets.insert(repo.id, kept.secrets);
     }
@@ -75,7 +75,7 @@ pub(super) async fn create(
     let (store, arrived) = (&store, &*arrived);
     let test = WebhookTest { adapter: &*adapter, secrets: &secrets, url: &url, store, arrived, patience };
     let outcome = tokio::select! {
-        outcome = test.all(&found) => outcome,
+        outcome = test.all(&found) => Ok(outcome),
         ended = serve => Err(failed(&format!("the listener for the test ended: {ended:?}"))),
     };
     store.close().await;
@@ -87,11 +87,11 @@ pub(super) async fn create(
 }
 
 /// Finds repositories by their names.
-async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<RepoRef>, CliError> {
+async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, CliError> {
     let all = adapter.repositories().await.map_err(|error| CliError::Failed(error.to_string()))?;
     let one = |name: &String| {
         let found = all.iter().find(|seen| seen.repo.full_name().eq_ignore_ascii_case(name));
-        found.map(|seen| seen.repo.clone()).ok_or_else(|| {
+        found.cloned().ok_or_else(|| {
             let seen: Vec<_> = all.iter().take(10).map(|seen| seen.repo.full_name()).collect();
             let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
             CliError::Usage(format!("the credential cannot access a repository {name}; it can access {seen}"))
@@ -110,17 +110,20 @@ struct WebhookTest<'a> {
 }
 
 impl WebhookTest<'_> {
-    async fn all(&self, repositories: &[RepoRef]) -> Result<WebhookSetup, CliError> {
+    /// Sets up one repository after the other; one that fails does not stop the others.
+    async fn all(&self, repositories: &[Repository]) -> WebhookSetup {
         let mut outcome = WebhookSetup { lines: Vec::new(), good: true };
-        for repo in repositories {
-            let (line, good) = self.one(repo).await.map_err(|error| CliError::Failed(error.to_string()))?;
+        for found in repositories {
+            let failed = |error: anyhow::Error| (format!("{}: {error:#}", found.repo.full_name()), false);
+            let (line, good) = self.one(found).await.unwrap_or_else(failed);
             outcome.lines.push(line);
             outcome.good &= good;
         }
-        Ok(outcome)
+        outcome
     }
 
-    async fn one(&self, repo: &RepoRef) -> anyhow::Result<(String, bool)> {
+    async fn one(&self, found: &Repository) -> anyhow::Result<(String, bool)> {
+        let repo = &found.repo;
         let name = repo.full_name();
         let secret = self.secrets.get(&repo.id).and_then(|secrets| secrets.first());
         let secret = secret.ok_or_else(|| anyhow::anyhow!("{name} has no webhook secret"))?;
@@ -131,7 +134,10 @@ impl WebhookTest<'_> {
             return Ok((format!("{name}: this forge has one webhook for all repositories"), true));
         };
         let before = self.received().await?;
-        webhooks.test_webhook(repo, id).await?;
+        if let Err(error) = webhooks.test_webhook(repo, id).await {
+            let hint = if found.empty { "; it is empty: push a first commit to it, then test again" } else { "" };
+            return Ok((format!("{name}: webhook {id} is configured, but was not tested ({error}){hint}"), false));
+        }
         let came = tokio::time::timeout(self.patience, self.more_than(before)).await;
         match came {
             Ok(came) => came.map(|()| (format!("{name}: webhook {id} is configured; the test delivery arrived"), true)),
@@ -255,6 +261,24 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         assert!(again.expect("made").good);
         let replaced = webhook_secrets::read(&config.data_dir, &config.forges[0].name).expect("secrets");
         assert!(replaced[0].secrets.len() == 2 && replaced[0].secrets[1].expose_secret() == secret);
+    }
+
+    /// An empty repository has no commit to send a test delivery about.
+    #[tokio::test]
+    async fn repository_that_cannot_be_tested_does_not_stop_the_others() {
+        let (forge, token) = forge_with_repo().await;
+        let other = forge.create_repo("team", "docs", &[("a", "b", false)]).await.expect("a repository");
+        let bot = forge.with(|state| state.account_named("ralph").expect("the bot").user.clone());
+        forge.grant(other, &bot, Access::Admin).expect("granted");
+        let broken = fake_forge::FakeFault::status(404);
+        forge.faults().next(1, "POST", r"/app/hooks/\d+/tests$", broken).expect("a pattern");
+        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+        let config = config(folder.path(), forge.url().as_str(), &token, port, port);
+        let names = ["team/app".to_owned(), "team/docs".to_owned()];
+        let outcome =
+            create(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("made");
+        assert!(!outcome.good && outcome.lines[0].contains("is configured, but was not tested"), "{outcome:?}");
+        assert!(outcome.lines[1].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
     }
 
     #[tokio::test]

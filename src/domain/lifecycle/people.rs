@@ -1,5 +1,6 @@
 //! Inputs of people other than commands: start, labels, reviews.
 
+use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
@@ -115,7 +116,11 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
             };
             turn.pause_at_best(&why);
         }
-        state => turn.because(format!("the label was removed while the loop is {}", state.words())),
+        state => {
+            // Whoever removed it does not want the loop to continue by itself.
+            forget_repository(&mut turn.next);
+            turn.because(format!("the label was removed while the loop is {}", state.words()));
+        }
     }
 }
 

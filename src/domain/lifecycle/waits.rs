@@ -1,11 +1,13 @@
-//! Waits that end by themselves: for a backend, and for the budget of the next day.
+//! Waits that end by themselves: for a backend, for the budget of the next day, and for a repository that takes no changes.
 
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{LoopState, LoopWait, WaitReason};
+use crate::domain::loops::{Loop, LoopState, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
+use crate::domain::report::notice::Notice;
+use crate::domain::supervision::oversight::EscalationLevel;
 
 /// Removes an iteration that never ran from the count; its guidance is kept for the next one.
 pub(super) fn give_back(turn: &mut StepContext) {
@@ -44,4 +46,29 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
         let view = report::waiting(&turn.next, at, tells);
         turn.comment(&format!("waiting/{}", turn.next.version), view);
     }
+}
+
+/// Pauses the loop until the repository takes changes. It holds no slot meanwhile, because that may take weeks; channels are
+/// told, as the forge may show nothing.
+pub(super) fn wait_for_repository(turn: &mut StepContext, why: &str) {
+    turn.stop(LoopState::Paused, why);
+    turn.close_open_iteration(why);
+    turn.next.wait = Some(LoopWait { on: WaitReason::Repository, since: turn.now, told: true });
+    let notice = Notice::unavailable(&turn.next, EscalationLevel::Warning, turn.now);
+    turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+}
+
+/// Continues a loop that was paused because its repository took no changes.
+pub(super) fn repository_back(turn: &mut StepContext) {
+    let waits = turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Repository);
+    if turn.next.state != LoopState::Paused || !waits {
+        return turn.because("the loop does not wait for its repository");
+    }
+    forget_repository(&mut turn.next);
+    turn.queue("the repository takes changes again");
+}
+
+/// Ends the wait for a repository: the loop continues, or a person wants it to stay paused.
+pub(super) fn forget_repository(next: &mut Loop) {
+    next.wait = next.wait.filter(|wait| wait.on != WaitReason::Repository);
 }

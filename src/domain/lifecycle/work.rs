@@ -5,7 +5,7 @@ use super::judge::{self, JudgementOutcome};
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration, run_agent, start_agent};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
-use super::waits::{give_back, wait, wait_for_backend};
+use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
 use super::{MAX_ATTEMPTS, StepContext, ci};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge;
@@ -38,6 +38,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::Merged { ticket, .. }
         | LoopInput::WorkFailed { ticket, .. }
         | LoopInput::PutOff { ticket, .. }
+        | LoopInput::RepositoryUnavailable { ticket, .. }
         | LoopInput::HooksAnswered { ticket, .. }
         | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input of an unknown kind"),
@@ -72,6 +73,8 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
         LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         LoopInput::PutOff { until, .. } => turn.stop_clock(until),
+        LoopInput::RepositoryUnavailable { why, .. } if turn.next.halting.is_some() => turn.halt_without(&why),
+        LoopInput::RepositoryUnavailable { why, .. } => wait_for_repository(turn, &why),
         LoopInput::HooksAnswered { event, objection, .. } => hooks_answered(turn, event, objection),
         LoopInput::RepositoryFileBroken { path, problems, .. } => {
             turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));

@@ -339,6 +339,8 @@ pub enum WaitReason {
     Backend,
     /// The daily budget is spent; the wait ends with the day.
     Money,
+    /// The repository takes no changes. The loop is paused, so that it holds no slot, and continues when the repository does.
+    Repository,
 }
 
 /// Commit that is merged into the loop's branch.

@@ -78,6 +78,10 @@ pub enum LoopInput {
     PullMerged,
     /// The pull request was closed without a merge.
     PullClosed,
+    /// The pull request was deleted.
+    PullGone,
+    /// The repository takes changes again.
+    RepositoryBack,
     /// The base branch of the pull request changed.
     PullRetargeted { base: String },
     /// A review by a person with permission; each remark has a key that identifies repeated ones.
@@ -148,6 +152,8 @@ pub enum LoopInput {
     WorkFailed { ticket: u64, reason: String, advice: String },
     /// The hooks of an event ran; without an objection the loop continues.
     HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
+    /// Work could not be done because the repository takes no changes: it is archived, gone, or refuses the bot.
+    RepositoryUnavailable { ticket: u64, why: String },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
     PutOff { ticket: u64, until: Timestamp },
     /// The repository's file is invalid.

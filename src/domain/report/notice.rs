@@ -148,6 +148,11 @@ impl Notice {
         }
     }
 
+    /// Returns the notice that a loop is paused because its repository takes no changes; on the forge it may show nowhere.
+    pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
+        Self { replies: report::commands(current), ..Self::of(Occasion::Raised, level, current, "repository", at) }
+    }
+
     pub(in crate::domain) fn of(
         occasion: Occasion,
         level: EscalationLevel,

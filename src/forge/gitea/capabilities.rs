@@ -6,18 +6,18 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use super::client::under;
-use super::map::{self, WireComment, WireHook, WireIssue, WireReview, WireReviewComment, WireStatuses};
+use super::map::{self, WireComment, WireHook, WireIssue, WireReview, WireReviewComment};
 use super::webhook;
-use super::{Gitea, HOOK_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339, tail};
+use super::{Gitea, HOOK_EVENTS, NEEDED_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
-    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment,
-    LabelChange, ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews,
-    TeamVisibility, Teams, TextFile, VERIFIED_STATUS, Webhooks, signature,
+    Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange,
+    ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility,
+    Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -106,6 +106,17 @@ impl Webhooks for Gitea {
             }
         }
         Ok(Some(id))
+    }
+
+    async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
+        let what = format!("list the webhooks of {repo}");
+        let hooks: Vec<WireHook> = self.client.list(&what, &under(repo, &["hooks"])?, &[], |_| false).await?;
+        let setting =
+            |hook: &WireHook, name: &str, wanted: &str| hook.config.get(name).is_some_and(|has| has == wanted);
+        let same_url = hooks.into_iter().filter(|hook| setting(hook, "url", url));
+        let found: Vec<_> =
+            same_url.map(|hook| (hook.active, setting(&hook, "content_type", "json"), hook.events)).collect();
+        Ok(Some(hook_problems(&found, &NEEDED_EVENTS)))
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
@@ -236,24 +247,7 @@ impl Drafts for Gitea {
 #[async_trait]
 impl Ci for Gitea {
     async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
-        let what = format!("read the checks of {} in {repo}", sha.short());
-        let path = under(repo, &["commits", sha.as_str(), "status"])?;
-        let mut state = CiState::default();
-        let statuses =
-            self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
-        for status in statuses.into_iter().filter(|status| status.context != VERIFIED_STATUS) {
-            match status.status.as_str() {
-                "success" | "warning" | "skipped" => state.passed += 1,
-                "error" | "failure" => {
-                    // Addresses of the server's Actions have no host.
-                    let url = self.client.address(&[]).join(&status.target_url).map(String::from);
-                    let log = tail(&status.description).to_owned();
-                    state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
-                }
-                _ => state.pending += 1,
-            }
-        }
-        Ok(state)
+        self.ci_state(repo, sha).await
     }
 }
 

@@ -98,6 +98,12 @@ impl GiteaClient {
         }
     }
 
+    /// Sends a GET request and returns the body as it is.
+    pub(super) async fn bytes(&self, what: &str, parts: &[&str]) -> ForgeResult<Bytes> {
+        let request = self.request(Method::GET, parts, &[], Bytes::new())?;
+        Ok(self.layer.call(what, request).await?.into_body())
+    }
+
     /// Sends a GET request to a path outside `/api/v1`.
     pub(super) async fn get_at<T: DeserializeOwned>(&self, what: &str, parts: &[&str]) -> ForgeResult<T> {
         let mut request = self.request(Method::GET, &[], &[], Bytes::new())?;
@@ -130,14 +136,15 @@ impl GiteaClient {
         self.pages(what, parts, query, RequestPriority::Background, plain, |_| false).await
     }
 
-    /// Reads pages of any shape: `items` extracts the entries of a page and, if present, the total number.
+    /// Reads pages of any shape: `items` extracts the entries of a page. The total number in a body is not used: servers count
+    /// something else there in places.
     pub(super) async fn pages<P: DeserializeOwned, T>(
         &self,
         what: &str,
         parts: &[&str],
         query: &[(&str, &str)],
         priority: RequestPriority,
-        items: impl Fn(P) -> (Vec<T>, Option<usize>),
+        items: impl Fn(P) -> Vec<T>,
         mut enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
         let size = PAGE_SIZE.to_string();
@@ -154,10 +161,10 @@ impl GiteaClient {
                 // A server without pages sends the same response again.
                 return Ok(all);
             }
-            let (found, total) = items(json(what, &answer)?);
+            let found = items(json(what, &answer)?);
             let done = found.is_empty() || enough(&found);
             all.extend(found);
-            if done || is_last(&answer, total, all.len()) {
+            if done || is_last(&answer, all.len()) {
                 return Ok(all);
             }
             previous = answer.into_body();
@@ -198,15 +205,15 @@ impl GiteaClient {
 }
 
 /// Extracts the entries of a page that is a plain list.
-fn plain<T>(page: Option<Vec<T>>) -> (Vec<T>, Option<usize>) {
-    (page.unwrap_or_default(), None)
+fn plain<T>(page: Option<Vec<T>>) -> Vec<T> {
+    page.unwrap_or_default()
 }
 
 /// Whether a page is the last one; `false` if the response does not say, in which case the next page is empty.
-fn is_last(answer: &Response<Bytes>, total: Option<usize>, so_far: usize) -> bool {
+fn is_last(answer: &Response<Bytes>, so_far: usize) -> bool {
     let headers = answer.headers();
     let counted = headers.get("x-total-count").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
-    match total.or(counted) {
+    match counted {
         Some(total) => so_far >= total,
         None => headers.contains_key("link") && next_page(headers).is_none(),
     }

@@ -91,6 +91,7 @@ pub(super) struct WireRepository {
     archived: bool,
     #[serde(default)]
     empty: bool,
+    has_issues: Option<bool>,
     permissions: Option<WireAccess>,
 }
 
@@ -122,6 +123,7 @@ impl WireRepository {
             private: self.private || self.internal,
             archived: self.archived,
             empty: self.empty,
+            issues_enabled: self.has_issues.unwrap_or(true),
         })
     }
 
@@ -315,6 +317,10 @@ impl WirePull {
         self.draft.unwrap_or_else(|| ready_title(&self.title) != self.title)
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        self.state == WireState::Open
+    }
+
     /// Whether it comes from a branch of the given repository.
     pub(super) fn comes_from(&self, repo: RepoId, branch: &str) -> bool {
         self.head.branch() == branch && self.head.repo.as_ref().is_some_and(|head| head.id == repo.0)
@@ -432,14 +438,6 @@ impl WireReviewComment {
 pub(super) struct WireStatuses {
     #[serde(default, deserialize_with = "listed")]
     pub(super) statuses: Vec<WireStatus>,
-    total_count: Option<usize>,
-}
-
-impl WireStatuses {
-    /// Returns the statuses of the page and, if present, the total number.
-    pub(super) fn page(self) -> (Vec<WireStatus>, Option<usize>) {
-        (self.statuses, self.total_count)
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -452,6 +450,51 @@ pub(super) struct WireStatus {
     pub(super) description: String,
     #[serde(default, deserialize_with = "text")]
     pub(super) target_url: String,
+}
+
+/// Runs of Actions for a commit.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRuns {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) workflow_runs: Vec<WireRun>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRun {
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) head_sha: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireJobs {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) jobs: Vec<WireJob>,
+}
+
+/// Job of a run.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireJob {
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    name: String,
+    /// Web address; commit statuses have its path.
+    #[serde(default, deserialize_with = "text")]
+    html_url: String,
+    #[serde(default, deserialize_with = "text")]
+    conclusion: String,
+}
+
+impl WireJob {
+    pub(super) fn failed(&self) -> bool {
+        self.conclusion == "failure"
+    }
+
+    /// Whether a commit status is that of the job: it has its address, or its name between those of workflow and event.
+    pub(super) fn is_of(&self, status: &WireStatus) -> bool {
+        let address = !status.target_url.is_empty() && self.html_url.ends_with(&status.target_url);
+        address || status.context.contains(&format!("/ {} (", self.name))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -525,6 +568,8 @@ pub(super) struct WireHook {
     pub(super) active: bool,
     #[serde(default)]
     pub(super) config: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) events: Vec<String>,
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
+use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
 
 impl Gitea {
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
@@ -38,6 +38,19 @@ impl Gitea {
         Ok(Some(comment).filter(|comment| comment.issue() == Some(number)).map(WireComment::snapshot))
     }
 
+    /// Converts a server error to `NotFound` if the issue does not exist: the server answers 500 to requests for its comments.
+    pub(super) async fn missing_issue(&self, repo: &RepoRef, number: Number, failure: ForgeError) -> ForgeError {
+        let server_error =
+            matches!(failure.kind, ForgeErrorKind::Transient { .. }) && failure.detail.starts_with("HTTP 5");
+        if !server_error {
+            return failure;
+        }
+        match self.issue(repo, number).await {
+            Err(ForgeError { kind: NotFound, .. }) => error(NotFound, &failure.what, "the issue does not exist"),
+            _ => failure,
+        }
+    }
+
     /// Returns the files directly in a folder of the default branch.
     pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
         let what = format!("read the folder {folder} of {repo}");
@@ -57,6 +70,34 @@ impl Gitea {
     pub(super) async fn wire_pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<WirePull> {
         let what = format!("read pull request {repo}#{number}");
         self.client.get(&what, &under(repo, &["pulls", &number.to_string()])?, &[]).await
+    }
+
+    /// Returns the open pull request from a branch of this repository; if there is none, a closed one between the two branches.
+    pub(super) async fn pull_from(
+        &self,
+        what: &str,
+        repo: &RepoRef,
+        head: &str,
+        base: &str,
+    ) -> ForgeResult<Option<WirePull>> {
+        let matches = |pull: &WirePull| pull.comes_from(repo.id, head);
+        let parts: Vec<&str> = ["pulls", base].into_iter().chain(head.split('/')).collect();
+        // The server would read the rest of a base with a slash as part of the head.
+        let between = match base.contains('/') {
+            true => None,
+            false => match self.client.get::<WirePull>(what, &under(repo, &parts)?, &[]).await {
+                Err(ForgeError { kind: NotFound, .. }) => None,
+                found => Some(found?).filter(matches),
+            },
+        };
+        if between.as_ref().is_some_and(WirePull::is_open) {
+            return Ok(between);
+        }
+        // It may go to another base by now; what was closed long ago is not listed.
+        let found = |pulls: &[WirePull]| pulls.iter().any(matches);
+        let open: Vec<WirePull> =
+            self.client.list(what, &under(repo, &["pulls"])?, &[("state", "open")], found).await?;
+        Ok(open.into_iter().find(matches).or(between))
     }
 
     pub(super) async fn edit_pull(

@@ -31,7 +31,7 @@ fn settings() -> GiteaSettings {
         url: Url::parse("https://git.test").unwrap(),
         token: SecretString::from("s3cret"),
         own: None,
-        rates: RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..RateSettings::default() },
+        rates: RateSettings { mutation_interval_ms: Some(0), reserve: 0, attempts: 1, ..RateSettings::default() },
     }
 }
 
@@ -662,17 +662,19 @@ async fn existing_reaction_is_not_an_error() {
 /// See docs/threats.md#p14.
 #[tokio::test]
 async fn pull_requests_are_found_by_branch_of_this_repository() {
-    let page = |n: u32| format!("/repos/acme/app/pulls?state=all&limit=50&page={n}");
+    let (direct, open) = ("/repos/acme/app/pulls/main/ralph/1-x", "/repos/acme/app/pulls?state=open&limit=50&page=1");
+    let found = async |forge: &Gitea, base: &str| forge.find_pull(&repo(), "ralph/1-x", base).await.unwrap();
     for (server, forge) in servers() {
-        let fork = pull(9, "ralph/1-x", 77, "Same name, a fork", false);
-        let total = [("x-total-count", "3")];
-        server.on_with("GET", &page(1), 200, &total, json!([fork]));
-        let newest_first = json!([pull(8, "ralph/1-x", 1, "B", false), pull(3, "ralph/1-x", 1, "A", false)]);
-        server.on_with("GET", &page(2), 200, &total, newest_first);
-        let found = forge.find_pull(&repo(), "ralph/1-x").await.unwrap().unwrap();
-        assert_eq!((found.number, found.head_repo, found.head_sha), (Number(8), Some(RepoId(1)), Sha::new(SHA)));
-        server.on_with("GET", &page(1), 200, &[("x-total-count", "1")], json!([pull(1, "other", 1, "A", false)]));
-        assert_eq!(forge.find_pull(&repo(), "ralph/1-x").await.unwrap(), None);
+        server.on("GET", direct, 200, pull(8, "ralph/1-x", 1, "B", false));
+        let one = found(&forge, "main").await.unwrap();
+        assert_eq!((one.number, one.head_repo, one.head_sha), (Number(8), Some(RepoId(1)), Sha::new(SHA)));
+        // It goes to another base by now; a fork has a branch of the same name.
+        server.on("GET", direct, 404, json!({}));
+        let others = vec![pull(9, "ralph/1-x", 77, "Same name, a fork", false), pull(8, "ralph/1-x", 1, "B", false)];
+        one_page(&server, open, others);
+        assert_eq!(found(&forge, "main").await.unwrap().number, Number(8));
+        one_page(&server, open, vec![pull(1, "other", 1, "A", false)]);
+        assert_eq!(found(&forge, "release/1").await, None, "a base with a slash is not asked for directly");
         server.finish();
     }
 }
@@ -775,18 +777,49 @@ async fn submitted_reviews_and_comments_are_listed() {
 async fn statuses_are_counted_and_failures_described() {
     let target = |page: u32| format!("/repos/acme/app/commits/{SHA}/status?limit=50&page={page}");
     let status = |status: &str| json!({ "status": status, "context": format!("ci/{status}"), "description": "Failing after 3s", "target_url": "/acme/app/actions/runs/1/jobs/0" });
+    // The header counts all pages, the number in the body does not.
+    let total = [("x-total-count", "6")];
     for (server, forge) in servers() {
         let states = ["success", "warning", "skipped", "pending"].map(status);
-        server.on("GET", &target(1), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
+        server.on_with("GET", &target(1), 200, &total, json!({ "total_count": 4, "statuses": states }));
         let states = ["error", "failure"].map(status);
-        server.on("GET", &target(2), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
+        server.on_with("GET", &target(2), 200, &total, json!({ "total_count": 4, "statuses": states }));
         let found = forge.ci_results(&repo(), &Sha::new(SHA)).await.unwrap();
         assert_eq!((found.passed, found.pending, found.failed.len()), (3, 1, 2));
         assert_eq!(found.failed[0].name, "ci/error");
         assert_eq!(found.failed[0].url, "https://git.test/acme/app/actions/runs/1/jobs/0");
-        assert_eq!(found.failed[0].log, "Failing after 3s");
+        assert_eq!(found.failed[0].log, "Failing after 3s", "no log is read while something is pending");
         server.on_raw("GET", &target(1), 200, &[], r#"{"state":"","statuses":null,"total_count":0}"#);
         assert_eq!(forge.ci_results(&repo(), &Sha::new(SHA)).await.unwrap(), CiState::default());
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn log_of_a_failed_job_is_read_where_the_server_has_it() {
+    let statuses = format!("/repos/acme/app/commits/{SHA}/status?limit=50&page=1");
+    let runs = format!("/repos/acme/app/actions/runs?head_sha={SHA}&limit=50&page=1");
+    let jobs = "/repos/acme/app/actions/runs/41/jobs?limit=50&page=1";
+    let failed = json!({ "statuses": [{ "status": "failure", "context": "ci / test (push)", "description": "Failing after 3s", "target_url": "/acme/app/actions/runs/1/jobs/1" }] });
+    let total = [("x-total-count", "1")];
+    let of_other_commit = json!({ "id": 40, "head_sha": "0".repeat(40) });
+    for (server, forge) in servers() {
+        for path in ["runs", "runs/{run}/jobs", "jobs/{id}/logs"] {
+            server.outside("GET", &format!("/repos/{{owner}}/{{repo}}/actions/{path}"));
+        }
+        let log = async |forge: &Gitea| forge.ci_results(&repo(), &Sha::new(SHA)).await.unwrap().failed.remove(0).log;
+        server.on_with("GET", &statuses, 200, &total, failed.clone());
+        let both = json!({ "workflow_runs": [of_other_commit, { "id": 41, "head_sha": SHA }] });
+        server.on_with("GET", &runs, 200, &[("x-total-count", "2")], both);
+        let job = |id: i64, name: &str, conclusion: &str| json!({ "id": id, "name": name, "conclusion": conclusion, "html_url": format!("https://git.test/acme/app/actions/runs/1/jobs/{}", id - 90) });
+        let both = json!({ "jobs": [job(90, "lint", "success"), job(91, "test", "failure")] });
+        server.on_with("GET", jobs, 200, &[("x-total-count", "2")], both);
+        let text = "2026-11-24T05:16:13.0Z ⭐ Run Main pytest\n2026-11-24T05:16:14.0Z E assert 41 == 42\n2026-11-24T05:16:14.0Z   ❌  Failure - Main pytest\n";
+        server.on_raw("GET", "/repos/acme/app/actions/jobs/91/logs", 200, &[("content-type", "text/plain")], text);
+        assert_eq!(log(&forge).await, "⭐ Run Main pytest\nE assert 41 == 42\n  ❌  Failure - Main pytest");
+        // Before 1.24, and on Forgejo.
+        server.on_with("GET", &statuses, 200, &total, failed.clone()).on("GET", &runs, 404, json!({}));
+        assert_eq!(log(&forge).await, "Failing after 3s");
         server.finish();
     }
 }

@@ -13,7 +13,9 @@ use crate::domain::model::ids::{RepoRef, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read_json};
-use crate::forge::{ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile};
+use crate::forge::{
+    ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile, hook_problems, refused_scope,
+};
 
 /// Header with the version of Enterprise Server.
 const ENTERPRISE_VERSION: &str = "x-github-enterprise-version";
@@ -55,7 +57,38 @@ struct RepositoryPage {
 struct PermissionAnswer {
     permission: Option<String>,
     role_name: Option<String>,
-    user: Option<wire::GitHubUser>,
+    user: Option<PermissionUser>,
+}
+
+#[derive(Deserialize)]
+struct PermissionUser {
+    #[serde(flatten)]
+    account: wire::GitHubUser,
+    permissions: Option<RoleRights>,
+}
+
+/// Rights of a role, whatever its name.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RoleRights {
+    admin: bool,
+    maintain: bool,
+    push: bool,
+    triage: bool,
+    pull: bool,
+}
+
+impl RoleRights {
+    fn level(&self) -> Permission {
+        let all = [
+            (self.admin, Permission::Admin),
+            (self.maintain, Permission::Maintain),
+            (self.push, Permission::Write),
+            (self.triage, Permission::Triage),
+            (self.pull, Permission::Read),
+        ];
+        all.into_iter().find(|(has, _)| *has).map_or(Permission::None, |(_, level)| level)
+    }
 }
 
 #[derive(Deserialize)]
@@ -72,11 +105,14 @@ struct BranchAnswer {
 struct GitHubHook {
     id: i64,
     config: Option<HookConfig>,
+    active: Option<bool>,
+    events: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
 struct HookConfig {
     url: Option<String>,
+    content_type: Option<String>,
 }
 
 impl GitHub {
@@ -136,19 +172,28 @@ impl GitHub {
         Ok(all)
     }
 
-    /// Returns a repository; `NotFound` if its name now belongs to another one.
+    /// Returns a repository; by its id if its name now belongs to another one.
     pub(super) async fn one_repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
         let what = format!("read repository {}", repo.full_name());
         let answer: wire::GitHubRepository =
             self.client.read(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
         let facts = parsed(&what, answer.facts(&self.name))?;
-        if facts.repo.id != repo.id {
-            self.client.forget_installation(repo);
-            let detail =
-                format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
-            return Err(error(ForgeErrorKind::NotFound, &what, detail));
+        if facts.repo.id == repo.id {
+            return self.with_emptiness(facts).await;
         }
-        self.with_emptiness(facts).await
+        let path = ["repositories", &repo.id.to_string()];
+        let call = ApiCall::new(Scope::Repository(repo, Purpose::Api), Method::GET, &path, what.clone());
+        let by_id: ForgeResult<wire::GitHubRepository> = self.client.read(&call).await;
+        match by_id.map(|answer| answer.facts(&self.name)) {
+            Ok(Ok(found)) if found.repo.id == repo.id => self.with_emptiness(found).await,
+            Err(failure) if failure.kind != ForgeErrorKind::NotFound => Err(failure),
+            _ => {
+                self.client.forget_installation(repo);
+                let detail =
+                    format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
+                Err(error(ForgeErrorKind::NotFound, &what, detail))
+            }
+        }
     }
 
     /// Checks the default branch of a repository of size 0. GitHub's size is rounded and late, so only a missing branch proves that
@@ -168,7 +213,9 @@ impl GitHub {
             Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(Permission::None),
             answer => answer?,
         };
-        if answer.user.map(|answered| answered.account().id) != Some(user.id) {
+        let Some(answered) = answer.user else { return Ok(Permission::None) };
+        let rights = answered.permissions;
+        if answered.account.account().id != user.id {
             return Ok(Permission::None);
         }
         let named = |name: &Option<String>| match name.as_deref()? {
@@ -180,8 +227,9 @@ impl GitHub {
             "none" => Some(Permission::None),
             _ => None,
         };
-        // A custom role is reduced to its built-in permission.
-        Ok(named(&answer.role_name).or_else(|| named(&answer.permission)).unwrap_or(Permission::None))
+        // A custom role is what it permits; without that, the built-in permission that it is reduced to.
+        let custom = || rights.map(|rights| rights.level());
+        Ok(named(&answer.role_name).or_else(custom).or_else(|| named(&answer.permission)).unwrap_or(Permission::None))
     }
 
     /// Whether an account is a member of a team; `false` if its login now belongs to another account.
@@ -269,6 +317,31 @@ impl GitHub {
             Err(failure) if failure.kind == ForgeErrorKind::NotFound => Ok(false),
             answer => Ok(answer?.name == name),
         }
+    }
+
+    /// Returns what a personal token may not do in a repository. The permissions of an App are those of its installation.
+    pub(super) async fn scopes_refused(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        let mut refused = Vec::new();
+        let asked: [(&str, &[&str]); 3] =
+            [("open issues and comment", &["issues"]), ("open pull requests", &["pulls"]), ("push", &["git", "refs"])];
+        for (what, path) in asked.into_iter().filter(|_| !self.is_app()) {
+            let call = ApiCall::on(repo, Method::POST, path, format!("ask whether the token may {what} in"));
+            let answer = self.client.send(&call.json(json!({})).read_only()).await;
+            refused.extend(refused_scope(what, answer.map(drop))?);
+        }
+        Ok(refused)
+    }
+
+    /// Returns what is wrong with the webhooks of a repository that send to an address.
+    pub(super) async fn hooks_to(&self, repo: &RepoRef, url: &str) -> ForgeResult<Vec<String>> {
+        let list = ApiCall::on(repo, Method::GET, &["hooks"], "list the webhooks of").query(&[("per_page", "100")]);
+        let hooks = self.client.pages(&list, |page: Vec<GitHubHook>| page).await?;
+        let facts = |hook: GitHubHook| {
+            let config = hook.config.filter(|config| config.url.as_deref() == Some(url))?;
+            let json = config.content_type.as_deref() == Some("json");
+            Some((hook.active.unwrap_or(true), json, hook.events.unwrap_or_default()))
+        };
+        Ok(hook_problems(&hooks.into_iter().filter_map(facts).collect::<Vec<_>>(), EVENTS))
     }
 
     /// Creates the service's webhook of a repository, or updates the one with the same address. Returns its id.

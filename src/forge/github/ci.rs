@@ -4,9 +4,9 @@ use http::Method;
 use serde::Deserialize;
 
 use super::client::ApiCall;
-use super::log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use super::{GitHub, ignoring};
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
 
 /// Maximum number of failures whose log or annotations are fetched.
@@ -83,28 +83,34 @@ impl GitHub {
         let what = format!("read the checks of {} on", sha.short());
         let call = ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "check-runs"], &what)
             .query(&[("filter", "latest"), ("per_page", "100")]);
-        let runs = self.client.pages(&call, |page: CheckRunPage| page.check_runs).await?;
+        let mut runs = self.client.pages(&call, |page: CheckRunPage| page.check_runs).await?;
         let call =
             ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "status"], &what).query(&[("per_page", "100")]);
         // The check runs were read, so the commit exists: 404 means that there are no statuses.
         let statuses = self.client.pages(&call, |page: StatusPage| page.statuses).await;
-        let statuses = ignoring(ForgeErrorKind::NotFound, statuses)?;
+        let mut statuses = ignoring(ForgeErrorKind::NotFound, statuses)?;
+        runs.retain(|run| run.name != VERIFIED_STATUS);
+        statuses.retain(|status| status.context.as_deref() != Some(VERIFIED_STATUS));
 
         let mut state = CiState::default();
-        for run in runs.into_iter().filter(|run| run.name != VERIFIED_STATUS) {
+        let unfinished = runs.iter().filter(|run| run.status != "completed").count()
+            + statuses.iter().filter(|status| status.state == "pending").count();
+        for run in runs {
             match run.conclusion.as_deref().filter(|_| run.status == "completed") {
                 None => state.pending += 1,
                 Some("success" | "neutral" | "skipped") => state.passed += 1,
+                // No failures of the code: a newer run replaced it, it was never picked up, or it waits for a person.
+                Some("cancelled" | "stale" | "action_required") => {}
                 Some(_) => {
-                    let log =
-                        if state.failed.len() < MAX_LOGS { self.failure_log(repo, &run).await? } else { summary(&run) };
+                    // While something is pending, nobody reads the logs.
+                    let read = unfinished == 0 && state.failed.len() < MAX_LOGS;
+                    let log = if read { self.failure_log(repo, &run).await? } else { summary(&run) };
                     let url = run.html_url.or(run.details_url).unwrap_or_default();
                     state.failed.push(CiFailure { name: run.name, url, log });
                 }
             }
         }
-        let own = |status: &GitHubStatus| status.context.as_deref() == Some(VERIFIED_STATUS);
-        for status in statuses.into_iter().filter(|status| !own(status)) {
+        for status in statuses {
             match status.state.as_str() {
                 "success" => state.passed += 1,
                 "pending" => state.pending += 1,

@@ -18,7 +18,8 @@ use super::wire;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{
-    FollowCrossOrigin, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json, next_page,
+    FollowCrossOrigin, MutationPace, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json,
+    next_page,
 };
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 
@@ -101,6 +102,11 @@ impl<'a> ApiCall<'a> {
         self.with_priority(RequestPriority::Urgent)
     }
 
+    /// Sends the call after other waiting mutating calls, because it only shows a state that is known elsewhere.
+    pub(super) fn decoration(self) -> Self {
+        self.with_priority(RequestPriority::Decoration)
+    }
+
     /// Marks a POST without effect.
     pub(super) fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -175,7 +181,9 @@ impl GitHubClient {
     fn layer(&self, installation: Option<u64>) -> Arc<RequestLayer> {
         // Code under this lock runs a single map operation, so the map is valid even after a panic.
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates));
+        let new = || {
+            Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates, MutationPace::GITHUB))
+        };
         layers.entry(installation).or_insert_with(new).clone()
     }
 
@@ -228,7 +236,8 @@ impl GitHubClient {
         let base = self.base();
         call.address = Ok(format!("{}/graphql", base.strip_suffix("/v3").unwrap_or(base)));
         call.body = Some(serde_json::json!({ "query": query, "variables": variables }));
-        let mut answer: Value = self.read(&call).await?;
+        let response = self.send(&call).await?;
+        let mut answer: Value = json(&call.what, &response)?;
         let failure = answer.get("errors").and_then(|errors| errors.get(0)).map(|first| {
             let text = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("type"), text("message"))
@@ -238,10 +247,25 @@ impl GitHubClient {
             "NOT_FOUND" => ForgeErrorKind::NotFound,
             "FORBIDDEN" | "INSUFFICIENT_SCOPES" => ForgeErrorKind::Denied,
             "UNPROCESSABLE" => ForgeErrorKind::Conflict,
-            "RATE_LIMITED" => ForgeErrorKind::RateLimited { after_ms: 60_000 },
+            // GitHub uses both names, and answers 200.
+            "RATE_LIMIT" | "RATE_LIMITED" => ForgeErrorKind::RateLimited { after_ms: self.until_reset(&response) },
+            "" if message.to_ascii_lowercase().contains("rate limit") => {
+                ForgeErrorKind::RateLimited { after_ms: self.until_reset(&response) }
+            }
+            "" if message.starts_with("Something went wrong") || message.contains("timed out") => {
+                ForgeErrorKind::Transient { after_ms: None, ambiguous: !call.read_only }
+            }
             _ => ForgeErrorKind::Bug,
         };
         Err(error(kind, &call.what, format!("GraphQL: {}", message.chars().take(500).collect::<String>())))
+    }
+
+    /// Returns the time until the limit that a response reports resets, in milliseconds; a minute if it does not say.
+    fn until_reset(&self, response: &Response<Bytes>) -> i64 {
+        let number = |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
+        let after = number("retry-after").map(|seconds| seconds.saturating_mul(1_000));
+        let reset = number("x-ratelimit-reset").map(|at| at.saturating_mul(1_000).saturating_sub(self.clock.now().0));
+        after.or(reset).filter(|ms| *ms > 0).unwrap_or(60_000).min(3_600_000)
     }
 
     /// Returns a token for git: the personal token, or one of the installation.

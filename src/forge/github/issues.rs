@@ -309,7 +309,7 @@ impl GitHub {
         let node: Node =
             self.client.read(&ApiCall::on(repo, Method::GET, &path, format!("read comment {id} on"))).await?;
         let call = ApiCall::on(repo, Method::POST, &[], format!("minimize comment {id} on"));
-        self.graphql_if_available(call, MINIMIZE, json!({ "id": node.node_id })).await.map(drop)
+        self.graphql_if_available(call.decoration(), MINIMIZE, json!({ "id": node.node_id })).await.map(drop)
     }
 
     /// Returns a pull request in GitHub's format.

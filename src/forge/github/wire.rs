@@ -258,6 +258,7 @@ pub(super) struct GitHubRepository {
     archived: Option<bool>,
     disabled: Option<bool>,
     size: Option<u64>,
+    has_issues: Option<bool>,
 }
 
 impl GitHubRepository {
@@ -273,6 +274,7 @@ impl GitHubRepository {
             private: self.private.unwrap_or(true),
             archived: self.archived.unwrap_or(false) || self.disabled.unwrap_or(false),
             empty: self.size == Some(0),
+            issues_enabled: self.has_issues.unwrap_or(true),
             repo: self.reference(forge)?,
         })
     }

@@ -1,25 +1,44 @@
-//! Queue of mutating requests: one at a time, with a minimum time between two, urgent ones first. A request without a
-//! response gives up its permit after [`RateSettings::mutation_hold`](super::RateSettings::mutation_hold).
+//! Queue of mutating requests: one at a time, with a minimum time between two, urgent ones first, decorations last. A request
+//! without a response gives up its permit after [`RateSettings::mutation_hold`](super::RateSettings::mutation_hold).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
+use super::RequestPriority;
 use crate::clock::Clock;
 use crate::domain::model::ids::Timestamp;
+
+/// Rank of a request: lower ones go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    Urgent = 0,
+    Normal = 1,
+    Decoration = 2,
+}
+
+impl From<RequestPriority> for Rank {
+    fn from(priority: RequestPriority) -> Self {
+        match priority {
+            RequestPriority::Urgent => Self::Urgent,
+            RequestPriority::Normal | RequestPriority::Background => Self::Normal,
+            RequestPriority::Decoration => Self::Decoration,
+        }
+    }
+}
 
 /// Queue of the mutating requests of one credential.
 #[derive(Debug, Default)]
 pub(super) struct MutationQueue {
-    /// Held by the first request that is not urgent; the others wait for it in order.
-    queue: Mutex<()>,
+    /// Requests of one rank that is not urgent: the first holds it, and the others wait for it in order.
+    queues: [Mutex<()>; 2],
     /// Held while a request is in progress.
     active: Mutex<LastMutation>,
-    /// Number of urgent requests that wait.
-    urgent: AtomicUsize,
-    /// Notified when an urgent request stops waiting.
-    urgent_done: Notify,
+    /// Numbers of waiting urgent and normal requests.
+    waiting: [AtomicUsize; 2],
+    /// Notified when a request of a lower rank stops waiting, for the first normal request and the first decoration.
+    done: [Notify; 2],
 }
 
 /// Last mutating request.
@@ -45,43 +64,62 @@ impl MutationPermit<'_> {
     }
 }
 
-/// Counts an urgent request as waiting until it is dropped.
-struct UrgentWaiter<'a>(&'a MutationQueue);
+/// Counts a request as waiting until it is dropped.
+struct Waiter<'a> {
+    queue: &'a MutationQueue,
+    rank: Rank,
+}
 
-impl<'a> UrgentWaiter<'a> {
-    fn new(turns: &'a MutationQueue) -> Self {
-        turns.urgent.fetch_add(1, Ordering::SeqCst);
-        Self(turns)
+impl<'a> Waiter<'a> {
+    fn new(queue: &'a MutationQueue, rank: Rank) -> Self {
+        if let Some(count) = queue.waiting.get(rank as usize) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        Self { queue, rank }
     }
 }
 
-impl Drop for UrgentWaiter<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.0.urgent.fetch_sub(1, Ordering::SeqCst);
-        self.0.urgent_done.notify_one();
+        if let Some(count) = self.queue.waiting.get(self.rank as usize) {
+            count.fetch_sub(1, Ordering::SeqCst);
+            self.queue.done.iter().skip(self.rank as usize).for_each(Notify::notify_one);
+        }
     }
 }
 
 impl MutationQueue {
-    /// Waits for the requests before this one, and until `interval_ms` after the last one. An urgent request overtakes those
-    /// that wait.
-    pub(super) async fn acquire(&self, urgent: bool, clock: &Clock, interval_ms: i64) -> MutationPermit<'_> {
-        let _waiter = urgent.then(|| UrgentWaiter::new(self));
-        let queue = if urgent { None } else { Some(self.queue.lock().await) };
+    /// Waits for the requests before this one, and until `interval_ms` after the last one. A request overtakes those of lower
+    /// priority that wait.
+    pub(super) async fn acquire(
+        &self,
+        priority: RequestPriority,
+        clock: &Clock,
+        interval_ms: i64,
+    ) -> MutationPermit<'_> {
+        let rank = Rank::from(priority);
+        let _waiter = Waiter::new(self, rank);
+        // The urgent ones have no queue of their own.
+        let own = (rank as usize).checked_sub(1);
+        let queue = match own {
+            Some(own) => Some(self.queues[own].lock().await),
+            None => None,
+        };
+        let overtaken = || self.waiting.iter().take(rank as usize).any(|count| count.load(Ordering::SeqCst) > 0);
         let mut waited_after = None;
         loop {
             let last = self.active.lock().await;
-            if !urgent && self.urgent.load(Ordering::SeqCst) > 0 {
+            if let Some(own) = own.filter(|_| overtaken()) {
                 drop(last);
                 // Only the holder of the queue waits for this.
-                self.urgent_done.notified().await;
+                self.done[own].notified().await;
                 continue;
             }
             let wait = last.at.map_or(0, |at| at.plus_ms(interval_ms).since(clock.now()).min(interval_ms));
             if wait <= 0 || waited_after == Some(last.count) {
                 return MutationPermit { last, _queue: queue };
             }
-            // Released meanwhile: an urgent request may come first.
+            // Released meanwhile: one of higher priority may come first.
             waited_after = Some(last.count);
             drop(last);
             tokio::time::sleep(Duration::from_millis(wait.unsigned_abs())).await;

@@ -10,11 +10,11 @@ use bytes::Bytes;
 
 use super::*;
 use crate::domain::model::ids::Timestamp;
-use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
+use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, Moved, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 const UNSPACED: RateSettings = RateSettings {
-    mutation_interval_ms: 0,
+    mutation_interval_ms: Some(0),
     mutation_hold: Duration::from_secs(2),
     reserve: 100,
     attempts: 3,
@@ -67,7 +67,7 @@ fn post() -> Request<Bytes> {
 }
 
 fn caller(script: &Arc<ScriptedTransport>, clock: &Clock, rates: RateSettings) -> RequestLayer {
-    RequestLayer::new(Arc::clone(script) as Arc<dyn Transport>, clock.clone(), rates)
+    RequestLayer::new(Arc::clone(script) as Arc<dyn Transport>, clock.clone(), rates, MutationPace::UNLIMITED)
 }
 
 impl ScriptedTransport {
@@ -284,7 +284,7 @@ async fn read_only_post_is_never_ambiguous() {
 #[tokio::test]
 async fn writes_are_spaced_and_reads_are_concurrent() {
     let script = script((0..8).map(|_| answer(200, &[], "{}")));
-    let caller = caller(&script, &Clock::manual(NOW), RateSettings { mutation_interval_ms: 40, ..UNSPACED });
+    let caller = caller(&script, &Clock::manual(NOW), RateSettings { mutation_interval_ms: Some(40), ..UNSPACED });
     let start = tokio::time::Instant::now();
     let writes = futures::future::join_all((0..5).map(|_| caller.call("write", post())));
     let reads = futures::future::join_all((0..3).map(|_| caller.call("read", get())));
@@ -302,7 +302,7 @@ async fn writes_are_spaced_and_reads_are_concurrent() {
 #[tokio::test]
 async fn urgent_write_overtakes_waiting_writes_and_keeps_spacing() {
     let script = script((0..7).map(|_| answer(200, &[], "{}")));
-    let caller = caller(&script, &Clock::System, RateSettings { mutation_interval_ms: 40, ..UNSPACED });
+    let caller = caller(&script, &Clock::System, RateSettings { mutation_interval_ms: Some(40), ..UNSPACED });
     let urgent = || {
         let mut request = request(Method::POST, "/urgent");
         request.extensions_mut().insert(RequestPriority::Urgent);
@@ -327,6 +327,60 @@ async fn urgent_write_overtakes_waiting_writes_and_keeps_spacing() {
     assert!(sent.windows(2).all(|w| (w[1].1 - w[0].1).as_millis() >= 39), "the spacing is kept");
 }
 
+#[tokio::test]
+async fn state_overtakes_waiting_decorations() {
+    let script = script((0..5).map(|_| answer(200, &[], "{}")));
+    let caller = caller(&script, &Clock::System, RateSettings { mutation_interval_ms: Some(40), ..UNSPACED });
+    let decoration = || {
+        let mut request = request(Method::POST, "/decoration");
+        request.extensions_mut().insert(RequestPriority::Decoration);
+        caller.call("decoration", request)
+    };
+    let decorations = futures::future::join_all((0..3).map(|_| decoration()));
+    let late = async {
+        while script.count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        futures::join!(caller.call("state", post()), caller.call("state", post()))
+    };
+    let (decorations, states) = futures::join!(decorations, late);
+    assert!(decorations.iter().all(Result::is_ok) && states.0.is_ok() && states.1.is_ok());
+    let sent = script.sent.lock().unwrap();
+    let order: Vec<&str> = sent.iter().map(|(request, _)| request.uri().path()).collect();
+    assert_eq!(order, ["/decoration", "/a", "/a", "/decoration", "/decoration"]);
+}
+
+/// A pause that the forge would ask for also stops what people wait for.
+#[tokio::test]
+async fn own_budget_is_kept_with_a_reserve_for_state() {
+    let budget = MutationBudget { per_minute: 5, per_hour: 100 };
+    let script = script((0..5).map(|_| answer(200, &[], "{}")));
+    let pace = MutationPace { interval_ms: 0, budget: Some(budget) };
+    let rates = RateSettings { mutation_interval_ms: None, ..UNSPACED };
+    let caller = RequestLayer::new(Arc::clone(&script) as Arc<dyn Transport>, Clock::manual(NOW), rates, pace);
+    let decoration = || {
+        let mut request = post();
+        request.extensions_mut().insert(RequestPriority::Decoration);
+        request
+    };
+    for _ in 0..4 {
+        caller.call("decoration", decoration()).await.unwrap();
+    }
+    let refused = caller.call("decoration", decoration()).await.unwrap_err();
+    assert_eq!(refused.kind, RateLimited { after_ms: 60_000 }, "{refused}");
+    caller.call("state", post()).await.unwrap();
+    let refused = caller.call("state", post()).await.unwrap_err();
+    assert!(matches!(refused.kind, RateLimited { .. }) && refused.detail.contains("5 changes a minute"), "{refused}");
+    assert_eq!(script.count(), 5, "what is over the budget is not sent");
+}
+
+#[test]
+fn pace_of_github_is_replaced_by_the_operators_interval() {
+    let pace = |interval| MutationPace::GITHUB.with_interval(interval);
+    assert_eq!((pace(None), pace(Some(0))), (MutationPace::GITHUB, MutationPace::UNLIMITED));
+    assert_eq!((pace(Some(200)).interval_ms, pace(Some(200)).budget), (200, MutationPace::GITHUB.budget));
+}
+
 /// Transport that never responds to the first request.
 #[derive(Default)]
 struct HangingTransport(std::sync::atomic::AtomicBool);
@@ -345,7 +399,8 @@ impl Transport for HangingTransport {
 #[tokio::test]
 async fn unanswered_write_does_not_block_the_next() {
     let rates = RateSettings { mutation_hold: Duration::from_millis(10), ..UNSPACED };
-    let caller = RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), rates);
+    let caller =
+        RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), rates, MutationPace::UNLIMITED);
     let mut first = Box::pin(caller.call("first", post()));
     assert!(futures::poll!(&mut first).is_pending());
     tokio::select! {
@@ -356,7 +411,8 @@ async fn unanswered_write_does_not_block_the_next() {
 
 #[tokio::test]
 async fn dropped_write_does_not_block_the_next() {
-    let caller = RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), UNSPACED);
+    let caller =
+        RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), UNSPACED, MutationPace::UNLIMITED);
     let mut first = Box::pin(caller.call("first", post()));
     assert!(futures::poll!(&mut first).is_pending());
     drop(first);
@@ -409,10 +465,15 @@ async fn redirects_stay_on_the_server() {
         let error = caller(&script, &Clock::manual(NOW), UNSPACED).call("read", get()).await.unwrap_err();
         assert_eq!((error.kind, script.count()), (Bug, 1), "{place}");
     }
-    let script = script((0..4).map(|_| to(302, "/a")));
-    let error = caller(&script, &Clock::manual(NOW), UNSPACED).call("loop", get()).await.unwrap_err();
-    assert_eq!((error.kind, script.count()), (Bug, 4));
-    assert_eq!(kind_of(post(), to(307, "/b")).await, Conflict, "writes do not follow");
+    let looping = script((0..4).map(|_| to(302, "/a")));
+    let error = caller(&looping, &Clock::manual(NOW), UNSPACED).call("loop", get()).await.unwrap_err();
+    assert_eq!((error.kind, looping.count()), (Bug, 4));
+    // A 301 would turn the POST into a GET that is answered 200.
+    for status in [301, 302, 307, 308] {
+        let script = script([to(status, "/b"), answer(200, &[], "[]")]);
+        let error = caller(&script, &Clock::manual(NOW), UNSPACED).call("write", post()).await.unwrap_err();
+        assert_eq!((error.kind, script.count()), (Moved, 1), "{status}");
+    }
 }
 
 /// See docs/threats.md#s7.

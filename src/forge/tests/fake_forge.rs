@@ -84,7 +84,7 @@ async fn run_git(directory: &Path, args: &[&str]) -> (bool, String) {
 }
 
 const QUICK: RateSettings = RateSettings {
-    mutation_interval_ms: 0,
+    mutation_interval_ms: Some(0),
     mutation_hold: Duration::from_secs(2),
     reserve: 0,
     attempts: 1,
@@ -114,6 +114,8 @@ impl Transport for Described {
         // enterprise. GraphQL and redirect targets are not REST.
         let undescribed = ["/user/repos", "/app/installations"];
         let path = request.uri().path().strip_prefix("/api/v3").filter(|path| !undescribed.contains(path));
+        // Not described, and the target of redirects from former names.
+        let path = path.filter(|path| !path.starts_with("/repositories/"));
         if let Some(path) = path {
             self.description.check(&request, path, &answer);
         }
@@ -295,7 +297,7 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
 
 async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: Number) -> PullSnapshot {
     let fake = &world.forge;
-    assert_eq!(forge.find_pull(repo, "ralph/1").await.unwrap(), None);
+    assert_eq!(forge.find_pull(repo, "ralph/1", "main").await.unwrap(), None);
     let head = fake.push_commit(&world.bot, world.repo, "ralph/1", &[("b", Some("b"), false)], "One").await.unwrap();
 
     let new = NewPull {
@@ -321,7 +323,7 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     assert!(forge.pull(repo, number).await.unwrap().draft, "a new title keeps the draft");
     forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();
     forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();
-    let found = forge.find_pull(repo, "ralph/1").await.unwrap().unwrap();
+    let found = forge.find_pull(repo, "ralph/1", "main").await.unwrap().unwrap();
     assert_eq!((found.number, found.draft, found.base_branch.as_str()), (number, false, "main"));
 
     let names = ["mia", "nobody", "ralph"].map(str::to_owned);
@@ -556,12 +558,11 @@ async fn failed_job_is_reported_with_its_log() {
         ("test", Some(("failure", "", log))),
         ("lint", Some(("failure", "2 warnings", ""))),
         ("build", Some(("success", "", ""))),
-        ("slow", None),
     ] {
         world.forge.set_check_run(&world.maintainer, world.repo, &sha, name, outcome).await.unwrap();
     }
     let state = forge.ci().unwrap().ci_results(&reference(&world), &sha).await.unwrap();
-    assert_eq!((state.passed, state.pending), (1, 1));
+    assert_eq!((state.passed, state.pending), (1, 0));
     let failures: Vec<(&str, &str)> = state.failed.iter().map(|one| (one.name.as_str(), one.log.as_str())).collect();
     let step = "##[group]Run cargo test\n##[error]Process completed with exit code 101.";
     assert_eq!(failures, [("test", step), ("lint", "2 warnings")]);

@@ -56,7 +56,7 @@ impl RealService {
             settings.reconcile_live = Duration::from_secs(3600);
             settings.reconcile_idle = Duration::from_secs(3600);
         };
-        let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
+        let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
         let options = Options { role: Role::All, rates, sandbox: Some(sandbox), tune, ..Options::default() };
         let app = Application::start(&config, &env, options).await.expect("the service starts");
         Self { app, folder }

@@ -62,7 +62,16 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
 
 /// Handles `issues…` of a repository.
 pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    let (enabled, missing) = core.act(|state| {
+        let entry = state.repo(repo)?;
+        let missing = |text: &str| number(text).is_ok_and(|number| !entry.issues.contains_key(&number));
+        Ok::<_, FakeRefusal>((entry.has_issues, matches!(rest, [text, "comments"] if missing(text))))
+    })?;
     match rest {
+        [] if !enabled && call.method == Method::GET => Ok(call.page(Vec::new(), &address(core, call), PAGE)),
+        _ if !enabled => Err(FakeRefusal::NotFound("issues are switched off".to_owned())),
+        // Gitea answers 500 here, as recorded.
+        _ if missing => Err(FakeRefusal::Git("no such issue".to_owned())),
         [] => list_or_open(core, call, repo),
         ["comments"] if call.method == Method::GET => {
             let list = core.act(|state| {

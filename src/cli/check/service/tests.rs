@@ -299,3 +299,39 @@ fn agent_network_access_is_listed() {
     let all: AgentNetwork = serde_json::from_str("\"all\"").unwrap();
     assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }
+
+/// A token with a scope that only reads passed all other checks.
+#[tokio::test]
+async fn token_and_webhooks_are_proved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    forge.grant(repo, &bot, Access::Admin).expect("granted");
+    let more = "server: { public_url: 'https://ralph.test' }";
+    let (config, env) = config_with(folder.path(), forge.url().as_str(), &forge.token_for(&bot), more);
+    let ops = forge.ops().len();
+
+    let findings = look(&config, &env).await;
+    assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
+    assert!(of(&findings, "webhooks of work").detail.contains("there is no webhook"), "{findings:?}");
+    assert_eq!(forge.ops().len(), ops, "the check changed something");
+
+    let answer = |body: &str| fake_forge::FakeFault::Respond {
+        status: 403,
+        headers: Vec::new(),
+        body: body.into(),
+        apply: false,
+    };
+    let readable = r#"{"message": "token does not have at least one of required scope(s), required=[write:issue]"}"#;
+    forge.faults().next(1, "POST", "/app/issues$", answer(readable)).expect("a pattern");
+    let url = "https://ralph.test/webhooks/work";
+    forge
+        .with(|state| state.add_hook(owner.id, repo, url, "s", vec!["push".into(), "status".into()], true))
+        .expect("made");
+    let findings = look(&config, &env).await;
+    let token = of(&findings, "token of work");
+    assert!(token.status == FindingStatus::Fail && token.detail.contains("required=[write:issue]"), "{token:?}");
+    let hooks = of(&findings, "webhooks of work");
+    assert!(hooks.detail.contains("lacks the events issues, issue_label"), "{hooks:?}");
+}

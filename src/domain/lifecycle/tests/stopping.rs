@@ -243,3 +243,38 @@ proptest! {
         }
     }
 }
+
+/// It holds no slot while it waits, and continues by itself unless somebody wants it paused.
+#[test]
+fn loop_waits_for_its_repository_without_a_slot() {
+    let unavailable = |run: &LoopRun| LoopInput::RepositoryUnavailable {
+        ticket: run.current.ticket,
+        why: "acme/app is archived and takes no changes".into(),
+    };
+    let warned = |run: &LoopRun| run.has(|e| matches!(e, Effect::Warn { notice } if notice.cause == "repository"));
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.tell(unavailable(&run)).is(LoopState::Paused, LoopStep::Idle);
+    assert!(warned(&run) && !run.current.state.holds_slot() && run.current.why.contains("archived"));
+    run.tell(LoopInput::RepositoryBack).is(LoopState::Queued, LoopStep::Idle);
+    run.working();
+    run.tell(unavailable(&run)).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(LoopInput::RunLabelRemoved { by: None }).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(LoopInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
+
+    // A loop that is paused for another reason is none of them.
+    let mut run = LoopRun::in_state(LoopState::Paused);
+    run.tell(LoopInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
+}
+
+/// The checks pass, but the branch conflicts with its base, and no iteration is left to resolve that.
+#[test]
+fn last_comment_names_what_is_not_solved() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.current.limits.iterations = run.current.spent.iterations;
+    let commit = run.current.pushed.clone().expect("pushed");
+    run.tell(LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: true, on_base: Vec::new() });
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    let View::Completion(view) = report::completion(&run.current, run.current.updated_at) else { panic!("a result") };
+    assert_eq!(view.unsolved, ["The branch conflicts with `main`; the conflict is not resolved."]);
+    assert_eq!(view.completion_percent, 100, "by the checks alone it would look complete");
+}

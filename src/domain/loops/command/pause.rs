@@ -40,7 +40,11 @@ impl CommandDefinition for Pause {
                 target.accept(reason.clone());
                 target.pause(&reason);
             }
-            LoopState::Paused => target.accept("The loop is already paused.".into()),
+            LoopState::Paused => {
+                // It must not continue by itself when its repository takes changes again.
+                current.wait = None;
+                target.accept("The loop is already paused.".into());
+            }
             state => target.reject(format!("The loop is {}; there is nothing to pause.", state.words())),
         }
     }

@@ -5,7 +5,8 @@ use super::{
     outcome_words, pull_link, seconds, sentence,
 };
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, JudgedDetection, Loop, LoopLimit, LoopState, iterations_used,
+    BranchFinding, EscalationCause, GuidanceSource, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
+    iterations_used,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
@@ -99,6 +100,32 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     lines
 }
 
+/// Returns what is not solved besides failing checks, one sentence each.
+fn unsolved(current: &Loop) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &current.merge_wanted {
+        Some(MergeWith::Base) => {
+            lines.push(format!("The branch conflicts with `{}`; the conflict is not resolved.", current.base_branch));
+        }
+        Some(MergeWith::Pushed(commit)) => {
+            lines.push(format!("The commit {} that somebody else pushed is not merged.", commit.short()));
+        }
+        None => {}
+    }
+    let of = |source: GuidanceSource| current.guidance.iter().filter(move |guidance| guidance.source == source);
+    let failed: Vec<String> =
+        of(GuidanceSource::Ci).filter_map(|guidance| guidance.path.as_ref()).map(|name| format!("`{name}`")).collect();
+    if !failed.is_empty() {
+        lines.push(format!("CI fails: {}.", failed.join(", ")));
+    }
+    match of(GuidanceSource::Command).chain(of(GuidanceSource::Review)).count() {
+        0 => {}
+        1 => lines.push("A request of a person is not done.".to_owned()),
+        count => lines.push(format!("{count} requests of people are not done.")),
+    }
+    lines
+}
+
 /// Fills the result of a loop that ended or reached a limit.
 pub fn completion(current: &Loop, now: Timestamp) -> View {
     let outcome = match current.state {
@@ -123,6 +150,11 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         cost: known(current.spent.cost),
         spent_on: spent_on(current),
         completion_percent: current.completion().whole_percent(),
+        unsolved: if matches!(outcome, LoopOutcome::Success | LoopOutcome::Merged) {
+            Vec::new()
+        } else {
+            unsolved(current)
+        },
         checks: check_lines(&report),
         files,
         more_files,

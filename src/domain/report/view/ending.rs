@@ -127,6 +127,9 @@ pub struct CompletionView {
     pub spent_on: Vec<SpentLine>,
     /// Completion in percent.
     pub completion_percent: u8,
+    /// Problems that remain although the checks may pass, one sentence each.
+    #[serde(default)]
+    pub unsolved: Vec<String>,
     /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
     /// Changed files, largest change first.

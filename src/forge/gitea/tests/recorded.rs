@@ -171,7 +171,7 @@ fn recorded_lists_are_read() {
     let remarks: Vec<_> = remarks.into_iter().map(super::map::WireReviewComment::review_comment).collect();
     assert_eq!((remarks[0].path.as_str(), remarks[0].line), ("notes.txt", Some(1)));
     let statuses: super::map::WireStatuses = serde_json::from_value(answer("combined-status").1).unwrap();
-    assert_eq!(statuses.page().0.len(), 0);
+    assert_eq!(statuses.statuses.len(), 0);
     for name in ["issues-by-label", "label-filter-of-a-label-that-is-not-there", "issues-are-switched-off"] {
         let issues: Vec<super::map::WireIssue> = serde_json::from_value(answer(name).1).unwrap();
         assert_eq!(issues.is_empty(), name == "issues-are-switched-off", "{name}");

@@ -337,10 +337,10 @@ async fn newest_pull_request_from_a_branch_is_found() {
         merged,
     ]);
     transport.on("GET", target, 200, answer("GET", PULLS, 200, page));
-    let found = github.find_pull(&repo(), "ralph/42-sum").await.unwrap().unwrap();
+    let found = github.find_pull(&repo(), "ralph/42-sum", "main").await.unwrap().unwrap();
     assert_eq!((found.number, found.merged, found.open), (Number(44), true, false));
     transport.on("GET", target, 200, json!([]));
-    assert_eq!(github.find_pull(&repo(), "ralph/42-sum").await.unwrap(), None);
+    assert_eq!(github.find_pull(&repo(), "ralph/42-sum", "main").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -409,6 +409,15 @@ async fn graphql_errors_map_to_error_kinds() {
         (json!([{ "type": "NOT_FOUND", "message": "gone" }]), ForgeErrorKind::NotFound),
         (json!([{ "type": "FORBIDDEN", "message": "Resource not accessible" }]), ForgeErrorKind::Denied),
         (json!([{ "type": "RATE_LIMITED", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
+        (json!([{ "type": "RATE_LIMIT", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
+        (
+            json!([{ "message": "You have exceeded a secondary rate limit" }]),
+            ForgeErrorKind::RateLimited { after_ms: 60_000 },
+        ),
+        (
+            json!([{ "message": "Something went wrong while executing your query." }]),
+            ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
+        ),
         (json!([{ "message": "Parse error" }]), ForgeErrorKind::Bug),
     ];
     let (github, transport) = with_token();
@@ -553,7 +562,11 @@ async fn repository_with_another_id_is_not_found() {
     transport.on("GET", "/repos/acme/app", 200, full(7, 0));
     transport.on("GET", "/repos/acme/app/branches/main", 404, not_found());
     assert!(github.repository(&repo()).await.unwrap().empty);
-    transport.on("GET", "/repos/acme/app", 200, full(8, 10));
+    // Another repository took over the name.
+    transport.on("GET", "/repos/acme/app", 200, full(8, 10)).outside("GET", "/repositories/{id}");
+    transport.on("GET", "/repositories/7", 200, full(7, 10));
+    assert_eq!(github.repository(&repo()).await.unwrap().repo.id, repo().id);
+    transport.on("GET", "/repos/acme/app", 200, full(8, 10)).on("GET", "/repositories/7", 404, not_found());
     let failure = github.repository(&repo()).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::NotFound, "{failure}");
 

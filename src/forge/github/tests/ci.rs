@@ -39,13 +39,14 @@ async fn conclusions_are_counted_and_failures_have_logs() {
     let runs = json!([
         run(1, Some("success"), "github-actions", quiet.clone()),
         run(2, Some("skipped"), "github-actions", quiet.clone()),
-        run(3, None, "github-actions", quiet.clone()),
+        run(3, Some("neutral"), "github-actions", quiet.clone()),
         run(4, Some("failure"), "github-actions", quiet.clone()),
         run(5, Some("timed_out"), "linter", remarked.clone()),
-        run(6, Some("cancelled"), "github-actions", quiet),
+        run(6, Some("cancelled"), "github-actions", quiet.clone()),
+        run(8, Some("action_required"), "github-actions", quiet),
     ]);
     let status = |state: &str, context: &str, text: &str| json!({ "state": state, "context": context, "description": text, "target_url": "https://ci/1" });
-    let statuses = json!([status("success", "a", ""), status("pending", "b", ""), status("error", "c", "no runner")]);
+    let statuses = json!([status("success", "a", ""), status("success", "b", ""), status("error", "c", "no runner")]);
     scripted(&transport, runs, statuses);
     transport.on_with(
         "GET",
@@ -55,14 +56,13 @@ async fn conclusions_are_counted_and_failures_have_logs() {
         Value::Null,
     );
     transport.outside("GET", "/logs/{id}").on_raw("GET", "/logs/4?sig=x", 200, &[], LOG);
-    transport.on_raw("GET", "/repos/acme/app/actions/jobs/6/logs", 410, &[], "{\"message\":\"Gone\"}");
     let template = "/repos/{owner}/{repo}/check-runs/{check_run_id}/annotations";
     let remark = json!([{ "path": "src/lib.rs", "start_line": 3, "annotation_level": "failure", "message": "unused" }]);
     let body = answer("GET", template, 200, remark);
     transport.on("GET", "/repos/acme/app/check-runs/5/annotations?per_page=100", 200, body);
 
     let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
-    assert_eq!((state.passed, state.pending), (3, 2));
+    assert_eq!((state.passed, state.pending), (5, 0));
     let failed: Vec<_> = state.failed.iter().map(|f| (f.name.as_str(), f.url.as_str(), f.log.as_str())).collect();
     let step = "##[group]Run cargo test\ntest adds ... FAILED\n##[error]Process completed with exit code 101.";
     assert_eq!(
@@ -70,10 +70,17 @@ async fn conclusions_are_counted_and_failures_have_logs() {
         [
             ("run 4", "https://page/4", step),
             ("run 5", "https://page/5", "2 problems\nlint\nsrc/lib.rs:3: failure: unused"),
-            ("run 6", "https://page/6", "ended as cancelled"),
             ("c", "https://ci/1", "no runner"),
         ]
     );
+    // While something is pending, no log is read.
+    let runs = json!([
+        run(3, None, "github-actions", json!({ "annotations_count": 0 })),
+        run(4, Some("failure"), "github-actions", json!({ "annotations_count": 0 })),
+    ]);
+    scripted(&transport, runs, json!([]));
+    let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    assert_eq!((state.pending, state.failed[0].log.as_str()), (1, "ended as failure"));
     let abroad = transport.seen().into_iter().find(|seen| seen.target.starts_with("/logs/")).unwrap();
     assert!(abroad.headers.is_empty(), "nothing of ours goes to the storage: {:?}", abroad.headers);
     transport.finish();

@@ -1,4 +1,4 @@
-//! Extracts the failing step from the log of a GitHub Actions job.
+//! Extracts the failing step from the log of a job of GitHub Actions or of Gitea's runner.
 
 /// Maximum size of a log excerpt, in bytes.
 pub(super) const MAX_LOG_BYTES: usize = 32 * 1024;
@@ -15,12 +15,16 @@ pub(super) fn failing_part(log: &[u8]) -> String {
     last_bytes(&part, MAX_LOG_BYTES).to_owned()
 }
 
-/// Returns the indices of the first and last line of the failing step, from `##[group]Run …` to its final error.
+/// Returns the indices of the first and last line of the failing step: on GitHub from `##[group]Run …` to its final error, on
+/// Gitea from `⭐ Run …` to `❌  Failure …`.
 fn failing_step(lines: &[&str]) -> Option<(usize, usize)> {
-    let ended = |line: &&str| line.starts_with("##[error]Process completed with exit code");
+    let ended = |line: &&str| {
+        line.starts_with("##[error]Process completed with exit code") || line.trim_start().starts_with("❌  Failure")
+    };
     let any_error = |line: &&str| line.starts_with("##[error]");
     let end = lines.iter().position(ended).or_else(|| lines.iter().rposition(any_error))?;
-    let start = lines[..end].iter().rposition(|line| line.starts_with("##[group]Run "))?;
+    let starts = |line: &&str| line.starts_with("##[group]Run ") || line.trim_start().starts_with("⭐ Run ");
+    let start = lines[..end].iter().rposition(starts)?;
     Some((start, end))
 }
 
@@ -60,6 +64,19 @@ mod tests {
                    2026-01-31T12:00:05.0000000Z Post job cleanup.\n";
         let expected = "##[group]Run cargo test\ncargo test\n##[endgroup]\n##[error]src/lib.rs:3: assertion failed\n\
                         test adds ... FAILED\n##[error]Process completed with exit code 101.";
+        assert_eq!(failing_part(log.as_bytes()), expected);
+    }
+
+    #[test]
+    fn failing_step_of_giteas_runner_is_extracted() {
+        let log = "2026-11-24T05:16:11.1234567Z runner(version:v0.2.13) received task 7\n\
+                   2026-11-24T05:16:12.0000000Z ⭐ Run Main actions/checkout@v4\n\
+                   2026-11-24T05:16:13.0000000Z   ✅  Success - Main actions/checkout@v4\n\
+                   2026-11-24T05:16:13.0000000Z ⭐ Run Main python -m pytest\n\
+                   2026-11-24T05:16:14.0000000Z E   assert 41 == 42\n\
+                   2026-11-24T05:16:14.0000000Z   ❌  Failure - Main python -m pytest\n\
+                   2026-11-24T05:16:14.0000000Z exitcode '1': failure\n";
+        let expected = "⭐ Run Main python -m pytest\nE   assert 41 == 42\n  ❌  Failure - Main python -m pytest";
         assert_eq!(failing_part(log.as_bytes()), expected);
     }
 

@@ -1,0 +1,72 @@
+//! Checks that the credential may do what loops need, by requests that change nothing, and that the webhooks of the repositories
+//! send what is needed.
+
+use super::finding::{CheckFinding, refused};
+use crate::config::{Config, ForgeAuth, ForgeConfig};
+use crate::forge::{Forge, Repository};
+
+/// Checks the credential and the webhooks in each repository; one finding for what is refused, and one for the webhooks.
+pub(super) async fn look(
+    config: &Config,
+    forge: &ForgeConfig,
+    adapter: &dyn Forge,
+    watched: &[&Repository],
+) -> Vec<CheckFinding> {
+    if matches!(forge.auth, ForgeAuth::App { .. }) || watched.is_empty() {
+        return Vec::new();
+    }
+    let mut findings = vec![scopes(forge, adapter, watched).await];
+    if let Some(public) = &config.server.public_url {
+        let url = format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name);
+        findings.extend(webhooks(forge, adapter, watched, &url).await);
+    }
+    findings
+}
+
+async fn scopes(forge: &ForgeConfig, adapter: &dyn Forge, watched: &[&Repository]) -> CheckFinding {
+    let name = format!("token of {}", forge.name);
+    let mut missing = Vec::new();
+    for found in watched {
+        match adapter.refused_scopes(&found.repo).await {
+            Ok(refused) => {
+                let repo = found.repo.full_name();
+                missing.extend(refused.into_iter().map(|what| format!("{what} in {repo}")));
+            }
+            Err(error) => return refused(name, &error),
+        }
+    }
+    match missing.is_empty() {
+        true => CheckFinding::ok(name, "may change what loops change; asked by requests that change nothing"),
+        false => {
+            let fix = "create a token with the scopes of the installation guide; a scope that only reads is not enough";
+            CheckFinding::fail(name, format!("may not {}", missing.join("; may not ")), fix)
+        }
+    }
+}
+
+async fn webhooks(
+    forge: &ForgeConfig,
+    adapter: &dyn Forge,
+    watched: &[&Repository],
+    url: &str,
+) -> Option<CheckFinding> {
+    let name = format!("webhooks of {}", forge.name);
+    let forge_webhooks = adapter.webhooks()?;
+    let mut wrong = Vec::new();
+    for found in watched {
+        match forge_webhooks.webhook_problems(&found.repo, url).await {
+            Ok(None) => return None,
+            Ok(Some(problems)) => {
+                wrong.extend(problems.into_iter().map(|problem| format!("{}: {problem}", found.repo.full_name())));
+            }
+            Err(error) => return Some(refused(name, &error)),
+        }
+    }
+    Some(match wrong.is_empty() {
+        true => CheckFinding::ok(name, format!("each of {} repositories sends what is needed to {url}", watched.len())),
+        false => {
+            let fix = "repair them with `ralph-bot init --webhook --repository OWNER/NAME`";
+            CheckFinding::warn(name, format!("{} ({url})", wrong.join("; ")), fix)
+        }
+    })
+}

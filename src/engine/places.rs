@@ -1,0 +1,170 @@
+//! Destinations of effects: repositories by their ids, under their present names, and whether they take changes.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::executor::EffectError;
+use super::{Engine, ForgeAccount};
+use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
+use crate::forge::{ForgeErrorKind, Repository};
+use crate::store::outbox::ClaimedEffect;
+use crate::store::{forge_state, loops};
+
+/// Time for which an answer about a repository is used, in milliseconds. Within it, another repository could take over a
+/// name that was given up.
+const KNOWN_MS: i64 = 5_000;
+/// First wait of an effect for a repository that takes no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
+const FIRST_WAIT_MS: i64 = 5 * 60_000;
+const MAX_WAIT_MS: i64 = 3_600_000;
+/// Age from which an effect no longer waits for its repository, in milliseconds.
+const MAX_AGE_MS: i64 = 30 * 24 * 3_600_000;
+
+/// Times at which repositories were last seen under the names that are stored.
+#[derive(Debug, Default)]
+pub struct KnownPlaces(Mutex<HashMap<(ForgeName, RepoId), Timestamp>>);
+
+impl KnownPlaces {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(ForgeName, RepoId), Timestamp>> {
+        // Code under this lock runs a single map operation, so the map is valid even after a panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_recent(&self, repo: &RepoRef, now: Timestamp) -> bool {
+        let seen = self.lock().get(&(repo.forge.clone(), repo.id)).copied();
+        seen.is_some_and(|at| at <= now && now.since(at) < KNOWN_MS)
+    }
+
+    fn set(&self, repo: &RepoRef, seen: Option<Timestamp>) {
+        let key = (repo.forge.clone(), repo.id);
+        match seen {
+            Some(at) => self.lock().insert(key, at),
+            None => self.lock().remove(&key),
+        };
+    }
+}
+
+/// Whether a repository takes changes now.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It does, under this name.
+    Usable(RepoRef),
+    /// It does not, for a reason that people can remove; `why` is a sentence without a full stop that says how.
+    Unusable { why: String },
+}
+
+/// Returns the reason that a repository which can be read takes no changes.
+fn obstacle(found: &Repository, watched: bool) -> Option<String> {
+    let name = found.repo.full_name();
+    if !watched {
+        return Some(format!("{name} is not named in `repositories`; name it there and restart the service"));
+    }
+    if found.archived {
+        return Some(format!(
+            "{name} is archived and takes no changes; unarchive it, and the loop continues by itself"
+        ));
+    }
+    if !found.issues_enabled {
+        return Some(format!("issues are switched off in {name}; switch them on, and the loop continues by itself"));
+    }
+    None
+}
+
+impl Engine {
+    /// Returns the present name of a repository, which is identified by its numeric id, and whether it takes changes. A name
+    /// that was confirmed some seconds ago is used without a request, unless `anew`.
+    pub(super) async fn place(&self, account: &ForgeAccount, repo: &RepoRef, anew: bool) -> Result<Place, EffectError> {
+        let known = self.present_name(repo).await?;
+        let now = self.clock.now();
+        if !anew && self.places.is_recent(&known, now) {
+            return Ok(Place::Usable(known));
+        }
+        let name = known.full_name();
+        let found = match account.forge.repository(&known).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.places.set(&known, None);
+                let why = match error.kind {
+                    ForgeErrorKind::NotFound => format!(
+                        "{name} cannot be read any more ({}): it was deleted or made private, or the bot was removed; give \
+                         the bot access again, and the loop continues by itself",
+                        error.detail
+                    ),
+                    ForgeErrorKind::Denied => format!(
+                        "the forge refuses the bot in {name} ({}); remove the cause (a suspended installation, a required \
+                         second factor or sign-on, a list of addresses), and the loop continues by itself",
+                        error.detail
+                    ),
+                    _ => return Err(error.into()),
+                };
+                return Ok(Place::Unusable { why });
+            }
+        };
+        if found.repo.full_name() != name {
+            tracing::info!(from = name, to = found.repo.full_name(), "a repository was renamed or transferred");
+            let renamed = found.repo.clone();
+            self.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
+        }
+        let obstacle = obstacle(&found, self.settings.watches(&found.repo));
+        self.places.set(&found.repo, obstacle.is_none().then_some(now));
+        Ok(match obstacle {
+            Some(why) => Place::Unusable { why },
+            None => Place::Usable(found.repo),
+        })
+    }
+
+    /// Returns the outcome of an effect on the forge whose repository takes no changes: it waits, unless nobody needs it.
+    pub(super) async fn wait_for_repository(&self, claimed: &ClaimedEffect, why: String) -> EffectError {
+        let open = match claimed.loop_id.clone() {
+            Some(id) => match self.store.read(move |c| loops::get(c, &id)).await {
+                Ok(found) => found.is_some_and(|found| found.state.is_open()),
+                Err(error) => return error.into(),
+            },
+            None => false,
+        };
+        let age = self.clock.now().since(claimed.created_at);
+        if age >= MAX_AGE_MS || (!open && age >= MAX_WAIT_MS) {
+            return EffectError::Permanent { why };
+        }
+        let after_ms = FIRST_WAIT_MS.saturating_mul(1 << claimed.tries.saturating_sub(1).min(8)).min(MAX_WAIT_MS);
+        EffectError::Retry { after_ms: Some(after_ms), ambiguous: false, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_obstacle_has_a_sentence_and_a_way_back() {
+        let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
+        let usable = Repository {
+            repo,
+            default_branch: "main".into(),
+            private: false,
+            archived: false,
+            empty: false,
+            issues_enabled: true,
+        };
+        assert_eq!(obstacle(&usable, true), None);
+        let why = |found: &Repository, watched| obstacle(found, watched).expect("an obstacle");
+        let archived = Repository { archived: true, ..usable.clone() };
+        assert!(
+            why(&archived, true).starts_with("acme/app is archived") && why(&archived, true).contains("unarchive it")
+        );
+        let without_issues = Repository { issues_enabled: false, ..usable.clone() };
+        assert!(why(&without_issues, true).contains("switch them on"));
+        assert!(why(&usable, false).contains("`repositories`"));
+    }
+
+    #[test]
+    fn confirmed_name_is_used_for_some_seconds() {
+        let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
+        let (places, at) = (KnownPlaces::default(), Timestamp(1_000_000));
+        assert!(!places.is_recent(&repo, at));
+        places.set(&repo, Some(at));
+        assert!(places.is_recent(&repo, at.plus_ms(KNOWN_MS - 1)) && !places.is_recent(&repo, at.plus_ms(KNOWN_MS)));
+        assert!(!places.is_recent(&repo, at.plus_ms(-1)), "the clock was set back");
+        places.set(&repo, None);
+        assert!(!places.is_recent(&repo, at));
+    }
+}

@@ -1,0 +1,89 @@
+//! CI results of a commit: commit statuses, and the logs of failed jobs of Actions (Gitea 1.24 or newer).
+
+use super::Gitea;
+use super::client::under;
+use super::map::{WireJob, WireJobs, WireRun, WireRuns, WireStatus, WireStatuses};
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
+use crate::forge::http::RequestPriority;
+use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
+
+/// Maximum number of failures whose log is fetched.
+const MAX_LOGS: usize = 10;
+
+impl Gitea {
+    /// Returns the statuses of a commit. Logs are read once nothing is pending, because they are not used before.
+    pub(super) async fn ci_state(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        let what = format!("read the checks of {} in {repo}", sha.short());
+        let path = under(repo, &["commits", sha.as_str(), "status"])?;
+        let page = |page: WireStatuses| page.statuses;
+        let statuses = self.client.pages(&what, &path, &[], RequestPriority::Normal, page, |_| false).await?;
+        let mut state = CiState::default();
+        let mut failed = Vec::new();
+        for status in statuses.into_iter().filter(|status| status.context != VERIFIED_STATUS) {
+            match status.status.as_str() {
+                "success" | "warning" | "skipped" => state.passed += 1,
+                "error" | "failure" => failed.push(status),
+                _ => state.pending += 1,
+            }
+        }
+        let of_actions = |status: &WireStatus| status.target_url.contains("/actions/runs/");
+        let jobs = match state.pending == 0 && failed.iter().any(of_actions) {
+            true => self.failed_jobs(repo, sha).await?,
+            false => Vec::new(),
+        };
+        for (n, status) in failed.into_iter().enumerate() {
+            let job = jobs.iter().find(|job| n < MAX_LOGS && job.is_of(&status));
+            let log = match job {
+                Some(job) => self.job_log(repo, job).await?,
+                None => None,
+            };
+            let log = log.unwrap_or_else(|| last_bytes(&status.description, MAX_LOG_BYTES).to_owned());
+            // Addresses of the server's Actions have no host.
+            let url = self.client.address(&[]).join(&status.target_url).map(String::from).unwrap_or_default();
+            state.failed.push(CiFailure { name: status.context, url, log });
+        }
+        Ok(state)
+    }
+
+    /// Returns the failed jobs of a commit; none if the server cannot tell.
+    async fn failed_jobs(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Vec<WireJob>> {
+        let what = format!("list the runs of Actions for {} in {repo}", sha.short());
+        let (path, query) = (under(repo, &["actions", "runs"])?, [("head_sha", sha.as_str())]);
+        let page = |page: WireRuns| page.workflow_runs;
+        let runs = self.client.pages(&what, &path, &query, RequestPriority::Normal, page, |_| false).await;
+        let Some(runs) = or_unavailable(runs)? else { return Ok(Vec::new()) };
+        let mut failed = Vec::new();
+        // Older servers ignore the filter.
+        for WireRun { id, .. } in runs.into_iter().filter(|run| run.head_sha == sha.as_str()).take(MAX_LOGS) {
+            let id = id.to_string();
+            let path = under(repo, &["actions", "runs", &id, "jobs"])?;
+            let page = |page: WireJobs| page.jobs;
+            let jobs = self.client.pages(&what, &path, &[], RequestPriority::Normal, page, |_| false).await;
+            failed.extend(or_unavailable(jobs)?.into_iter().flatten().filter(WireJob::failed));
+        }
+        Ok(failed)
+    }
+
+    /// Returns the failing step of a job's log; `None` if there is no log.
+    async fn job_log(&self, repo: &RepoRef, job: &WireJob) -> ForgeResult<Option<String>> {
+        let id = job.id.to_string();
+        let what = format!("read the log of job {id} in {repo}");
+        let log = or_unavailable(self.client.bytes(&what, &under(repo, &["actions", "jobs", &id, "logs"])?).await)?;
+        Ok(log.map(|log| failing_part(&log)).filter(|log| !log.trim().is_empty()))
+    }
+}
+
+/// Returns `None` for what an older server, a token without the scope, or an expired log does not have.
+fn or_unavailable<T>(result: ForgeResult<T>) -> ForgeResult<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if matches!(failure.kind, ForgeErrorKind::RateLimited { .. } | ForgeErrorKind::Unauthorized) => {
+            Err(failure)
+        }
+        Err(failure) => {
+            tracing::info!(%failure, "could not read what a job of Actions printed; using the status's description");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Things that go while a loop is at work: the issue, the pull request, the repository's name, its permission to change.
+
+use std::time::Duration;
+
+use fake_forge::{Access, Dialect, OpKind};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
+
+use crate::harness::{Setup, World, on_both_forges, story};
+
+on_both_forges!(
+    loop_waits_for_an_archived_repository,
+    loop_waits_for_issues_that_are_switched_off,
+    deleted_issue_ends_the_loop_without_retries,
+    deleted_pull_request_ends_the_loop,
+    repository_that_took_over_the_name_gets_nothing,
+    loop_whose_label_was_removed_stays_paused,
+);
+
+/// Steps the loop to its first push.
+async fn about_to_push(world: &World) {
+    world.label().await;
+    world.settle_until("the push", |l| l.step == LoopStep::Push).await;
+}
+
+/// Sets whether the repository is archived.
+fn archive(world: &World, archived: bool) {
+    world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").archived = archived);
+}
+
+/// See docs/faults.md#f12.
+async fn loop_waits_for_an_archived_repository(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        about_to_push(world).await;
+        archive(world, true);
+        world.settle().await;
+        let waiting = world.the_loop().await;
+        assert_eq!(waiting.state, LoopState::Paused, "{}", waiting.why);
+        assert!(waiting.why.contains("is archived") && waiting.why.contains("unarchive it"), "{}", waiting.why);
+        let request_count = world.forge.requests().len();
+        for _ in 0..12 {
+            world.advance(Duration::from_secs(300)).await;
+        }
+        assert!(world.forge.requests().len() - request_count < 60, "it is asked again and again");
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused, "nothing changed");
+        archive(world, false);
+        world.reconcile().await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(world.state_labels(), ["review"]);
+        assert!(world.receipts().await.iter().all(|r| r.state != "rejected"), "{:#?}", world.receipts().await);
+        assert!(world.bot_commented("Ready for review"), "{:#?}", world.bot_comments());
+    })
+    .await;
+}
+
+/// See docs/faults.md#f12.
+async fn loop_waits_for_issues_that_are_switched_off(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        about_to_push(world).await;
+        let switch = |on| world.forge.with(|s| s.repo_mut(world.repo).expect("the repository").has_issues = on);
+        switch(false);
+        world.advance(Duration::from_secs(10)).await;
+        world.reconcile().await;
+        let waiting = world.the_loop().await;
+        assert_eq!(waiting.state, LoopState::Paused, "{}", waiting.why);
+        assert!(waiting.why.contains("issues are switched off"), "{}", waiting.why);
+        switch(true);
+        world.reconcile().await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+    })
+    .await;
+}
+
+/// Gitea answers 500 to requests for the comments of an issue that does not exist.
+/// See docs/faults.md#f12.
+async fn deleted_issue_ends_the_loop_without_retries(dialect: Dialect) {
+    for delivered in [true, false] {
+        story(Setup::new(dialect), async |world| {
+            about_to_push(world).await;
+            if !delivered {
+                world.forge.hooks().drop_next(10_000);
+            }
+            world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
+            world.recover().await;
+            world.reconcile().await;
+            world.recover().await;
+            let ended = world.the_loop().await;
+            assert_eq!(ended.state, LoopState::Closed, "{}", ended.why);
+            let receipts = world.receipts().await;
+            assert!(receipts.iter().all(|r| r.attempts <= 2), "an effect was retried: {receipts:#?}");
+        })
+        .await;
+    }
+}
+
+/// See docs/faults.md#f15.
+async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let pull = done.pull.expect("a pull request").number;
+        world.forge.hooks().drop_next(10_000);
+        world.forge.delete_issue(&world.maintainer, world.repo, pull).await.expect("deleted");
+        world.reconcile().await;
+        world.recover().await;
+        let ended = world.the_loop().await;
+        assert_eq!((ended.state, ended.why.as_str()), (LoopState::Closed, "the pull request was deleted"));
+        // The way back is another loop.
+        world.forge.hooks().drop_next(0);
+        world.label().await;
+        world.settle().await;
+        assert_eq!(world.all_loops().await.len(), 2);
+    })
+    .await;
+}
+
+/// The repository was renamed, and another one has its former name: the forge answers requests under that name, for the other.
+/// See docs/faults.md#f12.
+async fn repository_that_took_over_the_name_gets_nothing(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        about_to_push(world).await;
+        world.forge.hooks().drop_next(10_000);
+        let (owner, name) = world.forge.with(|state| {
+            let repo = state.repo(world.repo).expect("the repository");
+            (state.user(repo.owner).login.clone(), repo.name.clone())
+        });
+        world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
+        let other = world.forge.create_repo(&owner, &name, &[("a", "b", false)]).await.expect("another repository");
+        world.forge.grant(other, &world.bot, Access::Admin).expect("granted");
+        let theirs = world.forge.open_issue(&world.maintainer, other, "Another", "", &[]).await.expect("an issue");
+        assert_eq!(theirs, world.issue, "a request under the former name would find it");
+        world.advance(Duration::from_secs(10)).await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let by_bot: Vec<String> = world
+            .forge
+            .ops()
+            .into_iter()
+            .filter(|op| op.repo == other && op.actor.id == world.bot.id && op.kind != OpKind::HookCreated)
+            .map(|op| format!("{:?} {}", op.kind, op.detail))
+            .collect();
+        assert!(by_bot.is_empty(), "sent to another repository: {by_bot:?}");
+        assert_eq!(world.state_labels(), ["review"]);
+    })
+    .await;
+}
+
+async fn loop_whose_label_was_removed_stays_paused(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        about_to_push(world).await;
+        archive(world, true);
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused);
+        archive(world, false);
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("removed");
+        world.settle().await;
+        world.reconcile().await;
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused, "nobody wants it to continue");
+    })
+    .await;
+}
