@@ -72,7 +72,7 @@ impl RefusedHosts {
     }
 }
 
-/// How connections of a sandbox arrive.
+/// Way by which connections of a sandbox arrive.
 pub(super) enum ProxyEntrance {
     /// Listening sockets are passed from inside over this one.
     Passed(UnixStream),

@@ -97,7 +97,7 @@ pub struct SandboxView {
 /// Settings that all sandboxes of the service share.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxSettings {
-    /// What confines programs.
+    /// Mechanism that confines programs.
     pub mechanism: SandboxMechanism,
     /// First of the users of programs where the service is the host's root.
     pub user: SandboxUser,
@@ -111,7 +111,7 @@ pub struct SandboxSettings {
     pub without: Vec<Defence>,
 }
 
-/// What confines the programs in a sandbox.
+/// Mechanism that confines the programs in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SandboxMechanism {
     /// Namespaces that bubblewrap creates (tier A).

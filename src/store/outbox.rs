@@ -85,8 +85,8 @@ pub fn enqueue(
 }
 
 /// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead owners are
-/// claimed again, with `attempts` above 0. A status or label that was put off for long delays no later effect: it shows the
-/// state of the time at which it is written.
+/// claimed again, with `attempts` above 0. A status or label that was put off for long, and that
+/// cannot have been written, delays no later effect.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -100,7 +100,8 @@ pub fn claim(
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id
-                             AND NOT (e.key IN ('status', 'label') AND e.state = 'ready' AND e.not_before > ?2 + ?3))
+                             AND NOT (e.key IN ('status', 'label') AND e.state = 'ready' AND e.attempts = 0
+                                      AND e.not_before > ?2 + ?3))
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
          ORDER BY o.id",
     )?;

@@ -120,7 +120,7 @@ fn goes_on(test: &str) -> bool {
     false
 }
 
-/// What the supervisor says where the kernel has no Landlock, or too old a version.
+/// Message of the supervisor where the kernel has no Landlock, or too old a version.
 const NO_LANDLOCK: &str = "the kernel cannot confine it by Landlock";
 
 /// Things outside of a view that must not be reached.
@@ -345,7 +345,7 @@ async fn only_the_proxy_and_listed_servers_are_reached() {
     assert_eq!(refused.names(), ["example.org:443"]);
 }
 
-/// What the service hides is hidden inside of a folder that is shown; files with logins of tools, too.
+/// Paths that the service hides are hidden inside of a folder that is shown, and so are files with logins of tools.
 ///
 /// See docs/threats.md#s1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -587,12 +587,9 @@ fn ready(turn: &mut StepContext) {
         return next_iteration(turn);
     }
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
-    let mut reviewers = vec![turn.next.requested_by.login.clone()];
-    for reviewer in &turn.next.policy.reviewers {
-        if !reviewers.contains(reviewer) {
-            reviewers.push(reviewer.clone());
-        }
-    }
+    let first = turn.next.requested_by.login.clone();
+    let others = turn.next.policy.reviewers.iter().filter(|other| **other != first);
+    let reviewers = std::iter::once(&first).chain(others).cloned().collect();
     turn.effects.push(Effect::Pull { ready: true, reviewers });
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);

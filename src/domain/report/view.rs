@@ -78,7 +78,7 @@ pub enum View {
 pub enum CommitState {
     /// Waits for a slot, a backend or a person.
     Queued,
-    /// Is worked on.
+    /// Work in progress.
     Running,
     /// Every check passed in a fresh checkout.
     Success,

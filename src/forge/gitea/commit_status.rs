@@ -15,7 +15,7 @@ use crate::forge::{CommitStatus, CommitStatuses, ForgeResult, VERIFIED_STATUS};
 const MAX_DESCRIPTION: usize = 250;
 
 #[derive(Deserialize)]
-struct Created {
+struct GiteaStatusId {
     id: i64,
 }
 
@@ -29,6 +29,6 @@ impl CommitStatuses for Gitea {
         let what = format!("set the status `{VERIFIED_STATUS}` of {} in {repo}", status.commit.short());
         let path = under(repo, &["statuses", status.commit.as_str()])?;
         let sent = self.client.send_with(RequestPriority::Normal, &what, Method::POST, &path, &body).await?;
-        Ok(parsed::<Created>(&what, &sent)?.id)
+        Ok(parsed::<GiteaStatusId>(&what, &sent)?.id)
     }
 }

@@ -15,7 +15,7 @@ use crate::forge::{CommitStatus, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
 const MAX_DESCRIPTION: usize = 140;
 
 #[derive(Deserialize)]
-struct Created {
+struct GitHubStatusId {
     id: i64,
 }
 
@@ -38,7 +38,7 @@ impl GitHub {
         let mut body = check_run(status);
         body["head_sha"] = json!(status.commit);
         let call = ApiCall::on(repo, Method::POST, &["check-runs"], &what).purpose(Purpose::Checks).json(body);
-        Ok(self.client.read::<Created>(&call).await?.id)
+        Ok(self.client.read::<GitHubStatusId>(&call).await?.id)
     }
 
     async fn add_commit_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<i64> {
@@ -50,7 +50,7 @@ impl GitHub {
         let what = format!("set the status `{VERIFIED_STATUS}` of {} on", status.commit.short());
         let path = ["statuses", status.commit.as_str()];
         let call = ApiCall::on(repo, Method::POST, &path, what).json(body);
-        Ok(self.client.read::<Created>(&call).await?.id)
+        Ok(self.client.read::<GitHubStatusId>(&call).await?.id)
     }
 }
 

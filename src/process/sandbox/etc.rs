@@ -92,13 +92,13 @@ struct Copies {
 #[derive(Debug)]
 struct EtcCopy {
     folder: PathBuf,
-    /// What was copied, and how it was found; links in folders are left out, because they change with their folder.
-    sources: Vec<(PathBuf, Option<Stamp>)>,
+    /// Stamps of copied files and folders as they were found; links in folders are left out, because they change with their folder.
+    sources: Vec<(PathBuf, Option<SourceStamp>)>,
 }
 
-/// What differs after a file or folder was changed or replaced.
+/// Properties of which one differs after a file or folder was changed or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct SourceStamp {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -107,14 +107,14 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl SourceStamp {
     /// Stamp of what a path leads to; `None` if there is nothing.
     fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|found| Self::from(&found))
     }
 }
 
-impl From<&Metadata> for Stamp {
+impl From<&Metadata> for SourceStamp {
     fn from(found: &Metadata) -> Self {
         Self {
             device: found.dev(),
@@ -153,7 +153,7 @@ impl EtcCopies {
 
 impl EtcCopy {
     fn make(etc: &Path, folder: PathBuf) -> io::Result<Self> {
-        let mut copy = Self { folder, sources: vec![(etc.to_owned(), Stamp::of(etc))] };
+        let mut copy = Self { folder, sources: vec![(etc.to_owned(), SourceStamp::of(etc))] };
         create_folder(&copy.folder)?;
         for source in parts(etc) {
             let Ok(name) = source.strip_prefix(etc).map(Path::to_owned) else { continue };
@@ -172,7 +172,7 @@ impl EtcCopy {
     }
 
     fn is_current(&self) -> bool {
-        self.folder.is_dir() && self.sources.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
+        self.folder.is_dir() && self.sources.iter().all(|(path, stamp)| SourceStamp::of(path) == *stamp)
     }
 
     /// Copies a file, or a folder with all of its content.
@@ -180,7 +180,7 @@ impl EtcCopy {
         if found.is_symlink() {
             return symlink(fs::read_link(source)?, target);
         }
-        self.sources.push((source.to_owned(), Some(Stamp::from(found))));
+        self.sources.push((source.to_owned(), Some(SourceStamp::from(found))));
         if found.is_file() && found.mode() & READ == READ {
             return copy_file(source, found, target);
         }

@@ -33,9 +33,9 @@ const TEMPORARY: &str = "tmp";
 const AS_ROOT: &str = "the service is root, whose files another user cannot reach without a mount namespace; run the service as \
                        a user other than root";
 
-/// What a program may do.
+/// Access that a program keeps.
 #[derive(Debug, Serialize, Deserialize)]
-struct Policy {
+struct ConfinedAccess {
     /// Files and folders to read and execute.
     readable: Vec<PathBuf>,
     /// Files and folders to change.
@@ -76,7 +76,7 @@ impl SandboxView {
         // It exists and cannot be read, which ends git.
         environment.push(("GIT_CONFIG_NOSYSTEM".into(), "1".into()));
         let limited = !matches!(self.network, Network::Host) && self.settings.has(Defence::Network);
-        let policy = Policy {
+        let policy = ConfinedAccess {
             readable: self.readable(program)?,
             writable: self.changeable(&home)?,
             ports: limited.then(|| ports.to_vec()),

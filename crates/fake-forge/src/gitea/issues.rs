@@ -71,7 +71,7 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         [] if !enabled && call.method == Method::GET => Ok(call.page(Vec::new(), &address(core, call), PAGE)),
         _ if !enabled => Err(FakeRefusal::NotFound("issues are switched off".to_owned())),
         // Gitea answers 500 here, as recorded.
-        _ if missing => Err(FakeRefusal::Git("no such issue".to_owned())),
+        _ if missing => Err(FakeRefusal::Broken),
         [] => list_or_open(core, call, repo),
         ["comments"] if call.method == Method::GET => {
             let list = core.act(|state| {

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use seccompiler::BpfProgram;
 
 use super::super::seccomp::{self, Open};
-use super::{MESSAGE, NOT_STARTED, POLICY_FD, Policy};
+use super::{ConfinedAccess, MESSAGE, NOT_STARTED, POLICY_FD};
 
 /// First version that keeps programs from signalling processes outside: Linux 6.12.
 const NEEDED: ABI = ABI::V6;
@@ -77,7 +77,7 @@ fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, String> {
     Ok(wait_for(child, &signals))
 }
 
-fn read_policy() -> Result<Policy, String> {
+fn read_policy() -> Result<ConfinedAccess, String> {
     let mut text = Vec::new();
     #[expect(unsafe_code, reason = "the descriptor is known by its number")]
     // SAFETY: the service passes this descriptor for this purpose; where it does not, reading fails.
@@ -103,7 +103,7 @@ fn confine(ruleset: Option<RulesetCreated>, filters: &[BpfProgram]) -> io::Resul
     filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter).map_err(|_| refused()))
 }
 
-fn ruleset(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
+fn ruleset(policy: &ConfinedAccess) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(NEEDED))?;
     if policy.ports.is_some() {
@@ -127,7 +127,7 @@ fn changes() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEEDED) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-fn filters(policy: &Policy) -> Result<Vec<BpfProgram>, String> {
+fn filters(policy: &ConfinedAccess) -> Result<Vec<BpfProgram>, String> {
     let mut filters = if policy.filter { seccomp::programs()?.to_vec() } else { Vec::new() };
     let open = Open { network: policy.ports.is_none(), sockets: !policy.sockets, processes: !policy.scopes };
     filters.push(seccomp::without_namespaces(open)?);

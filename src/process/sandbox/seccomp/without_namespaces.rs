@@ -63,7 +63,7 @@ const OF_OTHERS: [(libc::c_long, u8); 7] = [
 const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 
-/// What the filter leaves open.
+/// Calls that the filter leaves open.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::process::sandbox) struct Open {
     /// The whole network.

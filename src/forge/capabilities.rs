@@ -1,0 +1,165 @@
+//! Optional capabilities of forges.
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+
+use super::{
+    CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery, PullReview, Reaction,
+    ReviewComment, TeamVisibility, TextFile,
+};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::permit::TeamRef;
+
+/// Single objects that deliveries report. The signature of a delivery proves only that its sender knows the secret, so each is
+/// requested before the delivery is obeyed.
+#[async_trait]
+pub trait Confirmations: Send + Sync {
+    /// Returns the last change of a label of an issue; `None` if the forge recorded none. `near` is the reported time, which
+    /// may shorten the search and never changes its result.
+    async fn last_label_change(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        near: Timestamp,
+    ) -> ForgeResult<Option<LabelChange>>;
+    /// Returns a comment in the conversation of an issue or pull request; `None` if the conversation has no such comment.
+    async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>>;
+    /// Returns a submitted review of a pull request; `None` if it has no such review.
+    async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>>;
+    /// Returns a comment on a line of a pull request; `None` if it has no such comment.
+    async fn review_comment(&self, repo: &RepoRef, number: Number, id: CommentId)
+    -> ForgeResult<Option<ReviewComment>>;
+    /// Whether a delivered comment of a conversation is a comment on a line of a pull request, which the forge does not show in
+    /// the delivery.
+    async fn is_review_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<bool> {
+        Ok(false)
+    }
+    /// Whether a repository belongs to an installation; `true` if the credential is not that of an App.
+    async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
+        Ok(true)
+    }
+}
+
+/// Deliveries and management of webhooks.
+#[async_trait]
+pub trait Webhooks: Confirmations {
+    /// Parses a verified delivery; pure. `event` is the forge's event header, which is unsigned: the shape of the body
+    /// determines the event, and a header of another event makes the delivery invalid.
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
+    /// Returns the installation that a delivery names; `None` if it names none or the credential is not that of an App.
+    fn named_installation(&self, _body: &[u8]) -> Option<u64> {
+        None
+    }
+    /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
+    /// Returns what is wrong with the webhooks of a repository that send to `url`, one phrase each; `None` if one webhook
+    /// serves all repositories.
+    async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
+        Ok(None)
+    }
+    /// Requests a test delivery to a webhook.
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;
+}
+
+/// Lists of recent changes, to find events whose delivery was lost.
+#[async_trait]
+pub trait Polling: Send + Sync {
+    /// Returns issues and pull requests of any state that changed since a time.
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
+    /// Returns the comments of all issues and pull requests that changed since a time, each with the number of its issue.
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>>;
+}
+
+/// Team memberships.
+#[async_trait]
+pub trait Teams: Send + Sync {
+    /// Whether an account is currently a member of a team, which may belong to another organisation than the repository's.
+    /// `false` for an unknown team.
+    async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
+    /// Returns whether the credential can read the members of a team, for commands in this repository.
+    async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
+    /// Returns the teams with write access to a repository whose members the credential cannot read, on forges where
+    /// [`Forge::permission`] leaves out what such teams give.
+    async fn hidden_teams(&self, _repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Reviews of pull requests.
+#[async_trait]
+pub trait Reviews: Send + Sync {
+    /// Requests reviews; leaves out accounts that cannot review.
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
+    /// Returns the reviews, oldest first.
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
+    /// Returns the comments on lines, oldest first.
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
+}
+
+/// Draft pull requests.
+#[async_trait]
+pub trait Drafts: Send + Sync {
+    /// Marks a pull request as ready; without effect if it is ready.
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+    /// Makes a pull request a draft; without effect if it is one.
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+}
+
+/// CI results.
+#[async_trait]
+pub trait Ci: Send + Sync {
+    /// Returns the CI results of a commit.
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
+}
+
+/// Statuses of commits.
+#[async_trait]
+pub trait CommitStatuses: Send + Sync {
+    /// Sets the status [`VERIFIED_STATUS`] of a commit and returns its id. `id` is that of the status to update; a forge that
+    /// keeps every status adds a newer one.
+    async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
+}
+
+/// History of an issue's labels, and of its text if the forge records that.
+#[async_trait]
+pub trait IssueHistory: Send + Sync {
+    /// Whether edits of the text are recorded. If not, only the time of the last change tells whether there may have been one.
+    fn records_edits(&self) -> bool;
+    /// Returns the recorded edits of an issue's text, oldest first.
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
+    /// Returns the assignment of a label that is on an issue; `None` if the forge does not report it.
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>>;
+}
+
+/// Reactions to comments.
+#[async_trait]
+pub trait Reactions: Send + Sync {
+    /// Adds a reaction to a comment; without effect if it exists.
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
+}
+
+/// Minimizing of comments.
+#[async_trait]
+pub trait Minimizing: Send + Sync {
+    /// Minimizes a comment as outdated.
+    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
+}
+
+/// Files of a repository.
+#[async_trait]
+pub trait RepositoryFiles: Send + Sync {
+    /// Returns the files directly in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none if
+    /// there is no such folder.
+    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
+}
