@@ -14,7 +14,7 @@ use crate::store::{forge_state, loops};
 /// name that was given up.
 const KNOWN_MS: i64 = 5_000;
 /// First wait of an effect for a repository that takes no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
-const FIRST_WAIT_MS: i64 = 5 * 60_000;
+const FIRST_WAIT_MS: i64 = 30_000;
 const MAX_WAIT_MS: i64 = 3_600_000;
 /// Age from which an effect no longer waits for its repository, in milliseconds.
 const MAX_AGE_MS: i64 = 30 * 24 * 3_600_000;

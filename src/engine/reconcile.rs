@@ -413,7 +413,12 @@ impl Engine {
         };
         if current.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
             return match self.place(account, &repo, true).await {
-                Ok(Place::Usable(_)) => tell("repository-back", LoopInput::RepositoryBack).await,
+                Ok(Place::Usable(_)) => {
+                    let (id, now) = (current.id.clone(), self.clock.now());
+                    self.store.write(move |c| outbox::make_due(c, &id, now)).await?;
+                    self.wake.effects_queued();
+                    tell("repository-back", LoopInput::RepositoryBack).await
+                }
                 _ => Ok(()),
             };
         }

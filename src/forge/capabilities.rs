@@ -85,7 +85,7 @@ pub trait Teams: Send + Sync {
     /// Returns whether the credential can read the members of a team, for commands in this repository.
     async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
     /// Returns the teams with write access to a repository whose members the credential cannot read, on forges where
-    /// [`Forge::permission`] leaves out what such teams give.
+    /// [`Forge::permission`](super::Forge::permission) leaves out what such teams give.
     async fn hidden_teams(&self, _repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
         Ok(Vec::new())
     }
@@ -121,7 +121,7 @@ pub trait Ci: Send + Sync {
 /// Statuses of commits.
 #[async_trait]
 pub trait CommitStatuses: Send + Sync {
-    /// Sets the status [`VERIFIED_STATUS`] of a commit and returns its id. `id` is that of the status to update; a forge that
+    /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is that of the status to update; a forge that
     /// keeps every status adds a newer one.
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
 }

@@ -204,6 +204,14 @@ pub fn reschedule(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
+/// Makes the effects of a loop due that were put off and cannot have taken effect.
+pub fn make_due(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
+    let sql =
+        "UPDATE outbox SET not_before = ?2 WHERE subject = ?1 AND state = 'ready' AND attempts = 0 AND not_before > ?2";
+    c.prepare_cached(sql)?.execute(params![id.as_str(), now.0])?;
+    Ok(())
+}
+
 /// Cancels a loop's waiting work, except the release of its tree, and marks running work to be stopped.
 pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'

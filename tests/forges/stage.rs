@@ -236,7 +236,10 @@ impl Stage {
 
     /// Same as `ready`, with at least this many iterations.
     pub async fn ready_after(&self, issue: u64, iterations: u32) -> Loop {
-        let holds = |found: &Loop| found.state == LoopState::Review && found.spent.iterations >= iterations;
+        // The pull request is opened after the state has changed.
+        let holds = |found: &Loop| {
+            found.state == LoopState::Review && found.pull.is_some() && found.spent.iterations >= iterations
+        };
         let done = self.bot.until(issue, &format!("review after {iterations} iterations"), holds).await;
         let number = done.pull.clone().expect("a pull request").number.0;
         eventually("a pull request that is ready", async || {

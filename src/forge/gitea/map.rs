@@ -514,14 +514,19 @@ pub(super) struct WireTeam {
 }
 
 impl WireTeam {
+    /// Whether its members are owners or administrators, which answers about a permission tell on every version.
+    pub(super) fn is_of_administrators(&self) -> bool {
+        permission_of_name(&self.permission) == Some(Permission::Admin)
+    }
+
     /// Returns the permission that it gives for the code of its repositories.
     pub(super) fn code_permission(&self) -> Permission {
         let of_unit = self.units_map.as_ref().and_then(|units| units.get("repo.code"));
         let named = |name: &str| permission_of_name(name).unwrap_or(Permission::None);
         // Administrators have every part; for all others the parts decide.
-        match named(&self.permission) {
-            Permission::Admin => Permission::Admin,
-            _ => of_unit.map_or(Permission::None, |name| named(name)),
+        match self.is_of_administrators() {
+            true => Permission::Admin,
+            false => of_unit.map_or(Permission::None, |name| named(name)),
         }
     }
 }

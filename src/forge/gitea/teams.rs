@@ -110,7 +110,8 @@ impl Gitea {
     /// Returns the teams with write access to a repository whose members cannot be read.
     pub(super) async fn unseen_teams(&self, repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
         let mut unseen = Vec::new();
-        for team in self.teams_of(repo).await?.into_iter().filter(|team| team.code_permission() >= Permission::Write) {
+        let gives = |team: &WireTeam| team.code_permission() >= Permission::Write && !team.is_of_administrators();
+        for team in self.teams_of(repo).await?.into_iter().filter(gives) {
             if !self.sees(&team).await? {
                 unseen.push(TeamRef { org: repo.owner.clone(), name: team.name });
             }
