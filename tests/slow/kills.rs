@@ -375,10 +375,11 @@ async fn kills_around_a_hook_repeat_it_with_its_id(dialect: Dialect) {
             let runs = hook_runs(dialect, kills).await;
             let mut occasions = runs.clone();
             occasions.dedup();
-            let without_loop = |runs: &[String]| -> Vec<String> {
-                runs.iter().filter_map(|run| Some(run.split_once('/')?.1.to_owned())).collect()
+            // How many inputs a loop has had at its end depends on when the forge was asked about CI.
+            let events = |runs: &[String]| -> Vec<String> {
+                runs.iter().filter_map(|run| run.split('/').nth(1).map(str::to_owned)).collect()
             };
-            assert_eq!(without_loop(&occasions), without_loop(&undisturbed), "killed at {kills:?}: {runs:?}");
+            assert_eq!(events(&occasions), events(&undisturbed), "killed at {kills:?}: {runs:?}");
             let ended = kills.iter().filter(|kill| kill.starts_with("K41")).count();
             assert_eq!(runs.len() - occasions.len(), ended, "{kills:?}: one run was repeated each: {runs:?}");
         };
