@@ -85,8 +85,7 @@ impl Engine {
     }
 }
 
-/// Sets a status and returns its id; `None` where the forge does not permit it. Nothing but the status is missing then, and
-/// `check` reports the permission.
+/// Sets a status and returns its id; `None` where the forge does not permit it. Nothing but the status is missing then.
 async fn set(
     statuses: &dyn CommitStatuses,
     repo: &RepoRef,
@@ -95,7 +94,10 @@ async fn set(
 ) -> Result<Option<i64>, EffectError> {
     match statuses.set_commit_status(repo, status, id).await {
         Err(error) if matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound) => {
-            tracing::info!(%error, "could not set the status of a commit");
+            tracing::warn!(
+                %error,
+                "could not set the status of a commit; allow the App to write checks, or the token to write commit statuses"
+            );
             Ok(None)
         }
         outcome => Ok(outcome.map(Some)?),

@@ -4,9 +4,10 @@ use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 
-use super::state::FakeRefusal;
+use super::core::Core;
 use super::state::apps::TokenScope;
-use ralph_types::ids::{Number, Timestamp, UserId};
+use super::state::{Access, FakeRefusal};
+use ralph_types::ids::{Number, RepoId, Timestamp, UserId};
 
 /// Credential of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +99,29 @@ impl FakeReply {
 }
 
 impl FakeCall {
+    /// Changes the settings of a repository that the body names, as its administrator.
+    pub fn edit_repo(&self, core: &Core, repo: RepoId) -> Result<(), FakeRefusal> {
+        let actor = self.actor()?;
+        let flag = |name: &str| self.body.get(name).and_then(Value::as_bool);
+        core.act(|state| {
+            state.require(repo, actor, Access::Admin)?;
+            if let Some(name) = self.text("name").filter(|name| state.repo(repo).is_ok_and(|entry| entry.name != *name))
+            {
+                state.rename_repo(actor, repo, name)?;
+            }
+            if let Some(archived) = flag("archived") {
+                state.set_archived(actor, repo, archived)?;
+            }
+            if let Some(on) = flag("has_issues") {
+                state.switch_issues(actor, repo, on)?;
+            }
+            if let Some(private) = flag("private") {
+                state.show_repo(actor, repo, private)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Returns the acting account, or `Unauthorized`.
     pub fn actor(&self) -> Result<UserId, FakeRefusal> {
         self.caller.ok_or(FakeRefusal::Unauthorized)

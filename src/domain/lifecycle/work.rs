@@ -587,9 +587,9 @@ fn ready(turn: &mut StepContext) {
         return next_iteration(turn);
     }
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
-    let first = turn.next.requested_by.login.clone();
-    let others = turn.next.policy.reviewers.iter().filter(|other| **other != first);
-    let reviewers = std::iter::once(&first).chain(others).cloned().collect();
+    let wanted = std::iter::once(&turn.next.requested_by.login).chain(&turn.next.policy.reviewers);
+    let mut seen = std::collections::HashSet::new();
+    let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
     turn.effects.push(Effect::Pull { ready: true, reviewers });
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);

@@ -281,24 +281,7 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
 }
 
 fn edit_repo(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
-    let actor = call.actor()?;
-    let flag = |name: &str| call.body.get(name).and_then(Value::as_bool);
-    core.act(|state| {
-        state.require(repo, actor, Access::Admin)?;
-        if let Some(name) = call.text("name").filter(|name| state.repo(repo).is_ok_and(|entry| entry.name != *name)) {
-            state.rename_repo(actor, repo, name)?;
-        }
-        if let Some(archived) = flag("archived") {
-            state.set_archived(actor, repo, archived)?;
-        }
-        if let Some(on) = flag("has_issues") {
-            state.switch_issues(actor, repo, on)?;
-        }
-        if let Some(private) = flag("private") {
-            state.show_repo(actor, repo, private)?;
-        }
-        Ok(())
-    })?;
+    call.edit_repo(core, repo)?;
     answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller)))
 }
 

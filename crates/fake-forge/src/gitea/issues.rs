@@ -62,16 +62,10 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
 
 /// Handles `issues…` of a repository.
 pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
-    let (enabled, missing) = core.act(|state| {
-        let entry = state.repo(repo)?;
-        let missing = |text: &str| number(text).is_ok_and(|number| !entry.issues.contains_key(&number));
-        Ok::<_, FakeRefusal>((entry.has_issues, matches!(rest, [text, "comments"] if missing(text))))
-    })?;
+    let enabled = core.act(|state| state.repo(repo).map(|entry| entry.has_issues))?;
     match rest {
         [] if !enabled && call.method == Method::GET => Ok(call.page(Vec::new(), &address(core, call), PAGE)),
         _ if !enabled => Err(FakeRefusal::NotFound("issues are switched off".to_owned())),
-        // Gitea answers 500 here, as recorded.
-        _ if missing => Err(FakeRefusal::Broken),
         [] => list_or_open(core, call, repo),
         ["comments"] if call.method == Method::GET => {
             let list = core.act(|state| {
@@ -192,9 +186,6 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let since = call.moment("since")?;
     let list = core.act(|state| {
         let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
-        if !entry.has_issues {
-            return Ok(Vec::new());
-        }
         let bears = |issue: &FakeIssue, name: &str| {
             entry.labels.iter().filter(|label| label.name == name).all(|label| issue.labels.contains(&label.id))
         };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Count;
 use super::context::Context;
-use super::facts::{Fact, facts};
+use super::facts::{Fact, Sort, facts};
 
 /// Number of further facts that are tried after one did not fit, because a shorter one may.
 const TRIED_AFTER_FULL: usize = 12;
@@ -45,7 +45,7 @@ impl Context {
     /// Builds the block for a resumed session: the line with the figures, and the facts that it was not told, by the digests of
     /// those that it was.
     pub fn news(&self, told: &[String], tokens: usize, count: Count<'_>) -> Block {
-        let is_new = |fact: &Fact| fact.rank == 0 || !(fact.is_background() || told.contains(&fact.digest()));
+        let is_new = |fact: &Fact| fact.sort == Sort::Now || !(fact.is_background() || told.contains(&fact.digest()));
         self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens, count)
     }
 

@@ -7,8 +7,6 @@ use super::context::{Context, LoopProgress, Project};
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::knowledge::text;
 
-/// Identity of the fact that names the changed files.
-const FILES_CHANGED: &str = "files changed";
 /// Increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
 /// Maximum number of facts of one kind, so that one source cannot fill the block.
@@ -32,6 +30,7 @@ pub(super) enum Sort {
     Failed,
     Breakthrough,
     Reflection,
+    Files,
     Decision,
     Summary,
     Learning,
@@ -69,7 +68,7 @@ impl Fact {
 
     /// Whether a session that was told about the beginning has no use for it: the project, and the session's own changes.
     pub fn is_background(&self) -> bool {
-        self.sort == Sort::Project || self.identity.as_deref() == Some(FILES_CHANGED)
+        matches!(self.sort, Sort::Files | Sort::Project)
     }
 }
 
@@ -217,10 +216,7 @@ fn files(facts: &mut FactList, session: &LoopProgress) {
     if !named.is_empty() {
         let more = files.len().saturating_sub(FILES);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let line = format!("Changed so far: {}{more}.", named.join(", "));
-        if let Some(added) = facts.add(Sort::Decision, 26, line) {
-            added.identity = Some(FILES_CHANGED.to_owned());
-        }
+        facts.add(Sort::Files, 26, format!("Changed so far: {}{more}.", named.join(", ")));
     }
 }
 
