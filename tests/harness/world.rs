@@ -515,6 +515,10 @@ impl World {
             self.start().await;
         }
         let engine = self.engine();
+        // A service that runs by itself is stopped first: it would change loops between two reads of the database.
+        if self.live {
+            self.stop().await;
+        }
         assert_invariants(&self, &engine.store, &engine.instance, !self.live).await;
         self.stop().await;
     }
