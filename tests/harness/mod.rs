@@ -12,7 +12,7 @@ pub mod setup;
 pub mod stories;
 pub mod world;
 
-pub use self::setup::{SECRET, Setup, sandbox};
+pub use self::setup::{SECRET, Setup, WILLING, sandbox};
 pub use self::stories::{live_story, prepared_story, story};
 pub(crate) use self::stories::{on_both_forges, on_one_forge};
 pub use self::world::World;

@@ -8,6 +8,9 @@ use tokio::sync::OnceCell;
 /// Secret of every webhook.
 pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
 
+/// Agent that fixes the check and adds a line to `notes.txt` in each iteration.
+pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+
 /// Initial state of a world.
 #[derive(Clone)]
 pub struct Setup {

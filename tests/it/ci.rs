@@ -4,8 +4,7 @@ use fake_forge::{Dialect, OpKind, StatusDraft};
 use ralph_bot::domain::loops::{EscalationCause, LoopState};
 use ralph_bot::domain::model::ids::Sha;
 
-use crate::harness::{Setup, World, on_both_forges, story};
-use crate::story::WILLING;
+use crate::harness::{Setup, WILLING, World, on_both_forges, story};
 
 on_both_forges!(
     failing_ci_starts_another_iteration,

@@ -8,8 +8,7 @@ use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
 
-use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
-use crate::story::WILLING;
+use crate::harness::{Setup, WILLING, World, live_story, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     commands_of_one_comment_run_in_order,

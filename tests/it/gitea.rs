@@ -8,8 +8,7 @@ use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
 
-use crate::harness::{Setup, World, on_both_forges, story};
-use crate::story::WILLING;
+use crate::harness::{Setup, WILLING, World, on_both_forges, story};
 
 on_both_forges!(
     drafted_remark_reaches_the_agent_with_its_review,

@@ -1,7 +1,6 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
-mod agent_faults;
 mod assistants;
 mod channels;
 mod ci;
@@ -9,11 +8,9 @@ mod cli;
 mod clock;
 mod commands;
 mod commit_status;
-mod defences;
 mod edge;
 mod egress;
 mod evil;
-mod forge_faults;
 mod git_faults;
 mod gitea;
 mod gone;
@@ -21,7 +18,6 @@ mod gone;
 mod harness;
 mod hooks;
 mod interference;
-mod isolation;
 mod landlock;
 mod learning;
 mod memory;

@@ -8,8 +8,7 @@ use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use serde_json::{Value, json};
 
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
-use crate::story::WILLING;
+use crate::harness::{Setup, WILLING, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     template_label_for_outsider_starts_nothing,

@@ -7,7 +7,7 @@ use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 
-use crate::harness::{SECRET, Setup, on_both_forges, on_one_forge, story};
+use crate::harness::{SECRET, Setup, WILLING, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     from_label_to_merge,
@@ -111,9 +111,6 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
     })
     .await;
 }
-
-/// Agent that fixes the check and adds a line to `notes.txt` in each iteration.
-pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
 /// See docs/faults.md#f15.
 async fn requested_changes_start_another_iteration(dialect: Dialect) {

@@ -32,8 +32,10 @@ pub use plain::{co_author, plain_line, subject, title};
 
 use crate::domain::model::characters::is_invisible;
 
-/// Maximum number of learned values; the oldest are forgotten, because tokens end.
-const MOST_LEARNED: usize = 32;
+/// Number of learned values that are searched together.
+const GROUP: usize = 8;
+/// Maximum number of groups of learned values; the oldest are forgotten, because tokens end.
+const MOST_GROUPS: usize = 5;
 
 /// Markdown of a comment, issue or pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +127,39 @@ pub struct Door {
 /// Values that became known while the service runs.
 #[derive(Default)]
 struct Learned {
-    values: VecDeque<(Arc<str>, SecretString)>,
+    /// Groups of at most [`GROUP`] values; only the last one grows.
+    groups: VecDeque<LearnedGroup>,
+    /// Searches of all groups.
     masker: Masker,
+}
+
+/// Learned values that one search finds.
+#[derive(Default)]
+struct LearnedGroup {
+    values: Vec<(Arc<str>, SecretString)>,
+    masker: Masker,
+}
+
+impl Learned {
+    fn knows(&self, value: &str) -> bool {
+        self.groups.iter().flat_map(|group| &group.values).any(|(_, known)| known.expose_secret() == value)
+    }
+
+    /// Adds a value to the last group, whose search alone is built anew.
+    fn add(&mut self, name: &str, value: &SecretString) {
+        if self.groups.back().is_none_or(|group| group.values.len() >= GROUP) {
+            self.groups.push_back(LearnedGroup::default());
+        }
+        if self.groups.len() > MOST_GROUPS {
+            self.groups.pop_front();
+        }
+        if let Some(group) = self.groups.back_mut() {
+            group.values.push((name.into(), value.clone()));
+            let values = group.values.iter().map(|(name, value)| (name.clone(), value.expose_secret()));
+            group.masker = Masker::whole(values);
+        }
+        self.masker = self.groups.iter().fold(Masker::default(), |all, group| all.with(&group.masker));
+    }
 }
 
 impl std::fmt::Debug for Door {
@@ -143,40 +176,28 @@ impl Door {
 
     /// Adds a value that was just issued. What was scanned before cannot hold it.
     pub fn learn(&self, name: &str, value: &SecretString) {
-        let same = |known: &SecretString| known.expose_secret() == value.expose_secret();
-        if self.learned.read().unwrap_or_else(PoisonError::into_inner).values.iter().any(|(_, known)| same(known))
-            || self.configured.knows(value.expose_secret())
+        let value_text = value.expose_secret();
+        if self.configured.knows(value_text)
+            || self.learned.read().unwrap_or_else(PoisonError::into_inner).knows(value_text)
         {
             return;
         }
-        let mut learned = self.learned.write().unwrap_or_else(PoisonError::into_inner);
-        if learned.values.len() >= MOST_LEARNED {
-            learned.values.pop_front();
-        }
-        learned.values.push_back((name.into(), value.clone()));
-        learned.masker =
-            Masker::whole(learned.values.iter().map(|(name, value)| (name.clone(), value.expose_secret())));
+        self.learned.write().unwrap_or_else(PoisonError::into_inner).add(name, value);
     }
 
-    fn learned(&self) -> Option<Masker> {
-        let learned = self.learned.read().unwrap_or_else(PoisonError::into_inner);
-        (!learned.values.is_empty()).then(|| learned.masker.clone())
+    /// Returns a masker for configured and learned values.
+    fn masker(&self) -> Masker {
+        self.configured.with(&self.learned.read().unwrap_or_else(PoisonError::into_inner).masker)
     }
 
     /// Returns a text with each secret replaced by its name in brackets.
     pub fn masked(&self, text: &str) -> String {
-        let text = self.configured.mask_named(text);
-        match self.learned() {
-            Some(learned) => learned.mask_named(&text).into_owned(),
-            None => text.into_owned(),
-        }
+        self.masker().mask_named(text).into_owned()
     }
 
     /// Returns the secrets in the content of a file.
     pub(super) fn secrets_in(&self, content: &[u8]) -> Vec<FoundSecret> {
-        let mut found = self.configured.found_in_file(content);
-        found.extend(self.learned().into_iter().flat_map(|learned| learned.found_in_file(content)));
-        found
+        self.masker().found_in_file(content)
     }
 
     /// Returns JSON with secrets replaced in every text and name. Foreign text is masked before it is escaped for a

@@ -39,6 +39,13 @@ fn learned_values_are_removed() {
     clone.learn("known", &SecretString::from(SECRET));
     assert_eq!(door.answer(other).as_str(), "(removed: a token of a run)");
     assert_eq!(format!("{door:?}"), "Door");
+    let token = |n: usize| format!("token-{n:02}-9f8a7b6c5d4e");
+    for n in 0..40 {
+        door.learn("a later token", &SecretString::from(token(n)));
+    }
+    let removed = |n: usize| door.answer(&token(n)).as_str() == "(removed: a later token)";
+    assert!((8..40).all(removed), "at least 32 values are remembered");
+    assert!(!removed(0) && door.answer(other).as_str() == other, "tokens that ended long ago are forgotten");
 }
 
 /// See docs/threats.md#g16, docs/threats.md#i8.

@@ -10,8 +10,7 @@ use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::forge::http::Timeouts;
 
 use crate::harness::parts::setting;
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
-use crate::story::WILLING;
+use crate::harness::{Setup, WILLING, World, on_both_forges, on_one_forge, prepared_story, story};
 
 on_both_forges!(
     failed_calls_are_retried,
