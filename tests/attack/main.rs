@@ -7,7 +7,9 @@
 mod broker;
 mod damaged;
 mod deliveries;
+mod evil;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod outbound;
 mod scripts;
+mod shadowing;
