@@ -16,7 +16,7 @@ use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange,
-    ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility,
+    ParsedDelivery, Polling, PullReview, Reaction, Reactions, PathFilter, RepositoryFiles, ReviewComment, Reviews, TeamVisibility,
     Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
@@ -272,8 +272,13 @@ impl Reactions for Gitea {
 
 #[async_trait]
 impl RepositoryFiles for Gitea {
-    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
-        self.files_in(repo, folder).await
+    async fn folder_files(
+        &self,
+        repo: &RepoRef,
+        folder: &str,
+        wanted: PathFilter,
+    ) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder, wanted).await
     }
 }
 
