@@ -1,4 +1,4 @@
-//! What people do not see of an issue, without the comments that the repository's own templates put into it.
+//! Parts of an issue that people do not see, apart from the comments that the repository's own templates put into it.
 
 use std::collections::HashSet;
 

@@ -109,7 +109,8 @@ async fn files_of_a_folder_are_read_without_subfolders() {
     let files = github.folder_files(&repo(), ".github/workflows", |path| !path.ends_with(".md")).await.unwrap();
     let read: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     assert_eq!(read, [(".github/workflows/a.yml", "on: push"), (".github/workflows/b.yml", "on: push")]);
-    transport.on("GET", "/repos/acme/app/contents", 404, not_found());
+    // The description has no path without a file.
+    transport.outside("GET", "/repos/acme/app/contents").on("GET", "/repos/acme/app/contents", 404, not_found());
     assert!(github.folder_files(&repo(), "", |_| true).await.unwrap().is_empty());
     transport.on("GET", folder, 404, not_found());
     assert!(github.folder_files(&repo(), ".github/workflows", |path| !path.ends_with(".md")).await.unwrap().is_empty());

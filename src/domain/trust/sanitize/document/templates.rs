@@ -37,8 +37,9 @@ pub fn comments(template: &str) -> Vec<String> {
         let Some((comment, _)) = template[at + 4..].split_once("-->") else { break };
         let line = template[..at].rsplit('\n').next().unwrap_or_default();
         let indentation = line.len() - line.trim_start_matches(' ').len();
-        let shifted: Vec<&str> = comment.split('\n').map(|line| without_spaces(line, indentation)).collect();
-        found.extend([comment.to_owned(), shifted.join("\n")]);
+        let lines = comment.split('\n').enumerate();
+        let lines = lines.map(|(number, line)| if number == 0 { line } else { without_spaces(line, indentation) });
+        found.extend([comment.to_owned(), lines.collect::<Vec<_>>().join("\n")]);
     }
     found.retain(|comment| !comment.trim().is_empty());
     found.dedup();
