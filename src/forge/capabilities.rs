@@ -164,10 +164,5 @@ pub type PathFilter = fn(&str) -> bool;
 pub trait RepositoryFiles: Send + Sync {
     /// Returns the files directly in a folder of the default branch (the root for an empty path) whose paths are wanted,
     /// sorted by path, at most 50 and none above 256 KiB; none if there is no such folder.
-    async fn folder_files(
-        &self,
-        repo: &RepoRef,
-        folder: &str,
-        wanted: PathFilter,
-    ) -> ForgeResult<Vec<TextFile>>;
+    async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>>;
 }

@@ -344,7 +344,7 @@ async fn until_ended<T>(tree: &Path, mut running: Pin<&mut impl Future<Output = 
             Ok(ended) => return ended,
             Err(_) => {
                 let tree = tree.to_owned();
-                let _ = files::blocking(move || Ok(files::remove_pipes(&tree))).await;
+                let _ = tokio::task::spawn_blocking(move || files::remove_pipes(&tree)).await;
             }
         }
     }

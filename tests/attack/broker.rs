@@ -820,7 +820,8 @@ async fn loops_at_a_time_stay_within_the_shared_budget() {
             "usage": { "prompt_tokens": 1_000, "completion_tokens": 400 } });
         let body = answer.to_string();
         let model =
-            Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes()))).await;
+            Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes())))
+                .await;
         let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" -H "authorization: Bearer $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":400,"messages":[{"role":"user","content":"x"}]}'"#;
         // Both runs have begun before the first of them spends anything.
         let agent = format!(

@@ -73,7 +73,11 @@ const SCRIPTS: &[Script] = &[
         "local-folders",
         "cat /usr/local/etc/* /usr/local/var/* /usr/local/src/*; ls /opt /home /srv /nix/store && echo seen",
     ),
-    Script("s1", "mount-table", "cat /proc/self/mountinfo | tr ' ' '\\n' | while read d; do cat $d/secrets/token; done"),
+    Script(
+        "s1",
+        "mount-table",
+        "cat /proc/self/mountinfo | tr ' ' '\\n' | while read d; do cat $d/secrets/token; done",
+    ),
     Script("s1", "uncover", "umount -l $PREFIX/etc; umount $PREFIX/data; cat $PREFIX/etc/token $PREFIX/data/ralph.db"),
     Script("s1", "uncover-in-a-namespace", "unshare -rm sh -c \"umount -l $PREFIX/etc; cat $PREFIX/etc/token\""),
     Script("s1", "move-the-cover", "mv $PREFIX/etc $PREFIX/old; rmdir $PREFIX/etc; cat $PREFIX/etc/token"),
@@ -212,11 +216,7 @@ const SCRIPTS: &[Script] = &[
         "new-programs",
         "for d in /usr/bin /usr/local/bin /usr/local/sbin /sbin /bin $PREFIX/bin; do cp /bin/true $d/attack-$NAME && echo BROKEN; done",
     ),
-    Script(
-        "s13",
-        "tools",
-        "echo x >>$PREFIX/bin/tool; mv $PREFIX/bin/tool $PREFIX/bin/x; rm -f $PREFIX/bin/tool",
-    ),
+    Script("s13", "tools", "echo x >>$PREFIX/bin/tool; mv $PREFIX/bin/tool $PREFIX/bin/x; rm -f $PREFIX/bin/tool"),
     Script("s13", "libraries", "(: >>/etc/ld.so.conf.d/x.conf) && echo BROKEN; (: >>/etc/ld.so.cache) && echo BROKEN"),
     Script("s13", "accounts", "(: >>/etc/passwd) && echo BROKEN; (: >>/etc/hosts) && echo BROKEN"),
     Script(
@@ -287,7 +287,14 @@ const WITHOUT: [(&[Defence], &[&str]); 5] = [
     ),
     (
         &[Defence::Filter],
-        &["s13 set-user-id", "s16 namespaces", "s16 io-uring", "s16 page-faults", "s16 keys-by-call", "s16 other-domains"],
+        &[
+            "s13 set-user-id",
+            "s16 namespaces",
+            "s16 io-uring",
+            "s16 page-faults",
+            "s16 keys-by-call",
+            "s16 other-domains",
+        ],
     ),
 ];
 
@@ -320,7 +327,8 @@ async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
     let confined = SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into());
     let machine = AttackedMachine::new(confined).await;
     let all = [SCRIPTS, MECHANISMS].concat();
-    let closed: Vec<Script> = all.iter().filter(|script| !OPEN_WITHOUT_NAMESPACES.contains(&script.1)).copied().collect();
+    let closed: Vec<Script> =
+        all.iter().filter(|script| !OPEN_WITHOUT_NAMESPACES.contains(&script.1)).copied().collect();
     assert_eq!(closed.len() + OPEN_WITHOUT_NAMESPACES.len(), all.len(), "a name is unknown or occurs twice");
     let broken = machine.broken_by(&closed, &[]).await;
     assert!(broken.is_empty(), "{broken:#?}");

@@ -595,8 +595,10 @@ async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
         Dialect::Gitea => (".gitea/ISSUE_TEMPLATE/bug.yml", "ISSUE_TEMPLATE.md"),
     };
     let form = "name: Bug\nbody:\n  - type: textarea\n    attributes:\n      label: What\n      value: |\n        <!-- OF-THE-FORM,\n        in two lines -->\n";
-    let setup = Setup::new(dialect).file(folder, form).file(product, "<!-- OF-THE-TEMPLATE -->\n\n### What happened?\n");
-    let body = "### What happened?\n\n<!-- OF-THE-TEMPLATE -->\nIt should be 42.\n<!-- OF-THE-FORM,\nin two lines -->\n";
+    let setup =
+        Setup::new(dialect).file(folder, form).file(product, "<!-- OF-THE-TEMPLATE -->\n\n### What happened?\n");
+    let body =
+        "### What happened?\n\n<!-- OF-THE-TEMPLATE -->\nIt should be 42.\n<!-- OF-THE-FORM,\nin two lines -->\n";
     story(setup, async |world| {
         outsiders_issue(world, body).await;
         world.advance(Duration::from_secs(3600)).await;
@@ -612,7 +614,9 @@ async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         let comments = world.bot_comments();
         let question = comments.iter().find(|comment| comment.contains("Not visible as text")).expect("a question");
-        for part in ["1 × HTML comments\n", "1 × HTML comments of the repository's issue templates", "`OF-THE-TEMPLATe`"] {
+        for part in
+            ["1 × HTML comments\n", "1 × HTML comments of the repository's issue templates", "`OF-THE-TEMPLATe`"]
+        {
             assert!(question.contains(part), "{part}: {question}");
         }
         assert!(!question.contains("OF-THE-FORM"), "{question}");

@@ -14,7 +14,8 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read_json};
 use crate::forge::{
-    ForgeErrorKind, ForgeResult, PathFilter, Permission, Repository, TeamVisibility, TextFile, hook_problems, refused_scope,
+    ForgeErrorKind, ForgeResult, PathFilter, Permission, Repository, TeamVisibility, TextFile, hook_problems,
+    refused_scope,
 };
 
 /// Header with the version of Enterprise Server.
@@ -300,7 +301,8 @@ impl GitHub {
     ) -> ForgeResult<Vec<TextFile>> {
         let what = format!("read the folder {folder} of");
         let contents = |path: &str| {
-            let segments: Vec<&str> = std::iter::once("contents").chain(path.split('/').filter(|part| !part.is_empty())).collect();
+            let segments: Vec<&str> =
+                std::iter::once("contents").chain(path.split('/').filter(|part| !part.is_empty())).collect();
             ApiCall::on(repo, Method::GET, &segments, &what).background()
         };
         let found: FolderContents = match self.client.read(&contents(folder)).await {

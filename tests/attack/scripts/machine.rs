@@ -202,7 +202,8 @@ impl AttackedMachine {
             let said = crate::harness::parts::output(command.args(arguments).current_dir(&root)).await;
             String::from_utf8(said).expect("text").trim().to_owned()
         };
-        let store = "git init -q --bare data/mirrors && cat secrets/token | git --git-dir data/mirrors hash-object -w --stdin";
+        let store =
+            "git init -q --bare data/mirrors && cat secrets/token | git --git-dir data/mirrors hash-object -w --stdin";
         let blob = said("/bin/sh", &["-c", store]).await;
         let memory = said("/usr/bin/perl", &["-e", CREATE_MEMORY, &canary]).await;
         // A process like the service's own, with a secret in its environment.
