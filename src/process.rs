@@ -22,6 +22,7 @@ mod survivors;
 mod syscalls;
 #[cfg(test)]
 mod tests;
+pub mod untrusted;
 mod usage;
 
 use std::ffi::OsString;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::AgentStatus;
 use super::preset::ParsedOutput;
 use super::usage::{ContextFill, SessionUsage};
+use crate::process::untrusted;
 
 /// Maximum size in bytes and maximum number of files of a session; a larger one is not resumed.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -215,7 +216,7 @@ pub(super) fn context_fill(folder: &Path, mark: &str, read: fn(&Value) -> Option
 }
 
 fn end_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+    let mut file = untrusted::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(SEARCHED_BYTES)))?;
     let mut end = Vec::new();

@@ -9,6 +9,7 @@ mod confirm;
 mod delivery_queues;
 mod labels;
 mod pulls;
+mod templates;
 
 use sha2::{Digest, Sha256};
 

@@ -31,7 +31,7 @@ use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
-use crate::process::{self, Cookie};
+use crate::process::{self, Cookie, untrusted};
 use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};
 use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
@@ -472,9 +472,8 @@ impl From<WorkspaceError> for EffectError {
 
 /// Reads a small text file; `None` if it is missing, a link, or too large.
 fn small_file(path: &Path) -> Option<String> {
-    let facts = std::fs::symlink_metadata(path).ok()?;
-    let plain = facts.is_file() && facts.len() <= DETECTED_FROM as u64;
-    plain.then(|| std::fs::read_to_string(path).ok()).flatten()
+    let text = untrusted::read_text(path, DETECTED_FROM as u64 + 1)?;
+    (text.len() <= DETECTED_FROM).then_some(text)
 }
 
 fn remove_folder(path: &Path) {

@@ -156,10 +156,13 @@ pub trait Minimizing: Send + Sync {
     async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
 }
 
+/// Whether a path is wanted.
+pub type PathFilter = fn(&str) -> bool;
+
 /// Files of a repository.
 #[async_trait]
 pub trait RepositoryFiles: Send + Sync {
-    /// Returns the files directly in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none if
-    /// there is no such folder.
-    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
+    /// Returns the files directly in a folder of the default branch (the root for an empty path) whose paths are wanted,
+    /// sorted by path, at most 50 and none above 256 KiB; none if there is no such folder.
+    async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>>;
 }

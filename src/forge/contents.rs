@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::PathFilter;
+
 /// Maximum number of files that are read from a folder.
 const MAX_FILES: usize = 50;
 /// Maximum size of a file that is read, in bytes.
@@ -36,11 +38,12 @@ pub(super) struct FileContents {
 }
 
 impl FolderContents {
-    /// Returns the paths of files up to the maximum size, sorted, at most [`MAX_FILES`]; none if the path is not a folder.
-    pub(super) fn files(self) -> Vec<String> {
+    /// Returns the wanted paths of files up to the maximum size, sorted, at most [`MAX_FILES`]; none if the path is not a
+    /// folder.
+    pub(super) fn files(self, wanted: PathFilter) -> Vec<String> {
         let Self::Folder(entries) = self else { return Vec::new() };
         let files = entries.into_iter().filter(|entry| entry.kind == "file" && entry.size <= MAX_FILE_BYTES);
-        let mut paths: Vec<String> = files.map(|entry| entry.path).collect();
+        let mut paths: Vec<String> = files.map(|entry| entry.path).filter(|path| wanted(path)).collect();
         paths.sort();
         paths.truncate(MAX_FILES);
         paths

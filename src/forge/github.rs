@@ -30,8 +30,8 @@ use super::http::{RateSettings, RequestPriority, Transport, TransportError, erro
 use super::{
     Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
     IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
-    Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
-    ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
+    PathFilter, Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment,
+    Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -538,7 +538,7 @@ impl Minimizing for GitHub {
 
 #[async_trait]
 impl RepositoryFiles for GitHub {
-    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
-        self.files_in(repo, folder).await
+    async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder, wanted).await
     }
 }

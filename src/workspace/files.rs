@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
@@ -44,6 +44,29 @@ pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u
         }
     }
     None
+}
+
+/// Files in a work tree that git opens and reads by their names.
+const READ_BY_GIT: [&str; 4] = [".gitignore", ".gitattributes", ".gitmodules", ".mailmap"];
+
+/// Removes pipes below `root` that have the names of files which git reads. Whoever waits for one of them reads an empty file. Does
+/// not follow links, and ignores errors.
+pub(super) fn remove_pipes(root: &Path) {
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_fifo() && READ_BY_GIT.iter().any(|name| entry.file_name() == *name) {
+                // With a writer, opening it for reading ends; without the writer, reading ends.
+                let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let writer = rustix::fs::open(entry.path(), flags, Mode::empty());
+                let _ = std::fs::remove_file(entry.path());
+                drop(writer);
+            }
+        }
+    }
 }
 
 /// Whether all parents of `path` below `root` are folders, not links.

@@ -8,6 +8,7 @@ mod attributes;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +16,16 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::WorkspaceError;
 use super::git_version::{GitVersion, NEEDED_GIT};
 use super::spawner::{self, GitOutput};
+use super::{WorkspaceError, files};
 use attributes::AttributesArguments;
-pub(super) use attributes::AttributesMethod;
+pub(super) use attributes::{AttributesMethod, IgnoredEncodings};
 
 /// Time limit of commands on local files.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
+/// Time after which a command on a work tree may wait for a pipe.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
 /// Time limit of commands that use a remote; the first clone of a large repository takes minutes.
 const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
 /// Maximum output of a command by default, in bytes.
@@ -313,7 +316,12 @@ impl Git {
         let limit = if remote.is_some() { REMOTE_LIMIT } else { LOCAL_LIMIT };
         let spec =
             spawner::GitProcess { program, args, cwd: self.home.clone(), env, stdin, limit, output: call.output_bytes };
-        let mut output = spawner::run(spec).await.map_err(|error| match error {
+        let running = std::pin::pin!(spawner::run(spec));
+        let ended = match call.work_tree {
+            Some((tree, _)) => until_ended(tree, running).await,
+            None => running.await,
+        };
+        let mut output = ended.map_err(|error| match error {
             spawner::GitProcessFailure::TimedOut => {
                 WorkspaceError::Timeout { what: call.what.to_owned(), seconds: limit.as_secs() }
             }
@@ -325,6 +333,20 @@ impl Git {
             output.stderr = redacted(output.stderr, token);
         }
         Ok(output)
+    }
+}
+
+/// Waits for a command on a work tree. One that takes long may wait for a pipe that an agent put in place of a file with settings
+/// of git; such pipes are removed, and git reads an empty file.
+async fn until_ended<T>(tree: &Path, mut running: Pin<&mut impl Future<Output = T>>) -> T {
+    loop {
+        match tokio::time::timeout(PATIENCE, running.as_mut()).await {
+            Ok(ended) => return ended,
+            Err(_) => {
+                let tree = tree.to_owned();
+                let _ = tokio::task::spawn_blocking(move || files::remove_pipes(&tree)).await;
+            }
+        }
     }
 }
 

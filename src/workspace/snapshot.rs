@@ -11,7 +11,7 @@ use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
-use super::git::GitCommand;
+use super::git::{GitCommand, IgnoredEncodings};
 use super::layout::{TreePaths, loop_name};
 use super::mirror::{RefChange, loose_ref};
 use super::tree::{remove_index_lock, tree_ref};
@@ -330,16 +330,27 @@ impl Workspaces {
             removals.push(0);
         }
         let additions = zero_terminated(&changes.stage);
-        for (input, flags) in
-            [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
-        {
-            if !input.is_empty() {
-                // A repeated attempt finds them in the index already.
-                self.forget_tracked(tree_paths);
-                let call =
-                    GitCommand::new("take in the files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-                self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
-            }
+        let update = |input: &[u8], flags: &[&str]| {
+            let call = GitCommand::new("take in the files", &tree_paths.store);
+            let call = call.on_tree(&tree_paths.dir, &tree_paths.index).args(["update-index", "-z"]);
+            call.args(flags).input(input.to_vec())
+        };
+        if !removals.is_empty() || !additions.is_empty() {
+            // A repeated attempt finds them in the index already.
+            self.forget_tracked(tree_paths);
+        }
+        if !removals.is_empty() {
+            self.git.ok(update(&removals, &["--index-info"])).await?;
+        }
+        if !additions.is_empty() {
+            let flags = ["--add", "--remove", "--replace", "--stdin"];
+            match self.git.ok(update(&additions, &flags)).await {
+                Err(WorkspaceError::Git { detail, .. }) if detail.contains("encod") => {
+                    let _ignored = IgnoredEncodings::of(&tree_paths.store)?;
+                    self.git.ok(update(&additions, &flags)).await?
+                }
+                taken => taken?,
+            };
         }
         Ok(changes)
     }

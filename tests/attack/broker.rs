@@ -4,10 +4,15 @@
 //! what comes back, in any form that the tests know), the model's list of requests (a forbidden one is never on it), and the
 //! cents of each answer.
 //!
-//! Classes were seen to fail without their defence, by hand: `request::check_head` without `check_form`, `check_query` or
-//! `check_content`, and `request::token` with `contains` (heads); an early return from `request::find_features` and
-//! `unknown_fields` (bodies); `EventRedactor::push` and `whole` that return their input (answers). Not tried: `is_plain`,
-//! `strict_json` (other layers refuse most of their rows), `clean_headers`, and the classes of money.
+//! Classes were seen to fail without their defence, by hand:
+//! - heads: `request::check_head` without `check_form`, `check_query` or `check_content`, `request::token` with `contains`,
+//!   `is_plain` that is always true;
+//! - bodies: an early return from `request::find_features` and `unknown_fields`, `strict_json::parse` that is serde's parser;
+//! - answers: `EventRedactor::push` and `whole` that return their input, `clean_headers` that returns what passed, `is_passed`
+//!   that is always true, compressed answers and redirections that pass;
+//! - money: `RunMeter` without its budget, without the reserved amounts, without the excess of earlier requests, without
+//!   `MOST_OPEN`, without its guard, that never ends the run (the stories do not end then); a dropped `OpenCall` that books nothing;
+//!   `OpenRequest::cut` that takes an unknown answer for an empty one; `limit_output` that is not called.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -27,7 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Setup, story};
+use crate::harness::{Setup, live_story, story};
 
 const KEY: &str = "sk-ant-api03-CANARYq8vT1xY73hGmpLw0RkEzzZW9";
 
@@ -801,6 +806,107 @@ async fn loop_with_200_calls_ends_at_its_budget() {
         assert!(stopped.iterations[0].tokens_in >= 1_000 * sent as u64, "{:?}", stopped.iterations[0].tokens_in);
         world.comment("/ralph abort").await;
         world.settle().await;
+    })
+    .await;
+}
+
+/// Two loops at a time, whose agents spend more together than the day or the repository has left. Neither is above its own limit.
+///
+/// See docs/threats.md#p15 and docs/threats.md#s4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loops_at_a_time_stay_within_the_shared_budget() {
+    for shared in ["cost_usd_per_day: 8", "cost_usd_per_day: 100, cost_usd_per_repository_per_day: 8"] {
+        let answer = json!({ "model": "priced", "choices": [{ "finish_reason": "stop", "message": { "content": "x" } }],
+            "usage": { "prompt_tokens": 1_000, "completion_tokens": 400 } });
+        let body = answer.to_string();
+        let model =
+            Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes())))
+                .await;
+        let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" -H "authorization: Bearer $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":400,"messages":[{"role":"user","content":"x"}]}'"#;
+        // Both runs have begun before the first of them spends anything.
+        let agent = format!(
+            "echo $RALPH_ITERATION >answer.txt\nsleep 3\nfor group in 1 2 3 4 5 6; do for one in 1 2 3 4 5; do {call} & done; wait; done\nsleep 60\n"
+        );
+        let mut setup = Setup::new(Dialect::Gitea).agent(&agent).config(&format!(
+            "limits: {{ loops_per_repository: 2, cost_usd: 7, {shared}, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+        ));
+        setup.backend = ", env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }, prices: { priced: { input: 100, output: 1000 } }".into();
+        setup.env = vec![("MODEL_KEY", KEY.to_owned()), ("MODEL_URL", model.url.clone())];
+        live_story(setup, async |world| {
+            let who = world.maintainer.clone();
+            let second = world.forge.open_issue(&who, world.repo, "Another answer is wrong", "It should be 43.", &[]);
+            let second = second.await.expect("an issue");
+            world.label().await;
+            world.issue = second;
+            world.label().await;
+            let ended = async {
+                loop {
+                    let all = world.all_loops().await;
+                    if all.len() == 2 && all.iter().all(|one| !one.iterations.is_empty() && one.spent.since.is_none()) {
+                        return all;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let all = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("both runs end");
+            let spent: Vec<Money> = all.iter().map(|one| one.spent.cost).collect();
+            let sent = model.seen().len() as i64;
+            assert_eq!(spent[0].plus(spent[1]), Money(sent * 500_000), "{shared}: {sent} calls, {spent:?}");
+            assert!((12..=16).contains(&sent), "{shared}: {sent} calls, {spent:?}");
+            assert!(spent.iter().all(|cost| *cost > Money(0) && *cost <= Money(7_000_000)), "{shared}: {spent:?}");
+            world.wait_until_idle().await;
+        })
+        .await;
+    }
+}
+
+/// A model that writes as much as it may: the answer of a request is limited to what the money pays, in each wire format.
+#[tokio::test]
+async fn answers_are_no_longer_than_the_money_lasts() {
+    let writes_all = |request: &str| {
+        let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
+        let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|name| body[name].as_u64());
+        let asked = limits.into_iter().flatten().max().or(body["generationConfig"]["maxOutputTokens"].as_u64());
+        let n = asked.unwrap_or(128_000);
+        let all = json!({ "model": "priced", "modelVersion": "priced",
+            "usage": { "input_tokens": 0, "output_tokens": n, "prompt_tokens": 0, "completion_tokens": n },
+            "usageMetadata": { "promptTokenCount": 0, "candidatesTokenCount": n } });
+        whole("200 OK", "content-type: application/json\r\n", all.to_string().as_bytes())
+    };
+    for (path, auth, body) in [
+        ("/v1/messages", "x-api-key: TOKEN", json!({ "model": "priced", "messages": [], "max_tokens": 100_000 })),
+        ("/v1/chat/completions", "authorization: Bearer TOKEN", json!({ "model": "priced", "messages": [] })),
+        (
+            "/v1/chat/completions",
+            "authorization: Bearer TOKEN",
+            json!({ "model": "priced", "messages": [], "max_tokens": 100_000 }),
+        ),
+        ("/v1/responses", "authorization: Bearer TOKEN", json!({ "model": "priced", "input": "x" })),
+        ("/v1beta/models/priced:generateContent", "x-goog-api-key: TOKEN", json!({ "contents": [] })),
+    ] {
+        // Ten dollars pay for 10,000 tokens.
+        let outcome = attack(Some(Money(10_000_000)), Arc::new(writes_all), async |place| {
+            let answer = place.post(path, auth, &body.to_string()).await;
+            assert!(answer.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&answer));
+        })
+        .await;
+        let cost = outcome.brokered.expect("it went through the broker").counted.cost;
+        assert!(cost > Money(9_000_000) && cost <= Money(10_000_000), "{path}: {cost}");
+    }
+}
+
+/// Headers of a model's answer that agents have no use for, cookies of the operator's account among them, do not pass.
+#[tokio::test]
+async fn other_headers_of_answers_do_not_pass() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        let headers = "set-cookie: account=1\r\nlocation: https://evil.example\r\nx-any: 1\r\nserver: x\r\nauthorization: x\r\n\
+                       retry-after: 7\r\nx-request-id: r\r\n";
+        place.model.answers(move |_| whole("200 OK", headers, b"{}"));
+        let answer = String::from_utf8_lossy(&place.ask().await).to_lowercase();
+        for name in ["set-cookie", "location", "x-any", "server", "authorization"] {
+            assert!(!answer.contains(&format!("\n{name}:")), "{name}: {answer}");
+        }
+        assert!(answer.contains("\nretry-after: 7") && answer.contains("\nx-request-id: r"), "{answer}");
     })
     .await;
 }

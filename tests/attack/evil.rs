@@ -14,6 +14,7 @@ on_one_forge!(
     obedient_agent_leaks_and_damages_nothing,
     agent_without_network_reaches_no_host,
     hostile_title_becomes_no_option_and_no_branch,
+    pipes_in_place_of_files_keep_no_loop_waiting,
 );
 
 /// Canary in a file beside the service's data, which agents must not read.
@@ -183,4 +184,18 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
         })
         .await;
     }
+}
+
+/// An agent puts pipes in place of files that the service reads before the next prompt and with git.
+///
+/// See docs/threats.md#g10.
+async fn pipes_in_place_of_files_keep_no_loop_waiting(dialect: Dialect) {
+    let agent = "for name in AGENTS.md CLAUDE.md README.md package.json .github/copilot-instructions.md .gitattributes src/.gitignore; do \
+                 mkdir -p $(dirname $name); rm -rf $name; mkfifo $name; done; \
+                 if [ $RALPH_ITERATION -ge 2 ]; then echo 42 >answer.txt; else echo 41 >answer.txt; fi\n";
+    story(Setup::new(dialect).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
 }

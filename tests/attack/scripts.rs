@@ -6,16 +6,20 @@
 //!
 //! `scripts_succeed_without_the_defences` leaves defences out (`Defence`) and expects scripts of S1, S3, S5, S11, S13, S16 and G19 to
 //! break out, in each run; `limits::hogs_go_on_without_limits` does so for S10, and `git::traps_catch_git_without_the_defences` for
-//! G1. The classes S2, S12, G2 to G10 and G18, whose defences cannot be left out, have not been seen to fail.
+//! G1 to G5 and G7. The classes S2, S12, G6, G8 to G10 and G18, whose defences cannot be left out, have not been seen to fail.
 
 mod git;
 mod limits;
 mod machine;
+mod mechanisms;
+mod traps;
 
 use ralph_bot::process::SandboxTier;
-use ralph_bot::process::sandbox::Defence;
+use ralph_bot::process::sandbox::{Defence, SandboxMechanism};
 
 use self::machine::{AttackedMachine, Script};
+use self::mechanisms::{MECHANISMS, OPEN_WITHOUT_NAMESPACES};
+use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
 /// Scripts: the row of docs/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
@@ -69,7 +73,11 @@ const SCRIPTS: &[Script] = &[
         "local-folders",
         "cat /usr/local/etc/* /usr/local/var/* /usr/local/src/*; ls /opt /home /srv /nix/store && echo seen",
     ),
-    Script("s1", "mounts", "cat /proc/self/mountinfo | tr ' ' '\\n' | while read d; do cat $d/secrets/token; done"),
+    Script(
+        "s1",
+        "mount-table",
+        "cat /proc/self/mountinfo | tr ' ' '\\n' | while read d; do cat $d/secrets/token; done",
+    ),
     Script("s1", "uncover", "umount -l $PREFIX/etc; umount $PREFIX/data; cat $PREFIX/etc/token $PREFIX/data/ralph.db"),
     Script("s1", "uncover-in-a-namespace", "unshare -rm sh -c \"umount -l $PREFIX/etc; cat $PREFIX/etc/token\""),
     Script("s1", "move-the-cover", "mv $PREFIX/etc $PREFIX/old; rmdir $PREFIX/etc; cat $PREFIX/etc/token"),
@@ -87,7 +95,7 @@ const SCRIPTS: &[Script] = &[
     Script("s1", "kernel-memory", "head -c 100 /proc/kcore | grep -q . && echo BROKEN"),
     Script(
         "s1",
-        "keys",
+        "kernel-keys",
         "cat /proc/keys; keyctl show; [ -s /proc/keys ] && [ -n \"$(cat /proc/keys)\" ] && echo BROKEN",
     ),
     Script("s1", "system-buses", "ls /sys/kernel/debug /sys/fs/cgroup && echo BROKEN"),
@@ -208,11 +216,7 @@ const SCRIPTS: &[Script] = &[
         "new-programs",
         "for d in /usr/bin /usr/local/bin /usr/local/sbin /sbin /bin $PREFIX/bin; do cp /bin/true $d/attack-$NAME && echo BROKEN; done",
     ),
-    Script(
-        "s13",
-        "tools",
-        "echo x >>$PREFIX/bin/tool; mv $PREFIX/bin/tool $PREFIX/bin/x; rm -f $PREFIX/bin/tool; chmod 777 $PREFIX/bin && echo BROKEN",
-    ),
+    Script("s13", "tools", "echo x >>$PREFIX/bin/tool; mv $PREFIX/bin/tool $PREFIX/bin/x; rm -f $PREFIX/bin/tool"),
     Script("s13", "libraries", "(: >>/etc/ld.so.conf.d/x.conf) && echo BROKEN; (: >>/etc/ld.so.cache) && echo BROKEN"),
     Script("s13", "accounts", "(: >>/etc/passwd) && echo BROKEN; (: >>/etc/hosts) && echo BROKEN"),
     Script(
@@ -235,7 +239,7 @@ const SCRIPTS: &[Script] = &[
     Script(
         "g19",
         "objects-change",
-        "echo x >$OUT/data/mirrors/objects/attack; rm -rf $OUT/data/mirrors/objects/pack; [ -w $OUT/data/mirrors/objects ] && echo BROKEN",
+        "echo x >$OUT/data/mirrors/objects/attack; rm -rf $OUT/data/mirrors/objects/pack; mkdir $OUT/data/mirrors/objects/zz && echo BROKEN",
     ),
     Script("g19", "logs", "cat $OUT/data/logs/* $OUT/data/scratch/*; echo $NAME >>$OUT/data/logs/log"),
     Script(
@@ -277,9 +281,25 @@ const WITHOUT: [(&[Defence], &[&str]); 5] = [
     (&[Defence::Reads, Defence::Sockets], &["s1", "s3", "s5", "g19"]),
     (&[Defence::Writes], &["g19"]),
     (&[Defence::Network], &["s5"]),
-    (&[Defence::Processes, Defence::User], &["s1 all-environments", "s11"]),
-    (&[Defence::Filter], &["s13 set-user-id", "s16 namespaces"]),
+    (
+        &[Defence::Processes, Defence::User],
+        &["s1 all-environments", "s1 state-of-others", "s11", "s16 limits-of-others"],
+    ),
+    (
+        &[Defence::Filter],
+        &[
+            "s13 set-user-id",
+            "s16 namespaces",
+            "s16 io-uring",
+            "s16 page-faults",
+            "s16 keys-by-call",
+            "s16 other-domains",
+        ],
+    ),
 ];
+
+/// Scripts that would harm the machine without a defence: one signals every process that it sees, the others change its settings.
+const HARMFUL: &[&str] = &["zz-kill-all", "settings", "other-kernels", "clocks"];
 
 /// See docs/threats.md#s1, docs/threats.md#s2, docs/threats.md#s3, docs/threats.md#s5, docs/threats.md#s11, docs/threats.md#s12,
 /// docs/threats.md#s13, docs/threats.md#s16 and docs/threats.md#g19.
@@ -288,8 +308,29 @@ async fn scripts_reach_nothing_and_change_nothing() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    let machine = AttackedMachine::new().await;
-    let broken = machine.broken_by(SCRIPTS, &[]).await;
+    let machine = AttackedMachine::new(SandboxMechanism::Bubblewrap).await;
+    let all = [SCRIPTS, MECHANISMS].concat();
+    let broken = machine.broken_by(&all, &[]).await;
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(all.len() + git::scripts() + limits::scripts() >= 200);
+}
+
+/// The same scripts in a sandbox without namespaces (tier B), but for those whose attack it leaves open.
+///
+/// See docs/threats.md#s1, docs/threats.md#s2, docs/threats.md#s3, docs/threats.md#s5, docs/threats.md#s11, docs/threats.md#s12,
+/// docs/threats.md#s13, docs/threats.md#s16 and docs/threats.md#g19.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
+    if !goes_on_confined("scripts::scripts_without_namespaces_reach_nothing_and_change_nothing") {
+        return;
+    }
+    let confined = SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into());
+    let machine = AttackedMachine::new(confined).await;
+    let all = [SCRIPTS, MECHANISMS].concat();
+    let closed: Vec<Script> =
+        all.iter().filter(|script| !OPEN_WITHOUT_NAMESPACES.contains(&script.1)).copied().collect();
+    assert_eq!(closed.len() + OPEN_WITHOUT_NAMESPACES.len(), all.len(), "a name is unknown or occurs twice");
+    let broken = machine.broken_by(&closed, &[]).await;
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
@@ -301,11 +342,10 @@ async fn scripts_succeed_without_the_defences() {
     for (without, classes) in WITHOUT {
         let is_chosen = |script: &&Script| {
             let name = format!("{} {}", script.0, script.1);
-            // One signals every process that it sees, which are all of the machine without a namespace.
-            script.1 != "zz-kill-all" && classes.iter().any(|class| *class == script.0 || **class == name)
+            !HARMFUL.contains(&script.1) && classes.iter().any(|class| *class == script.0 || **class == name)
         };
-        let harmless: Vec<Script> = SCRIPTS.iter().filter(is_chosen).copied().collect();
-        let machine = AttackedMachine::new().await;
+        let harmless: Vec<Script> = [SCRIPTS, MECHANISMS].concat().iter().filter(is_chosen).copied().collect();
+        let machine = AttackedMachine::new(SandboxMechanism::Bubblewrap).await;
         let broken = machine.broken_by(&harmless, without).await;
         for class in classes {
             assert!(broken.iter().any(|found| found.starts_with(class)), "{without:?} {class}: {broken:#?}");

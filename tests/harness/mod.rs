@@ -5,6 +5,7 @@
 pub mod conversation;
 pub mod deliveries;
 pub mod invariants;
+pub mod other_user;
 pub mod parts;
 pub mod service;
 pub mod session_memory;

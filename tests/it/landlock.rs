@@ -4,7 +4,6 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-/// User of these tests where root runs them; nothing belongs to it.
-const OTHER_USER: u32 = 2_000_100_000;
+use crate::harness::other_user::goes_on_confined;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ralph-bot");
 
 /// Attacks by shells: the part of the machine, what prevents it, and a script that prints `BROKEN` if it succeeds.
@@ -96,32 +95,6 @@ const WORKS: [(&str, &str); 7] = [
         "getent passwd 0 >/dev/null && date >/dev/null && grep -q State /proc/self/status && echo fine",
     ),
 ];
-
-/// Whether the calling test goes on: not as root, who runs it again as another user, and not where the kernel lacks Landlock.
-fn goes_on(test: &str) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let listed = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-    if !listed.is_empty() && !listed.contains("landlock") {
-        skipped_tests::skip_in_ci_as_well("the kernel runs without Landlock");
-        return false;
-    }
-    #[expect(clippy::disallowed_methods, reason = "the test itself, as another user")]
-    let mut again = std::process::Command::new(std::env::current_exe().expect("a path"));
-    again.args([&format!("landlock::{test}"), "--exact", "--nocapture"]).uid(OTHER_USER).gid(OTHER_USER);
-    let done = again.env("HOME", "/tmp").current_dir("/").output().expect("it runs");
-    let text = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if text.contains(NO_LANDLOCK) {
-        skipped_tests::skip_in_ci_as_well(NO_LANDLOCK);
-    } else {
-        assert!(done.status.success() && text.contains("1 passed"), "{text}");
-    }
-    false
-}
-
-/// Message of the supervisor where the kernel has no Landlock, or too old a version.
-const NO_LANDLOCK: &str = "the kernel cannot confine it by Landlock";
 
 /// Things outside of a view that must not be reached.
 struct Outside {
@@ -209,7 +182,7 @@ async fn run(spec: ProcessSpec) -> Finished {
 /// See docs/threats.md#s1, docs/threats.md#s5 and docs/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attacks_fail_because_of_their_defence() {
-    if !goes_on("attacks_fail_because_of_their_defence") {
+    if !goes_on_confined("landlock::attacks_fail_because_of_their_defence") {
         return;
     }
     for (part, defences, script) in ATTACKS {
@@ -230,7 +203,7 @@ async fn attacks_fail_because_of_their_defence() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confined_programs_find_what_they_need() {
-    if !goes_on("confined_programs_find_what_they_need") {
+    if !goes_on_confined("landlock::confined_programs_find_what_they_need") {
         return;
     }
     for (part, script) in WORKS {
@@ -244,7 +217,7 @@ async fn confined_programs_find_what_they_need() {
 /// Ends of programs are told as without a supervisor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exit_codes_and_limits_pass_the_supervisor() {
-    if !goes_on("exit_codes_and_limits_pass_the_supervisor") {
+    if !goes_on_confined("landlock::exit_codes_and_limits_pass_the_supervisor") {
         return;
     }
     let outside = Outside::new().await;
@@ -267,7 +240,7 @@ async fn exit_codes_and_limits_pass_the_supervisor() {
 /// See docs/threats.md#s8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_process_outlives_its_run() {
-    if !goes_on("no_process_outlives_its_run") {
+    if !goes_on_confined("landlock::no_process_outlives_its_run") {
         return;
     }
     let left = |seconds: &str| {
@@ -308,7 +281,7 @@ async fn no_process_outlives_its_run() {
 /// See docs/threats.md#s5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_proxy_and_listed_servers_are_reached() {
-    if !goes_on("only_the_proxy_and_listed_servers_are_reached") {
+    if !goes_on_confined("landlock::only_the_proxy_and_listed_servers_are_reached") {
         return;
     }
     let outside = Outside::new().await;
@@ -350,7 +323,7 @@ async fn only_the_proxy_and_listed_servers_are_reached() {
 /// See docs/threats.md#s1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_paths_in_shown_folders_are_not_read() {
-    if !goes_on("hidden_paths_in_shown_folders_are_not_read") {
+    if !goes_on_confined("landlock::hidden_paths_in_shown_folders_are_not_read") {
         return;
     }
     use ralph_bot::domain::trust::visible::{HiddenKind, HiddenPath};
@@ -376,7 +349,7 @@ async fn hidden_paths_in_shown_folders_are_not_read() {
 /// The probe says what holds without namespaces and what does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probe_tells_what_does_not_hold() {
-    if !goes_on("probe_tells_what_does_not_hold") {
+    if !goes_on_confined("landlock::probe_tells_what_does_not_hold") {
         return;
     }
     let probe = async |without: &[Defence]| {

@@ -21,6 +21,7 @@ on_both_forges!(
     edited_review_comment_is_no_command,
     edit_shortly_before_label_needs_confirmation,
     hidden_parts_of_outsiders_need_confirmation,
+    comments_of_issue_templates_need_no_confirmation,
     missed_label_of_outsider_needs_confirmation,
     label_set_again_counts_despite_missed_removal,
     text_of_outsiders_is_never_in_a_prompt,
@@ -582,6 +583,44 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
         let status = world.bot_comments().join("\n");
         assert!(status.contains("It should be 43.") && !status.contains("A-NOTE"), "{status}");
+    })
+    .await;
+}
+
+/// See docs/threats.md#i2.
+async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
+    let (folder, product) = match dialect {
+        Dialect::GitHub => (".github/ISSUE_TEMPLATE/bug.yml", "docs/ISSUE_TEMPLATE.md"),
+        Dialect::Gitea => (".gitea/ISSUE_TEMPLATE/bug.yml", "ISSUE_TEMPLATE.md"),
+    };
+    let form = "name: Bug\nbody:\n  - type: textarea\n    attributes:\n      label: What\n      value: |\n        <!-- OF-THE-FORM,\n        in two lines -->\n";
+    let setup =
+        Setup::new(dialect).file(folder, form).file(product, "<!-- OF-THE-TEMPLATE -->\n\n### What happened?\n");
+    let body =
+        "### What happened?\n\n<!-- OF-THE-TEMPLATE -->\nIt should be 42.\n<!-- OF-THE-FORM,\nin two lines -->\n";
+    story(setup, async |world| {
+        outsiders_issue(world, body).await;
+        world.advance(Duration::from_secs(3600)).await;
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let prompts = world.prompts().await.join("\n");
+        assert!(prompts.contains("It should be 42.") && !prompts.contains("OF-THE-"), "{prompts}");
+
+        // A comment that differs in one letter is the outsider's; the question names it and none of the templates.
+        outsiders_issue(world, &body.replace("OF-THE-TEMPLATE", "OF-THE-TEMPLATe")).await;
+        world.advance(Duration::from_secs(3600)).await;
+        let held = world.run().await;
+        assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
+        let comments = world.bot_comments();
+        let question = comments.iter().find(|comment| comment.contains("Not visible as text")).expect("a question");
+        for part in
+            ["1 × HTML comments\n", "1 × HTML comments of the repository's issue templates", "`OF-THE-TEMPLATe`"]
+        {
+            assert!(question.contains(part), "{part}: {question}");
+        }
+        assert!(!question.contains("OF-THE-FORM"), "{question}");
+        world.comment("/ralph abort").await;
+        world.settle().await;
     })
     .await;
 }

@@ -236,11 +236,22 @@ impl GitStore {
         Ok((code == 0).then_some(stdout))
     }
 
-    /// Returns the paths of the files directly in a folder at a commit; `None` if there is no such folder.
-    pub async fn files_in(&self, repo: RepoId, commit: &str, folder: &str) -> Result<Option<Vec<String>>, FakeRefusal> {
+    /// Returns the paths of what is directly in a folder at a commit, and whether each is a `dir` or a `file`; `None` if there is
+    /// no such folder.
+    pub async fn entries_in(
+        &self,
+        repo: RepoId,
+        commit: &str,
+        folder: &str,
+    ) -> Result<Option<Vec<(String, &'static str)>>, FakeRefusal> {
         let name = format!("{commit}:{folder}");
-        let (code, stdout, _) = self.run_any(repo, &["ls-tree", "--name-only", &name], None).await?;
-        Ok((code == 0).then(|| stdout.lines().map(|file| format!("{folder}/{file}")).collect()))
+        let (code, stdout, _) = self.run_any(repo, &["ls-tree", &name], None).await?;
+        let entry = |line: &str| {
+            let (data, name) = line.split_once('\t')?;
+            let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            Some((path, if data.contains(" tree ") { "dir" } else { "file" }))
+        };
+        Ok((code == 0).then(|| stdout.lines().filter_map(entry).collect()))
     }
 
     /// Whether `old` is an ancestor of `new`.

@@ -229,13 +229,13 @@ async fn contents(core: &Core, call: &FakeCall, repo: RepoId, kind: &str, path: 
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await?;
     if kind == "contents"
-        && let Some(files) = core.git.files_in(repo, at.as_str(), path).await?
+        && let Some(entries) = core.git.entries_in(repo, at.as_str(), path).await?
     {
-        let entry = |path: &String| {
+        let entry = |(path, kind): &(String, &str)| {
             let name = path.rsplit('/').next().unwrap_or(path);
-            json!({"name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1})
+            json!({"name": name, "path": path, "sha": at.as_str(), "type": kind, "size": 1})
         };
-        return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
+        return Ok(FakeReply::json(200, &entries.iter().map(entry).collect()));
     }
     let Some(text) = core.git.file_at(repo, at.as_str(), path).await? else {
         let errors = [format!("object does not exist [id: , rel_path: {path}]")];

@@ -69,8 +69,8 @@ async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<
         _ => &[".github/workflows"],
     };
     for folder in folders {
-        let mut files = repository_files.folder_files(&repository.repo, folder).await?;
-        files.retain(|file| [".yml", ".yaml"].iter().any(|end| file.path.ends_with(end)));
+        let is_workflow = |path: &str| [".yml", ".yaml"].iter().any(|end| path.ends_with(end));
+        let files = repository_files.folder_files(&repository.repo, folder, is_workflow).await?;
         if !files.is_empty() {
             return Ok(files);
         }

@@ -1,5 +1,7 @@
 //! Text of a task as the agent gets it.
 
+use std::collections::HashSet;
+
 use super::LoopTask;
 use crate::domain::model::document::{Document, Unseen};
 use crate::domain::trust::sanitize::document;
@@ -27,8 +29,13 @@ impl LoopTask {
 
     /// Title and body of an issue for the agent, and what people do not see of them.
     pub fn read_issue(title: &str, body: &str) -> (String, Unseen) {
+        Self::read_issue_beside(title, body, &HashSet::new())
+    }
+
+    /// Reads an issue as `read_issue` does, of a repository whose issue templates have these comments.
+    pub fn read_issue_beside(title: &str, body: &str, known: &HashSet<String>) -> (String, Unseen) {
         let (title, mut unseen) = document::read_title(title);
-        let body = document::read(body);
+        let body = document::read_beside(body, known);
         let text = format!("{title}\n\n{}", document::write(&body));
         unseen.append(body.unseen);
         (text.trim().to_owned(), unseen)
@@ -36,6 +43,6 @@ impl LoopTask {
 
     /// Whether a maintainer has to confirm parts of the text that people do not see.
     pub fn has_unconfirmed_parts(&self) -> bool {
-        !self.author_trusted && !self.unseen.is_empty()
+        !self.author_trusted && self.unseen.has_foreign()
     }
 }

@@ -150,6 +150,8 @@ impl DrawnKind {
 pub enum UnseenKind {
     /// HTML comment, declaration or processing instruction.
     Comment,
+    /// HTML comment that a template of the repository puts into issues.
+    TemplateComment,
     /// Content of an element that is not shown, or that an attribute hides.
     Element,
     /// Text in attributes of elements, titles of links included.
@@ -186,6 +188,7 @@ impl UnseenKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Comment => "HTML comments",
+            Self::TemplateComment => "HTML comments of the repository's issue templates",
             Self::Element => "hidden elements",
             Self::Attribute => "texts in attributes or titles",
             Self::Definition => "unused link definitions",
@@ -279,6 +282,11 @@ impl Unseen {
     /// Whether people see everything as text.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
+    }
+
+    /// Whether a part is not text that people see, and was not written by the repository's maintainers either.
+    pub fn has_foreign(&self) -> bool {
+        self.counts.keys().any(|kind| *kind != UnseenKind::TemplateComment)
     }
 }
 

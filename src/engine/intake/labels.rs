@@ -164,7 +164,7 @@ impl Engine {
         let unconfirmed_editor = self.outside_editor(account, &place, at.min(origin.received_at)).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
-        let (_, unseen) = LoopTask::read_issue(&issue.title, &issue.body);
+        let unseen = self.unseen_of(account, &place.repo, &issue, author_trusted).await?;
         let hidden_removed = unseen.hidden();
         let start = LoopStart {
             id: LoopId::from_parts(place.issue, self.random()),

@@ -1,10 +1,9 @@
 //! Facts about the project in a work tree, for the context of a prompt.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use crate::domain::knowledge::intelligence::Project;
+use crate::process::untrusted;
 
 /// Files with instructions for agents; the first that exists is used.
 const GUIDES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"];
@@ -47,7 +46,7 @@ pub(super) fn look(tree: &Path, branch: &str) -> Project {
         outline.push_str(&format!(" and {more} more"));
     }
     Project {
-        guide: GUIDES.iter().find_map(|name| text(&tree.join(name))).unwrap_or_default(),
+        guide: GUIDES.iter().find_map(|name| untrusted::read_text(&tree.join(name), GUIDE_BYTES)).unwrap_or_default(),
         outline,
         tests: known.map_or_else(String::new, |(_, _, tests)| (*tests).to_owned()),
         build: known.map_or_else(String::new, |(file, build, _)| format!("{build} ({file})")),
@@ -57,12 +56,6 @@ pub(super) fn look(tree: &Path, branch: &str) -> Project {
 
 fn is_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
-}
-
-fn text(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open(path).ok().filter(|_| is_file(path))?.take(GUIDE_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

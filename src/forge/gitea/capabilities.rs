@@ -16,8 +16,8 @@ use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange,
-    ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility,
-    Teams, TextFile, Webhooks, hook_problems, signature,
+    ParsedDelivery, PathFilter, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews,
+    TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -272,8 +272,8 @@ impl Reactions for Gitea {
 
 #[async_trait]
 impl RepositoryFiles for Gitea {
-    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
-        self.files_in(repo, folder).await
+    async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder, wanted).await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
+use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, PathFilter, Reviews, TextFile};
 
 impl Gitea {
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
@@ -52,14 +52,19 @@ impl Gitea {
     }
 
     /// Returns the files directly in a folder of the default branch.
-    pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+    pub(super) async fn files_in(
+        &self,
+        repo: &RepoRef,
+        folder: &str,
+        wanted: PathFilter,
+    ) -> ForgeResult<Vec<TextFile>> {
         let what = format!("read the folder {folder} of {repo}");
         let found: FolderContents = match self.client.get(&what, &contents(repo, folder)?, &[]).await {
             Err(ForgeError { kind: NotFound, .. }) => return Ok(Vec::new()),
             found => found?,
         };
         let mut files = Vec::new();
-        for path in found.files() {
+        for path in found.files(wanted) {
             let file: FileContents = self.client.get(&what, &contents(repo, &path)?, &[]).await?;
             let text = file.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, wrong))?;
             files.push(TextFile { path, text });
@@ -122,6 +127,6 @@ impl Gitea {
 
 /// Returns the path segments of a file or folder of a repository.
 fn contents<'a>(repo: &'a RepoRef, path: &'a str) -> ForgeResult<Vec<&'a str>> {
-    let parts: Vec<&str> = std::iter::once("contents").chain(path.split('/')).collect();
+    let parts: Vec<&str> = std::iter::once("contents").chain(path.split('/').filter(|part| !part.is_empty())).collect();
     under(repo, &parts)
 }

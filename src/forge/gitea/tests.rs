@@ -298,14 +298,19 @@ async fn files_of_a_folder_are_read_without_subfolders() {
         let entry =
             |name: &str, kind: &str| json!({ "path": format!(".gitea/workflows/{name}"), "type": kind, "size": 8 });
         // The description has only files; a folder's response is a list.
-        let listed = json!([entry("b.yml", "file"), entry("more", "dir"), entry("a.yml", "symlink")]);
+        let listed =
+            json!([entry("b.yml", "file"), entry("more", "dir"), entry("a.yml", "symlink"), entry("a.md", "file")]);
         server.on_raw("GET", folder, 200, &[], &listed.to_string());
         let whole = json!({ "type": "file", "path": "b.yml", "content": "b246IHB1c2g=", "encoding": "base64" });
         server.on("GET", &format!("{folder}/b.yml"), 200, whole);
-        let files = forge.folder_files(&repo(), ".gitea/workflows").await.unwrap();
+        let files = forge.folder_files(&repo(), ".gitea/workflows", |path| !path.ends_with(".md")).await.unwrap();
         assert_eq!(files, [TextFile { path: ".gitea/workflows/b.yml".into(), text: "on: push".into() }]);
+        server.on("GET", "/repos/acme/app/contents", 404, json!({ "message": "no" }));
+        assert!(forge.folder_files(&repo(), "", |_| true).await.unwrap().is_empty());
         server.on("GET", folder, 404, json!({ "message": "no" }));
-        assert!(forge.folder_files(&repo(), ".gitea/workflows").await.unwrap().is_empty());
+        assert!(
+            forge.folder_files(&repo(), ".gitea/workflows", |path| !path.ends_with(".md")).await.unwrap().is_empty()
+        );
         server.finish();
     }
 }

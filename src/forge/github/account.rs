@@ -14,7 +14,8 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read_json};
 use crate::forge::{
-    ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile, hook_problems, refused_scope,
+    ForgeErrorKind, ForgeResult, PathFilter, Permission, Repository, TeamVisibility, TextFile, hook_problems,
+    refused_scope,
 };
 
 /// Header with the version of Enterprise Server.
@@ -292,10 +293,16 @@ impl GitHub {
     }
 
     /// Returns the files directly in a folder of the default branch.
-    pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+    pub(super) async fn files_in(
+        &self,
+        repo: &RepoRef,
+        folder: &str,
+        wanted: PathFilter,
+    ) -> ForgeResult<Vec<TextFile>> {
         let what = format!("read the folder {folder} of");
         let contents = |path: &str| {
-            let segments: Vec<&str> = std::iter::once("contents").chain(path.split('/')).collect();
+            let segments: Vec<&str> =
+                std::iter::once("contents").chain(path.split('/').filter(|part| !part.is_empty())).collect();
             ApiCall::on(repo, Method::GET, &segments, &what).background()
         };
         let found: FolderContents = match self.client.read(&contents(folder)).await {
@@ -303,7 +310,7 @@ impl GitHub {
             found => found?,
         };
         let mut files = Vec::new();
-        for path in found.files() {
+        for path in found.files(wanted) {
             let file: FileContents = self.client.read(&contents(&path)).await?;
             files.push(TextFile { text: parsed(&what, file.text())?, path });
         }

@@ -200,6 +200,7 @@ mod tests {
             ("Can't mount proc on /newroot/proc: Operation not permitted", UNIT, Surroundings::Unit.fix()),
             ("Can't mount proc on /newroot/proc: Operation not permitted", CONTAINER, Surroundings::Container.fix()),
             ("Can't mount proc on /newroot/proc: Operation not permitted", POD, Surroundings::Kubernetes.fix()),
+            ("Can't read /proc/sys/kernel/overflowuid: No such file or directory", UNIT, Surroundings::Unit.fix()),
             ("cannot open /proc/sys/user/max_user_namespaces: Read-only file system", UNIT, READ_ONLY_UNIT),
             ("cannot open /proc/sys/user/max_user_namespaces: Read-only file system", CONTAINER, READ_ONLY_CONTAINER),
             ("cannot open /proc/sys/user/max_user_namespaces: Read-only file system", POD, READ_ONLY_POD),

@@ -55,7 +55,7 @@ impl Surroundings {
                  in the pod"
             }
             Self::Unit => {
-                "the unit's /proc is partly hidden: remove `ProtectKernelTunables=`, `ProtectKernelLogs=`, `ProtectProc=` and \
+                "the unit's /proc is partly hidden: remove `ProtectKernelTunables=`, `ProtectKernelLogs=`, `ProtectHostname=` and \
                  `ProcSubset=` from the systemd unit of the service"
             }
         }

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
@@ -31,6 +31,27 @@ impl AttributesMethod {
     /// Returns the method for a version of git.
     pub fn of(version: GitVersion) -> Self {
         if version >= ATTR_SOURCE_GIT { Self::Option } else { Self::File }
+    }
+}
+
+/// Makes git take in files as they are while this exists, whatever encodings attributes claim: for a file in another one, which
+/// agents write, git would refuse all files.
+pub(in crate::workspace) struct IgnoredEncodings(PathBuf);
+
+impl IgnoredEncodings {
+    /// Ignores them in this repository.
+    pub fn of(store: &Path) -> Result<Self, WorkspaceError> {
+        let path = store.join("info/attributes");
+        let written = std::fs::create_dir_all(store.join("info"))
+            .and_then(|()| std::fs::write(&path, "* !working-tree-encoding\n"));
+        written.map_err(|source| WorkspaceError::Io { what: "write attributes to", path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for IgnoredEncodings {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -233,6 +233,46 @@ async fn unusual_files_are_committed() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
+/// Pipes in place of files that git reads keep it waiting for a moment only.
+///
+/// See docs/threats.md#g10.
+#[tokio::test]
+async fn pipes_that_git_would_read_are_removed() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    let pipes = "mkdir -p a/b; rm -f .gitignore; for d in . a a/b; do mkfifo $d/.gitignore $d/.gitattributes; done; mkfifo .gitmodules";
+    sh(&info.dir, &format!("{pipes}; echo 1 >a/b/new; echo more >>README.md"));
+    let made = world.commit(&info.head).await;
+    let commit = made.commit.unwrap();
+    let listed = git(&world.store(), &["ls-tree", "-r", "--name-only", commit.as_str()]);
+    assert!(listed.lines().any(|path| path == "a/b/new") && made.diff.contains("+more"), "{listed}");
+    sh(&info.dir, &format!("{pipes} 2>/dev/null; echo even more >>README.md"));
+    world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
+    assert_eq!(sh(&info.dir, "tail -n 1 README.md"), "more");
+}
+
+/// Attributes that claim an encoding which no file has keep no file out of the commit.
+///
+/// See docs/threats.md#g2.
+#[tokio::test]
+async fn files_in_other_encodings_than_claimed_are_committed() {
+    for claim in ["UTF-16", "UTF-16LE-BOM", "no-encoding", "UTF-32"] {
+        let world = WorkspaceWorld::new();
+        let info = world.prepare().await;
+        let attributes = format!("* working-tree-encoding={claim}");
+        sh(&info.dir, &format!("echo '{attributes}' >.gitattributes; printf 'a\\nb\\377\\n' >plain.txt"));
+        let made = world.commit(&info.head).await;
+        let commit = made.commit.unwrap_or_else(|| panic!("{claim}: nothing is committed"));
+        let show = |path: &str| git(&world.store(), &["cat-file", "-s", &format!("{commit}:{path}")]);
+        let sizes = (show(".gitattributes"), show("plain.txt"));
+        assert_eq!(sizes, ((attributes.len() + 1).to_string(), "5".to_owned()), "{claim}");
+        // Once more, with the attributes committed.
+        sh(&info.dir, "echo more >>plain.txt");
+        assert!(world.commit(&commit).await.commit.is_some(), "{claim}");
+        assert!(!world.store().join("info/attributes").exists(), "{claim}");
+    }
+}
+
 /// See docs/threats.md#g13 and docs/threats.md#g9.
 #[tokio::test]
 async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {

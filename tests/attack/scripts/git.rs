@@ -15,10 +15,11 @@ use ralph_bot::workspace::{
 use tokio_util::sync::CancellationToken;
 
 use super::machine::Script;
+use super::traps::FURTHER_TRAPS;
 use crate::harness::parts::{command, output};
 use crate::harness::sandbox;
 
-/// Scripts; `$TRAP` is a command that creates the marker if the service runs it. Each ends with a change of its own.
+/// Scripts: the row, a name, and what the agent runs. `$TRAP` is a command that creates the marker if the service runs it. Each ends with a change of its own.
 const TRAPS: &[Script] = &[
     Script("g1", "fsmonitor", "git config core.fsmonitor \"$TRAP\"; echo 1 >a"),
     Script(
@@ -128,6 +129,11 @@ const TRAPS: &[Script] = &[
     Script("g10", "locks", "touch .git/index.lock .git/HEAD.lock; git update-ref refs/heads/main HEAD; echo 1 >a"),
 ];
 
+/// Returns the number of traps.
+pub fn scripts() -> usize {
+    TRAPS.len() + FURTHER_TRAPS.len()
+}
+
 /// Service with one repository.
 struct TrapWorld {
     folder: tempfile::TempDir,
@@ -210,7 +216,7 @@ async fn traps_in_the_tree_catch_nothing() {
     }
     let world = TrapWorld::new().await;
     let (workspaces, repo) = (&world.workspaces, &world.repo);
-    for (number, script) in TRAPS.iter().enumerate() {
+    for (number, script) in TRAPS.iter().chain(FURTHER_TRAPS).enumerate() {
         let Script(row, name, _) = *script;
         let (loop_id, branch) = (LoopId::new(format!("r-{number}-aaaaaa")), format!("ralph/{number}"));
         let request = PrepareTree {
@@ -252,15 +258,66 @@ async fn traps_in_the_tree_catch_nothing() {
     }
 }
 
+/// Traps that run their command if a service works with the git directory that is in the tree. The others only mislead it.
+const OBEYED: [&str; 22] = [
+    "fsmonitor",
+    "fsmonitor-of-worktree",
+    "clean",
+    "process",
+    "lfs",
+    "textconv",
+    "hooks",
+    "hooks-path",
+    "git-link",
+    "helpers",
+    "includes",
+    "included-by-condition",
+    "refreshed-index",
+    "common-folder",
+    "attributes-file",
+    "merge-driver",
+    "attributes-of-folders",
+    "further-hooks",
+    "absolute-git-file",
+    "signatures",
+    "remotes",
+    "environment-files",
+];
+/// A repository, and what such a service does with it after the trap is laid.
+const NAIVE: &str = r#"
+export GIT_TERMINAL_PROMPT=0
+mkdir tree && cd tree && git init -q -b main . && git config user.name x && git config user.email x@x && mkdir src || exit
+echo 1 >src/x; echo 1 >README.md; git add -A; git commit -qm 1
+git checkout -q -b theirs; echo 3 >README.md; git commit -qam 2; git checkout -q main
+git init -q --bare ../forge.git; git remote add origin ../forge.git; git push -q origin main
+bash -c "$SCRIPT"
+for step in 'add -A' status 'diff HEAD' 'commit -qm x' 'log -p -1' 'log --show-signature -1' 'fetch origin' 'merge --no-edit theirs' \
+    'push origin HEAD:refs/heads/y'; do timeout 5 git $step </dev/null; done
+exit 0
+"#;
+
 /// Without the service's own directory, git obeys the tree's repository: the traps are real.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traps_catch_git_without_the_defences() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let marker = folder.path().join("marker");
-    let script =
-        format!("git init -q . && git config core.fsmonitor 'touch {}' && echo 1 >a && git status", marker.display());
-    output(command("/bin/sh").args(["-c", &script]).current_dir(folder.path())).await;
-    assert!(marker.exists());
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    for Script(_, name, script) in TRAPS.iter().chain(FURTHER_TRAPS).filter(|script| OBEYED.contains(&script.1)) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("home")).expect("made");
+        let mut spec = ProcessSpec::new("/bin/bash", folder.path()).args(["-c", NAIVE]).env("PATH", "/usr/bin:/bin");
+        spec = spec.env("SCRIPT", script).env("TRAP", format!("touch {}", at("marker").display()));
+        spec = spec.env("TREE", at("tree")).env("CANARY", at("canary")).env("SERVICE", at("service"));
+        spec.sandbox = Sandbox::of(SandboxView {
+            writable: vec![folder.path().to_owned()],
+            home: ScratchHome::Folder(at("home")),
+            ..SandboxView::default()
+        });
+        spec.limits.wall = Duration::from_secs(60);
+        let done = process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
+        assert!(at("marker").exists(), "{name} is no trap: {:?} {}", done.ended, done.stderr.text());
+    }
 }
 
 /// Files that a run leaves in its home and in temporary folders are not there in the next one.

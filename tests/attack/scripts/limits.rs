@@ -50,6 +50,11 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
 ];
 
+/// Returns the number of scripts.
+pub fn scripts() -> usize {
+    HOGS.len()
+}
+
 async fn run(folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
     spec.sandbox = Sandbox::of(SandboxView {

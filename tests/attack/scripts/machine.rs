@@ -1,6 +1,6 @@
 //! A machine with canaries around a sandbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::os::linux::net::SocketAddrExt;
@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_bot::domain::trust::visible::{HiddenKind, HiddenPath};
-use ralph_bot::process::sandbox::{Defence, Network, SandboxSettings, SandboxView, ScratchHome, tools};
+use ralph_bot::process::sandbox::{
+    Defence, Network, SandboxMechanism, SandboxSettings, SandboxView, ScratchHome, tools,
+};
 use ralph_bot::process::{self, ProcessLimits, ProcessSpec, Sandbox};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +23,75 @@ pub struct Script(pub &'static str, pub &'static str, pub &'static str);
 
 /// Time limit of one script.
 const SCRIPT_SECONDS: u32 = 5;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ralph-bot");
+/// Functions that scripts call.
+const FUNCTIONS: &str = r#"
+call() {
+    perl -e '$n = shift; $r = syscall(0 + $ENV{"SYS_$n"}, map { 0 + $_ } @ARGV);
+             print "BROKEN $n: $r $!\n" unless $r == -1 && ($!{EPERM} || $!{ENOSYS})' -- "$@"
+}
+holder() { tr '\0' '\n' </proc/$HOLDER/cmdline | grep -qx 600; }
+"#;
+/// Runs each script. What a script leaves running does not keep the next one from starting.
+const ALL: &str = "for s in scripts/*; do NAME=$(basename $s); export NAME; mkdir -p out work/$NAME; \
+                   (cd work/$NAME && timeout -k 1 $SECONDS_EACH bash -u ../../$s >../../out/$NAME 2>/dev/null </dev/null); done";
+/// System calls that scripts make, with their numbers.
+const CALLS: &[(&str, libc::c_long)] = &[
+    ("acct", libc::SYS_acct),
+    ("add_key", libc::SYS_add_key),
+    ("bpf", libc::SYS_bpf),
+    ("clock_settime", libc::SYS_clock_settime),
+    ("clone", libc::SYS_clone),
+    ("clone3", libc::SYS_clone3),
+    ("delete_module", libc::SYS_delete_module),
+    ("fanotify_init", libc::SYS_fanotify_init),
+    ("finit_module", libc::SYS_finit_module),
+    ("fsmount", libc::SYS_fsmount),
+    ("fsopen", libc::SYS_fsopen),
+    ("init_module", libc::SYS_init_module),
+    ("inotify_add_watch", libc::SYS_inotify_add_watch),
+    ("inotify_init1", libc::SYS_inotify_init1),
+    ("io_uring_register", libc::SYS_io_uring_register),
+    ("io_uring_setup", libc::SYS_io_uring_setup),
+    ("kcmp", libc::SYS_kcmp),
+    ("kexec_load", libc::SYS_kexec_load),
+    ("keyctl", libc::SYS_keyctl),
+    ("linkat", libc::SYS_linkat),
+    ("mbind", libc::SYS_mbind),
+    ("memfd_create", libc::SYS_memfd_create),
+    ("migrate_pages", libc::SYS_migrate_pages),
+    ("mount_setattr", libc::SYS_mount_setattr),
+    ("move_mount", libc::SYS_move_mount),
+    ("move_pages", libc::SYS_move_pages),
+    ("open_by_handle_at", libc::SYS_open_by_handle_at),
+    ("open_tree", libc::SYS_open_tree),
+    ("perf_event_open", libc::SYS_perf_event_open),
+    ("personality", libc::SYS_personality),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd),
+    ("pidfd_open", libc::SYS_pidfd_open),
+    ("pidfd_send_signal", libc::SYS_pidfd_send_signal),
+    ("pivot_root", libc::SYS_pivot_root),
+    ("prctl", libc::SYS_prctl),
+    ("process_madvise", libc::SYS_process_madvise),
+    ("process_vm_readv", libc::SYS_process_vm_readv),
+    ("process_vm_writev", libc::SYS_process_vm_writev),
+    ("ptrace", libc::SYS_ptrace),
+    ("quotactl", libc::SYS_quotactl),
+    ("reboot", libc::SYS_reboot),
+    ("renameat2", libc::SYS_renameat2),
+    ("request_key", libc::SYS_request_key),
+    ("setdomainname", libc::SYS_setdomainname),
+    ("setgroups", libc::SYS_setgroups),
+    ("sethostname", libc::SYS_sethostname),
+    ("setns", libc::SYS_setns),
+    ("settimeofday", libc::SYS_settimeofday),
+    ("setxattr", libc::SYS_setxattr),
+    ("swapoff", libc::SYS_swapoff),
+    ("swapon", libc::SYS_swapon),
+    ("umount2", libc::SYS_umount2),
+    ("unshare", libc::SYS_unshare),
+    ("userfaultfd", libc::SYS_userfaultfd),
+];
 
 /// Folders of a service, with canaries, and servers that must not be reached.
 pub struct AttackedMachine {
@@ -34,6 +105,13 @@ pub struct AttackedMachine {
     unix: Vec<UnixListener>,
     datagrams: UnixDatagram,
     holder: tokio::process::Child,
+    mechanism: SandboxMechanism,
+    /// Canary in the object store that loops share.
+    blob: String,
+    /// Canary in memory that processes share.
+    memory: String,
+    /// Files with canaries in folders of all users.
+    shared: Vec<PathBuf>,
 }
 
 fn listening(address: &str) -> std::net::TcpListener {
@@ -48,8 +126,23 @@ fn file(path: &Path, text: &str) {
     fs::write(path, text).expect("written");
 }
 
+/// Memory that processes share is created and removed, with a canary, by its number.
+const CREATE_MEMORY: &str = "my $id = shmget(0, 100, 0666 | 01000); shmwrite($id, $ARGV[0], 0, 64); print $id";
+const REMOVE_MEMORY: &str = "shmctl($ARGV[0], 0, 0)";
+
+impl Drop for AttackedMachine {
+    fn drop(&mut self) {
+        for path in &self.shared {
+            let _ = fs::remove_file(path);
+        }
+        let mut remove = crate::harness::parts::command("/usr/bin/perl");
+        let _ = remove.args(["-e", REMOVE_MEMORY, &self.memory]).as_std_mut().status();
+    }
+}
+
 impl AttackedMachine {
-    pub async fn new() -> Self {
+    /// Sets the machine up around sandboxes of this mechanism.
+    pub async fn new(mechanism: SandboxMechanism) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a path");
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
@@ -65,6 +158,11 @@ impl AttackedMachine {
             "home/.netrc",
             "home/.ssh/id_ed25519",
             "home/.config/gh/hosts.yml",
+            "home/.gnupg/private-keys-v1.d/key",
+            "home/.local/share/keyrings/login.keyring",
+            "home/.aws/credentials",
+            "home/.kube/config",
+            "home/.docker/config.json",
             "opt/tool/etc/token",
             "opt/tool/data/ralph.db",
             "opt/tool/credentials.toml",
@@ -76,6 +174,10 @@ impl AttackedMachine {
         }
         file(&root.join("opt/tool/bin/tool"), "#!/bin/sh\necho tool\n");
         fs::set_permissions(root.join("opt/tool/bin/tool"), fs::Permissions::from_mode(0o755)).expect("executable");
+        let shared = ["/tmp", "/dev/shm"].map(|folder| Path::new(folder).join(format!("ralph-attack-{canary}")));
+        for path in &shared {
+            file(path, &canary);
+        }
         for folder in ["tree", "data/scratch/own", "opt/tool/run"] {
             fs::create_dir_all(root.join(folder)).expect("made");
         }
@@ -95,6 +197,15 @@ impl AttackedMachine {
             .expect("open to all");
         let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         udp.set_nonblocking(true).expect("not blocking");
+        let said = async |program: &str, arguments: &[&str]| {
+            let mut command = crate::harness::parts::command(program);
+            let said = crate::harness::parts::output(command.args(arguments).current_dir(&root)).await;
+            String::from_utf8(said).expect("text").trim().to_owned()
+        };
+        let store =
+            "git init -q --bare data/mirrors && cat secrets/token | git --git-dir data/mirrors hash-object -w --stdin";
+        let blob = said("/bin/sh", &["-c", store]).await;
+        let memory = said("/usr/bin/perl", &["-e", CREATE_MEMORY, &canary]).await;
         // A process like the service's own, with a secret in its environment.
         let mut holder = crate::harness::parts::command("/bin/sleep");
         let holder = holder.arg("600").env("SECRET", &canary).current_dir(&root).spawn().expect("it starts");
@@ -107,6 +218,10 @@ impl AttackedMachine {
             udp,
             datagrams,
             holder,
+            mechanism,
+            blob,
+            memory,
+            shared: shared.into(),
         }
     }
 
@@ -124,23 +239,28 @@ impl AttackedMachine {
             hidden("opt/tool/etc/token", HiddenKind::File),
             hidden("opt/tool/data", HiddenKind::Folder),
         ];
-        SandboxSettings { hidden: Arc::new(hidden), without: without.to_vec(), ..SandboxSettings::default() }
+        let (hidden, mechanism) = (Arc::new(hidden), self.mechanism.clone());
+        SandboxSettings { hidden, without: without.to_vec(), mechanism, ..SandboxSettings::default() }
     }
 
-    /// Files outside of what a run may write, with their contents.
-    fn outside(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    /// Files outside of what a run may write, with their contents and, where namespaces protect them, permissions.
+    fn outside(&self) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
         let mut found = BTreeMap::new();
         let mut left = vec![self.at("")];
         let own = [self.at("tree"), self.at("data/scratch/own")];
         while let Some(folder) = left.pop() {
             for entry in fs::read_dir(folder).expect("listed").flatten() {
                 let (path, kind) = (entry.path(), entry.file_type().expect("a kind"));
+                let mode = match self.mechanism {
+                    SandboxMechanism::Bubblewrap => entry.metadata().expect("data").permissions().mode(),
+                    SandboxMechanism::Landlock(_) => 0,
+                };
                 if kind.is_dir() && !own.contains(&path) {
                     left.push(path);
                 } else if kind.is_file() {
-                    found.insert(path.clone(), fs::read(&path).expect("read"));
+                    found.insert(path.clone(), (fs::read(&path).expect("read"), mode));
                 } else if !kind.is_dir() {
-                    found.insert(path, Vec::new());
+                    found.insert(path, (Vec::new(), mode));
                 }
             }
         }
@@ -151,16 +271,20 @@ impl AttackedMachine {
     pub async fn broken_by(&self, scripts: &[Script], without: &[Defence]) -> Vec<String> {
         let before = self.outside();
         let (tree, home) = (self.at("tree"), self.at("data/scratch/own"));
+        let names: BTreeSet<&str> = scripts.iter().map(|script| script.1).collect();
+        assert_eq!(names.len(), scripts.len(), "two scripts have one name");
         for Script(_, name, script) in scripts {
             file(&tree.join("scripts").join(name), script);
         }
-        // What a script leaves running does not keep the next one from starting.
-        let all = format!(
-            "for s in scripts/*; do NAME=$(basename $s); export NAME; mkdir -p out work/$NAME; \
-             (cd work/$NAME && timeout -k 1 {SCRIPT_SECONDS} bash -u ../../$s >../../out/$NAME 2>/dev/null </dev/null); done"
-        );
         let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", self.at("opt/tool/bin").display());
-        let mut spec = ProcessSpec::new("/bin/bash", &tree).args(["-c", &all]);
+        let mut spec = ProcessSpec::new("/bin/bash", &tree).args(["-c", ALL]);
+        file(&tree.join("functions"), FUNCTIONS);
+        spec = spec.env("BASH_ENV", tree.join("functions"));
+        spec = spec.env("SECONDS_EACH", SCRIPT_SECONDS.to_string()).env("PROGRAM", PROGRAM);
+        spec = spec.env("BLOB", &self.blob).env("SHM", &self.memory);
+        for (name, number) in CALLS {
+            spec = spec.env(format!("SYS_{name}"), number.to_string());
+        }
         spec = spec.env("OUT", self.at("")).env("PREFIX", self.at("opt/tool")).env("MARK", &self.mark);
         let port = |listener: &std::net::TcpListener| listener.local_addr().expect("an address").port().to_string();
         spec = spec.env("PORT", port(&self.tcp[0])).env("PORT6", port(&self.tcp[1]));
@@ -168,9 +292,11 @@ impl AttackedMachine {
         spec = spec.env("ABSTRACT", format!("socket-{}", self.mark));
         spec = spec.env("HOLDER", self.holder.id().expect("it runs").to_string());
         spec = spec.env("PATH", &path);
+        let mut read_only = tools(path.as_ref(), &self.at("home"));
+        read_only.push(PROGRAM.into());
         spec.sandbox = Sandbox::of(SandboxView {
             writable: vec![tree.clone()],
-            read_only: tools(path.as_ref(), &self.at("home")),
+            read_only,
             home: ScratchHome::Folder(home.clone()),
             network: Network::None,
             settings: self.settings(without),
@@ -187,7 +313,8 @@ impl AttackedMachine {
             if output.contains(&self.canary) || left.contains(&self.canary) {
                 broken.push(format!("{row} {name}: it has a canary"));
             } else if output.contains("BROKEN") {
-                broken.push(format!("{row} {name}: {output}"));
+                let lines: Vec<&str> = output.lines().filter(|line| line.contains("BROKEN")).collect();
+                broken.push(format!("{row} {name}: {}", lines.join("; ")));
             }
         }
         broken.extend(self.reached());

@@ -143,16 +143,16 @@ async fn contents(core: &Core, call: &FakeCall, repo: RepoId, path: &str) -> Fak
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let missing = |_| FakeRefusal::NotFound(format!("file {path}"));
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await.map_err(missing)?;
-    if let Some(files) = core.git.files_in(repo, at.as_str(), path).await? {
-        let entry = |path: &String| {
+    if let Some(entries) = core.git.entries_in(repo, at.as_str(), path).await? {
+        let entry = |(path, kind): &(String, &str)| {
             let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));
             json!({
-                "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1, "url": address,
+                "name": name, "path": path, "sha": at.as_str(), "type": kind, "size": 1, "url": address,
                 "git_url": null, "html_url": null, "download_url": null,
                 "_links": {"self": address, "git": null, "html": null},
             })
         };
-        return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
+        return Ok(FakeReply::json(200, &entries.iter().map(entry).collect()));
     }
     let text = core.git.file_at(repo, at.as_str(), path).await?;
     let text = text.ok_or_else(|| FakeRefusal::NotFound(format!("file {path}")))?;

@@ -12,7 +12,7 @@ pub fn needs_confirm(current: &Loop) -> View {
         None if task.has_unconfirmed_parts() => ConfirmReason::Unseen,
         _ => ConfirmReason::EditedBefore,
     };
-    let view = confirm_view(reason, &task.title, &task.body, &task.hash);
+    let view = confirm_view(reason, (task.agent_text(), &task.unseen), &task.hash);
     View::NeedsConfirm(NeedsConfirmView {
         loop_id: Some(current.id.clone()),
         editor: task.unconfirmed_editor.clone(),
@@ -22,18 +22,18 @@ pub fn needs_confirm(current: &Loop) -> View {
 
 /// Fills the request to confirm the text of an issue for which there is no loop yet. `hash` is that of the issue.
 pub fn missed_label(title: &str, body: &str, hash: &str) -> View {
-    View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, title, body, hash))
+    let (text, unseen) = LoopTask::read_issue(title, body);
+    View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, (text, &unseen), hash))
 }
 
-fn confirm_view(reason: ConfirmReason, title: &str, body: &str, hash: &str) -> NeedsConfirmView {
-    let (task_text, unseen) = LoopTask::read_issue(title, body);
+fn confirm_view(reason: ConfirmReason, (task_text, unseen): (String, &Unseen), hash: &str) -> NeedsConfirmView {
     NeedsConfirmView {
         loop_id: None,
         reason,
         task_text,
         hash: hash.get(..8).unwrap_or_default().into(),
         editor: None,
-        unseen: unseen_lines(&unseen),
+        unseen: unseen_lines(unseen),
         excerpts: unseen.excerpts.iter().map(|excerpt| excerpt.text.clone()).collect(),
     }
 }

@@ -7,6 +7,7 @@
 mod attributes;
 mod drawn;
 mod markdown;
+pub mod templates;
 mod tree;
 mod walk;
 mod write;
@@ -24,6 +25,12 @@ const LONGEST: usize = 512 * 1024;
 /// Reads the Markdown of an issue or comment. The rest of a text that is longer than 512 KiB is hidden; so is all of a
 /// text that cannot be read in linear time.
 pub fn read(markdown: &str) -> Document {
+    read_beside(markdown, &HashSet::new())
+}
+
+/// Reads Markdown as [`read`] does. Comments that are among `known` are reported as those of issue templates
+/// ([`templates`]); they are removed like others.
+pub fn read_beside(markdown: &str, known: &HashSet<String>) -> Document {
     let mut document = Document::default();
     let cut = markdown.floor_char_boundary(LONGEST);
     if cut < markdown.len() {
@@ -33,7 +40,7 @@ pub fn read(markdown: &str) -> Document {
         document.unseen.add(UnseenKind::Excess, markdown);
         return document;
     };
-    let nodes = tree::parse(&rendered.html, &mut document.unseen);
+    let nodes = tree::parse(&rendered.html, known, &mut document.unseen);
     walk::read(&nodes, &mut document);
     if !rendered.definitions.is_empty() {
         let text = write::text(&document);

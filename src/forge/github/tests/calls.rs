@@ -97,6 +97,7 @@ async fn files_of_a_folder_are_read_without_subfolders() {
     let listed = json!([
         entry(".github/workflows/b.yml", "file", 6),
         entry(".github/workflows/more", "dir", 0),
+        entry(".github/workflows/README.md", "file", 6),
         entry(".github/workflows/a.yml", "file", 6),
         entry(".github/workflows/large.yml", "file", 1 << 20),
     ]);
@@ -105,11 +106,14 @@ async fn files_of_a_folder_are_read_without_subfolders() {
         let whole = json!({ "type": "file", "path": name, "content": "b246\nIHB1c2g=\n", "encoding": "base64" });
         transport.on_raw("GET", &format!("{folder}/{name}"), 200, &[], &whole.to_string());
     }
-    let files = github.folder_files(&repo(), ".github/workflows").await.unwrap();
+    let files = github.folder_files(&repo(), ".github/workflows", |path| !path.ends_with(".md")).await.unwrap();
     let read: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     assert_eq!(read, [(".github/workflows/a.yml", "on: push"), (".github/workflows/b.yml", "on: push")]);
+    // The description has no path without a file.
+    transport.outside("GET", "/repos/acme/app/contents").on("GET", "/repos/acme/app/contents", 404, not_found());
+    assert!(github.folder_files(&repo(), "", |_| true).await.unwrap().is_empty());
     transport.on("GET", folder, 404, not_found());
-    assert!(github.folder_files(&repo(), ".github/workflows").await.unwrap().is_empty());
+    assert!(github.folder_files(&repo(), ".github/workflows", |path| !path.ends_with(".md")).await.unwrap().is_empty());
     transport.finish();
 }
 

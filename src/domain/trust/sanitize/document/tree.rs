@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashSet;
 
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
@@ -53,8 +54,9 @@ pub(super) struct HtmlNode {
 /// Index of the root.
 pub(super) const ROOT: usize = 0;
 
-/// Parses HTML as the content of a block of a page; reports what tokens hide. The root of the tree is at `ROOT`.
-pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
+/// Parses HTML as the content of a block of a page; reports what tokens hide, `known` comments as those of templates. The root of
+/// the tree is at `ROOT`.
+pub(super) fn parse(html: &str, known: &HashSet<String>, unseen: &mut Unseen) -> Vec<HtmlNode> {
     let sink = HtmlTree::new(NODES);
     let context =
         sink.create_element(QualName::new(None, ns!(html), local_name!("div")), Vec::new(), ElementFlags::default());
@@ -65,6 +67,7 @@ pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
         full: Cell::new(false),
         cut: Cell::new(false),
         tokens: Cell::new(0),
+        known,
         unseen: RefCell::default(),
     };
     let tokenizer = Tokenizer::new(watch, TokenizerOpts::default());
@@ -109,7 +112,7 @@ pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
 }
 
 /// Passes tokens to the tree builder.
-struct TokenWatch {
+struct TokenWatch<'a> {
     builder: TreeBuilder<usize, HtmlTree>,
     /// Whether a token came since this was reset.
     heard: Cell<bool>,
@@ -118,10 +121,12 @@ struct TokenWatch {
     /// Whether the end of the text came within a tag, comment or raw text.
     cut: Cell<bool>,
     tokens: Cell<usize>,
+    /// Comments of templates.
+    known: &'a HashSet<String>,
     unseen: RefCell<Unseen>,
 }
 
-impl TokenSink for TokenWatch {
+impl TokenSink for TokenWatch<'_> {
     type Handle = usize;
 
     fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<usize> {
@@ -130,6 +135,9 @@ impl TokenSink for TokenWatch {
         }
         match &token {
             Token::TagToken(tag) => attributes::report(tag, &mut self.unseen.borrow_mut()),
+            Token::CommentToken(text) if self.known.contains(text.as_ref()) => {
+                self.unseen.borrow_mut().add_all(UnseenKind::TemplateComment, 1, "");
+            }
             Token::CommentToken(text) if !text.trim().is_empty() => {
                 self.unseen.borrow_mut().add(UnseenKind::Comment, text);
             }

@@ -1,0 +1,47 @@
+//! Parts of an issue that people do not see, apart from the comments that the repository's own templates put into it.
+
+use std::collections::HashSet;
+
+use super::IntakeError;
+use crate::domain::loops::LoopTask;
+use crate::domain::model::document::{Unseen, UnseenKind};
+use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::RepoRef;
+use crate::domain::trust::sanitize::document::templates;
+use crate::engine::{Engine, ForgeAccount};
+use crate::forge::ForgeErrorKind::{RateLimited, Transient, Unauthorized};
+
+impl Engine {
+    /// Returns the parts of an issue that people do not see as text. Templates are read only where they decide: for a hidden
+    /// comment in the issue of an author who is not trusted, until each is known.
+    pub(super) async fn unseen_of(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        author_trusted: bool,
+    ) -> Result<Unseen, IntakeError> {
+        let read = |known: &HashSet<String>| LoopTask::read_issue_beside(&issue.title, &issue.body, known).1;
+        let mut known = HashSet::new();
+        let mut unseen = read(&known);
+        let Some(files) = account.forge.files().filter(|_| !author_trusted) else { return Ok(unseen) };
+        for folder in templates::FOLDERS {
+            if !unseen.counts.contains_key(&UnseenKind::Comment) {
+                break;
+            }
+            match files.folder_files(repo, folder, templates::is_template).await {
+                Ok(found) if found.is_empty() => {}
+                Ok(found) => {
+                    known.extend(found.iter().flat_map(|file| templates::comments(&file.text)));
+                    unseen = read(&known);
+                }
+                Err(error) if matches!(error.kind, Transient { .. } | RateLimited { .. } | Unauthorized) => {
+                    return Err(error.into());
+                }
+                // A person looks at the comments instead.
+                Err(_) => break,
+            }
+        }
+        Ok(unseen)
+    }
+}
