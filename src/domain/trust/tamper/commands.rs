@@ -10,6 +10,9 @@ use super::lexis::Difference;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
+/// Maximum number of new commands that are compared with a removed one.
+const CANDIDATES: usize = 100;
+
 // Runs tests, linters or type checkers.
 pattern!(
     RUNNER,
@@ -223,8 +226,9 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         let alike = |new: &&DiffLine| Difference::between(&old.text, &new.text).similarity;
         let new = of(LineChange::Added)
             .filter(|new| !is_comment(&new.text))
+            .take(CANDIDATES)
             .max_by(|a, b| alike(a).total_cmp(&alike(b)))
-            .filter(|new| alike(new) > 0.3 || of(LineChange::Added).count() == 1);
+            .filter(|new| alike(new) > 0.3 || of(LineChange::Added).take(2).count() == 1);
         let Some(new) = new.filter(|new| !NOTHING.is_match(&new.text) || NOTHING.is_match(&old.text)) else {
             let evidence = match new {
                 Some(new) => format!("{} -> {}", old.text.trim(), new.text.trim()),
