@@ -152,6 +152,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             computed::scan(tests, &whole, &mut findings);
         }
         replaced::shadows(file, &files, &mut findings);
+        replaced::dependencies(file, &whole, &mut findings);
         recorded::scan(file, &whole, &mut findings);
         loosened::scan(file, &mut findings);
         loosened::exits(file, &whole, &mut findings);

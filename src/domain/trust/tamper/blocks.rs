@@ -88,6 +88,15 @@ impl<'a> TestFile<'a> {
             let block = |name| TestBlock::new(name, helper, number, None, indent(&hunk.heading));
             old.begin(&mut self.old, block(name.clone()));
             new.begin(&mut self.new, block(name));
+        } else if let Some(line) = hunk.lines.iter().find(|line| !line.text.trim().is_empty()).filter(|_| self.is_test)
+        {
+            // The function around these lines is out of sight: they may be of a test.
+            if let Some(outer) = self.language.outer_indent(indent(&line.text)) {
+                let block = || TestBlock::new(format!("line {}", line.number), true, line.number, None, outer);
+                old.begin(&mut self.old, block());
+                new.begin(&mut self.new, block());
+                (old.unnamed, new.unnamed) = (true, true);
+            }
         }
         for (place, line) in hunk.lines.iter().enumerate() {
             let next = || hunk.lines.get(place + 1).map_or("", |next| next.text.trim_start());
@@ -236,6 +245,8 @@ impl TextReader {
 struct BlockReader {
     /// The test that the reader is in, with its indentation.
     current: Option<(usize, usize)>,
+    /// Whether that test is what stands before the first function of the hunk.
+    unnamed: bool,
     /// Lines with attributes that wait for the test that they are about, and what stands between them.
     waiting: Vec<usize>,
     marked: bool,
@@ -259,6 +270,7 @@ impl BlockReader {
             blocks.len() - 1
         });
         self.current = Some((at, indent));
+        self.unnamed = false;
     }
 
     fn take(
@@ -274,7 +286,9 @@ impl BlockReader {
         let trimmed = text.trim_start();
         self.marked |= !comment && language.is_mark(text) || language == Language::Php && language.is_mark(text);
         // A function inside a test is no test of its own; calls may be.
-        let nested = language != Language::JavaScript && self.current.is_some_and(|(_, outer)| indent(text) > outer);
+        let nested = language != Language::JavaScript
+            && !self.unnamed
+            && self.current.is_some_and(|(_, outer)| indent(text) > outer);
         let begins_test = if comment || nested { None } else { language.test_name(text, self.marked) };
         if let Some(name) = begins_test {
             self.begin(blocks, TestBlock::new(name, false, number, Some(at), indent(text)));
@@ -286,7 +300,11 @@ impl BlockReader {
             place(lines, blocks, at, self.current, is_new, self.owner_is_new);
             return;
         }
-        if language.begins_function(text) && !comment && self.current.is_none_or(|(_, block)| indent(text) <= block) {
+        let class = self.unnamed && language.helper_name(text).is_none();
+        if language.begins_function(text)
+            && !comment
+            && (self.current.is_none_or(|(_, block)| indent(text) <= block) || class)
+        {
             self.current = None;
             if let Some(name) = is_test.then(|| language.helper_name(text)).flatten() {
                 self.begin(blocks, TestBlock::new(name, true, number, Some(at), indent(text)));
@@ -312,14 +330,17 @@ impl BlockReader {
             place(lines, blocks, at, None, is_new, self.owner_is_new);
             return;
         };
-        let outside = !trimmed.is_empty() && indent(text) <= block && !comment;
-        let closes = trimmed.starts_with(['}', ')', ']', '{', '#']) || is_end(trimmed);
+        let whole = self.unnamed && language == Language::Shell && block == 0;
+        let outside = !trimmed.is_empty() && indent(text) <= block && !comment && !whole;
+        let handler = language == Language::Ruby && ["rescue", "ensure"].iter().any(|word| trimmed.starts_with(word));
+        let closes = handler || trimmed.starts_with(['}', ')', ']', '{', '#']) || is_end(trimmed);
         if outside && !closes {
             self.current = None;
             self.owner_is_new = false;
         }
         place(lines, blocks, at, self.current, is_new, self.owner_is_new);
-        let ended = outside && (is_end(trimmed) || trimmed.starts_with('}'));
+        let handled = trimmed.starts_with("} catch") || trimmed.starts_with("} finally");
+        let ended = outside && (is_end(trimmed) || trimmed.starts_with('}') && !handled);
         if ended && language != Language::Python {
             self.current = None;
             self.owner_is_new = false;
@@ -329,7 +350,7 @@ impl BlockReader {
 
 fn is_end(trimmed: &str) -> bool {
     let word = trimmed.trim_end();
-    word == "end" || word == "END_TEST" || word.starts_with("end)") || word == "'"
+    word == "end" || word == "End" || word == "END_TEST" || word.starts_with("end)") || word == "'"
 }
 
 fn place(

@@ -4,7 +4,7 @@
 use regex::Regex;
 
 use super::blocks::{TestFile, TestLine, indent};
-use super::commands::prepares;
+use super::commands::{is_shell_test, prepares, reads_status};
 use super::config::is_check_script;
 use super::diff::LineChange;
 use super::flow;
@@ -14,7 +14,7 @@ use super::{Findings, TamperKind};
 
 pattern!(
     FAILS,
-    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
+    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\bnot ok\b|\breturn\s+\w*(?:test|check|spec)\w*\(|\breturn\s+(?:(?:RUN_ALL_TESTS|UNITY_END|[\w:.]+\.run)\(|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
 );
 pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
 // The status of the command is that of the declaration.
@@ -26,7 +26,7 @@ pattern!(
 pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
 pattern!(
     TEST_CALL,
-    r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
+    r"^\s*(?:[\w./-]*(?:test|spec|check|suite)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
 );
 pattern!(
     REGISTERED,
@@ -40,7 +40,8 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     if tests.file.is_deleted() {
         return;
     }
-    let script = tests.language == Language::Shell && tests.file.paths().any(is_check_script);
+    let runner = |path: &str| is_check_script(path) && !is_shell_test(path);
+    let script = tests.language == Language::Shell && tests.file.paths().any(runner);
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let path = tests.file.path();
         let fresh = !whole.had(line.text);
@@ -57,7 +58,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     }
     pattern!(
         MAIN,
-        r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_tests\b|\bsrunner_\w+"
+        r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_\w*tests?\b|\bsrunner_\w+"
     );
     let runs = tests.lines.iter().any(|line| line.change == LineChange::Removed && MAIN.is_match(line.text));
     if tests.is_test || script || runs {
@@ -87,9 +88,9 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
     // Takes a failure back.
     pattern!(
         FORGIVES,
-        r"(?x)\binstance_variable_set\(\s*:@(?:exception|failures?|error|status) | \b(?:exception|failures?|errors)\s*=\s*(?:nil|\[\])\s*$ | \bfailures\.(?:clear|pop|delete) | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*= | \bsession\.(?:exitstatus|testsfailed)\s*=
+        r#"(?x)\binstance_variable_set\(\s*:@(?:exception|failures?|error|status) | \b(?:exception|failures?|errors)\s*=\s*(?:nil|\[\])\s*$ | \bfailures\.(?:clear|pop|delete) | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*= | \bsession\.(?:exitstatus|testsfailed)\s*=
         | ^\s*(?:(?:public|protected|private|static|final|override|virtual|async)\s+)*(?:function|def|void|fun|func|\w+)\s+(?:runTest|runBare|onNotSuccessfulTest|run_one_method|capture_exceptions|invokeTestMethod|handleTestExecutionException|_callTestMethod|runTestMethod|with_info_handler|run_test|TestBody|interceptTestMethod|pytest_runtest_\w+|addFailure|addError)\s*\(
-        | \bexit_?[cC]ode\s*=\s*0\b | \bprocess\.exitCode\s*=\s*0 | \bfailure_exit_code\s*=\s*0 | \berror_exit_code\s*=\s*0 | \bset_terminate\( | \bsignal\(\s*SIG(?:ABRT|SEGV) | \bexample\.exception\b | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler"
+        | \bexit_?[cC]ode\s*=\s*0\b | \bprocess\.exitCode\s*=\s*0 | \bfailure_exit_code\s*=\s*0 | \berror_exit_code\s*=\s*0 | \bset_terminate\( | \bCypress\.on\(\s*['"](?:fail|uncaught:exception) | \bsignal\(\s*SIG(?:ABRT|SEGV) | \bexample\.exception\b | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler"#
     );
     let selects = SELECTS.is_match(line.text);
     let forgives = FORGIVES.is_match(line.text);
@@ -123,7 +124,10 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let ends = ["_exit(", "exit!", "halt(", "at_exit", "atexit"].iter().any(|word| line.text.contains(word));
     let helper = line.new.is_none_or(|at| tests.new[at].helper);
-    ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
+    // Functions that run by themselves.
+    pattern!(BY_ITSELF, r"^(?:init|TestMain|main|setUp(?:Class)?|set_up|before\w*|setup)$");
+    let by_itself = line.new.is_some_and(|at| BY_ITSELF.is_match(&tests.new[at].name)) && !tests.file.is_new();
+    by_itself || ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
 }
 
 /// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
@@ -134,7 +138,10 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSu
     }
     if tests.language == Language::Shell {
         let text = line.text.trim_start();
-        let counts = text.contains("|| echo");
+        let counts = text.contains("|| echo")
+            || reads_status(
+                tests.lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text),
+            );
         return (!script && !counts && !prepares(text) && !tests.is_in_new_test(line)).then_some(false);
     }
     flow::drops_failure(tests, at, whole)
@@ -228,6 +235,14 @@ impl<'a> RunnerGroup<'a> {
         if looped && let Some(new) = self.first_added(&LOOP) {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
             findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
+        }
+        pattern!(PIPED_LOOP, r"\|\s*while\b.*\bread\b");
+        if shell
+            && old.text.trim_start().starts_with("for ")
+            && let Some(new) = self.first_added(&PIPED_LOOP)
+        {
+            let evidence = format!("counts in a subshell: {} -> {}", old.text.trim(), new.text.trim());
+            findings.notice(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
         }
         let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
         let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));

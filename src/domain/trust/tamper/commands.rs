@@ -10,10 +10,13 @@ use super::lexis::Difference;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
+/// Maximum number of new commands that are compared with a removed one.
+const CANDIDATES: usize = 100;
+
 // Runs tests, linters or type checkers.
 pattern!(
     RUNNER,
-    r#"(?i)(?:^|[\s"'`=:;&|(/@!,\[-])(?:py\.?test|python[\d.]*\s+-m\s+(?:pytest|unittest|nose2?|doctest|coverage|mypy|tox|flake8)|nose(?:2|tests)|tox|nox|coverage\s+(?:run|report)|manage\.py\s+test|mypy|pyright|ruff|flake8|pylint|black|jest|vitest|mocha|ava|c8|nyc|karma|jasmine|cypress|playwright|wdio|node\s+(?:\S+\s+)*--test|node\s+\S*(?:test|spec)\S*|deno\s+(?:test|lint|check)|bun\s+test|tsc|eslint|biome|stylelint|(?:npm|yarn|pnpm|bun)\s+(?:run\s+|-\S+\s+)*(?:t|tst|test|lint|check|typecheck|verify|ci)\b[\w:.-]*|cargo\s+(?:\+\S+\s+)?(?:-\S+\s+)*(?:test|t|nextest|clippy|check|fmt|deny|tarpaulin|llvm-cov|miri|hack)|go\s+(?:test|vet)|gotestsum|golangci-lint|staticcheck|ginkgo|mvnw?|gradlew?|sbt|lein|phpunit|pest|paratest|codecept|behat|phpspec|phpstan|psalm|phpcs|php-cs-fixer|infection|composer\s+(?:run(?:-script)?\s+)?(?:test|check|lint|stan|cs|qa)\S*|artisan\s+test|rspec|rake\s+\S+|rails\s+test|cucumber|rubocop|standardrb|ctest|(?:\$\(MAKE\)|make)\s+(?:-\S+\s+)*(?:check|test|distcheck|lint|verify)\S*|meson\s+test|ninja\s+(?:-\S+\s+)*test|bazel\s+test|bats|shellcheck|shellspec|shunit2|prove|(?:ba|z|da)?sh\s+(?:-\w+\s+)*["']?\S*(?:test|check|spec|\$t)\S*|\.{1,2}/\S*(?:test|check|spec)\S*|valgrind|dotnet\s+test|clang-tidy|cppcheck)(?:$|[\s"'`;&|)\],:])"#
+    r#"(?i)(?:^|[\s"'`=:;&|(/@!,\[-])(?:py\.?test|python[\d.]*\s+-m\s+(?:pytest|unittest|nose2?|doctest|coverage|mypy|tox|flake8)|nose(?:2|tests)|tox|nox|coverage\s+(?:run|report)|manage\.py\s+test|mypy|pyright|ruff|flake8|pylint|black|jest|vitest|mocha|ava|c8|nyc|karma|jasmine|cypress|playwright|wdio|node\s+(?:\S+\s+)*--test|node\s+\S*(?:test|spec)\S*|deno\s+(?:test|lint|check)|bun\s+test|tsc|eslint|biome|stylelint|(?:npm|yarn|pnpm|bun)\s+(?:run\s+|-\S+\s+)*(?:t|tst|test|lint|check|typecheck|verify|ci)\b[\w:.-]*|cargo\s+(?:\+\S+\s+)?(?:-\S+\s+)*(?:test|t|nextest|clippy|check|fmt|deny|tarpaulin|llvm-cov|miri|hack)|go\s+(?:test|vet)|gotestsum|golangci-lint|staticcheck|ginkgo|mvnw?|gradlew?|sbt|lein|phpunit|pest|paratest|codecept|behat|phpspec|phpstan|psalm|phpcs|php-cs-fixer|infection|composer\s+(?:run(?:-script)?\s+)?(?:test|check|lint|stan|cs|qa)\S*|artisan\s+test|rspec|rake\s+\S+|rails\s+test|cucumber|rubocop|standardrb|ctest|(?:\$\(MAKE\)|make)\s+(?:-\S+\s+)*(?:check|test|distcheck|lint|verify)\S*|meson\s+test|ninja\s+(?:-\S+\s+)*test|bazel\s+test|bats|shellcheck|shellspec|shunit2|prove|(?:ba|z|da)?sh\s+(?:-\w+\s+)*["']?\S*(?:test|check|spec|\$t)\S*|\.{1,2}/\S*(?:test|check|spec|e2e|smoke|integration|regress)\S*|valgrind|dotnet\s+test|clang-tidy|cppcheck)(?:$|[\s"'`;&|)\],:])"#
 );
 // Names of tests as a command of their own.
 pattern!(TEST_SCRIPT, r"^\s*[\w./-]*(?:test|spec|check)[\w./-]*\s*;?\s*$");
@@ -96,8 +99,19 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &line.text, !check);
         }
     }
-    for line in file.numbered(LineChange::Added).filter(|line| SWALLOWED.is_match(&line.text) && !whole.had(&line.text))
-    {
+    let lines: Vec<&DiffLine> = file.hunks.iter().flat_map(|hunk| &hunk.lines).collect();
+    for (at, line) in lines.iter().enumerate() {
+        let added = line.change == LineChange::Added && SWALLOWED.is_match(&line.text) && !whole.had(&line.text);
+        let kept = lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
+        // A counter that begins.
+        let counter = line.text.trim().strip_suffix("=0").filter(|name| name.chars().all(char::is_alphanumeric));
+        let begins = counter.is_some_and(|name| {
+            let before = lines[at.saturating_sub(10)..at].iter().filter(|line| line.change != LineChange::Removed);
+            !before.into_iter().any(|line| line.text.contains(name))
+        });
+        if !added || begins || reads_status(kept) {
+            continue;
+        }
         let runs = RUNNER.is_match(&line.text);
         if (runs || (check && !prepares(&line.text))) && !is_comment(&line.text) {
             let evidence = format!("hides a failure: {}", line.text.trim());
@@ -114,7 +128,7 @@ fn quiet(file: &FileDiff, findings: &mut Findings) {
     );
     pattern!(
         LOUD,
-        r"\bcheck\s*=\s*True|\bcheck_(?:call|output|returncode)\b|\bexception:\s*true|\b(?:execFileSync|execSync)\b|\bPIPESTATUS\[0\]|\bsys\.exit\(.*(?:code|rc|ret|status)|\bprocess\.exit\(\s*\w*(?:code|rc|status|fail)\w*"
+        r"^\s*exec[\s(]|\bcheck\s*=\s*True|\bcheck_(?:call|output|returncode)\b|\bexception:\s*true|\b(?:execFileSync|execSync)\b|\bPIPESTATUS\[0\]|\bsys\.exit\(.*(?:code|rc|ret|status)|\bprocess\.exit\(\s*\w*(?:code|rc|status|fail)\w*"
     );
     if !file.paths().any(|path| PLACE.is_match(path)) {
         return;
@@ -180,7 +194,7 @@ fn has_commands(file: &FileDiff) -> bool {
 }
 
 /// Whether a file is a shell test and not a script that runs tests.
-fn is_shell_test(path: &str) -> bool {
+pub(super) fn is_shell_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     pattern!(SCRIPTS, r"(?:^|/)(?:scripts?|ci|\.ci|bin|hack|tools|build|\.husky)/");
     let runs =
@@ -193,7 +207,8 @@ fn is_check(file: &FileDiff) -> bool {
     let runs = file.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| RUNNER.is_match(&line.text));
     let script = Language::of(file.path()) == Some(Language::Shell)
         || !file.path().rsplit('/').next().is_some_and(|name| name.contains('.'));
-    file.paths().any(is_check_script) || (script && runs)
+    let tests = Language::of(file.path()) == Some(Language::Shell) && file.paths().any(is_test_path);
+    file.paths().any(is_check_script) || tests || (script && runs)
 }
 
 fn is_comment(text: &str) -> bool {
@@ -211,8 +226,9 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         let alike = |new: &&DiffLine| Difference::between(&old.text, &new.text).similarity;
         let new = of(LineChange::Added)
             .filter(|new| !is_comment(&new.text))
+            .take(CANDIDATES)
             .max_by(|a, b| alike(a).total_cmp(&alike(b)))
-            .filter(|new| alike(new) > 0.3 || of(LineChange::Added).count() == 1);
+            .filter(|new| alike(new) > 0.3 || of(LineChange::Added).take(2).count() == 1);
         let Some(new) = new.filter(|new| !NOTHING.is_match(&new.text) || NOTHING.is_match(&old.text)) else {
             let evidence = match new {
                 Some(new) => format!("{} -> {}", old.text.trim(), new.text.trim()),
@@ -232,7 +248,7 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         } else if !SWALLOWED.is_match(&new.text) || SWALLOWED.is_match(&old.text) {
             // Bounds are compared as numbers.
             if Difference::between(&old.text, &new.text).gained.words.is_empty()
-                && super::matcher::shape(&old.text) == super::matcher::shape(&new.text)
+                && digits(&old.text) == digits(&new.text)
             {
                 continue;
             }
@@ -248,8 +264,20 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
     }
 }
 
+/// A line with its numbers left out.
+fn digits(text: &str) -> String {
+    pattern!(NUMBER, r"\d+");
+    NUMBER.replace_all(text.trim(), "#").into_owned()
+}
+
 fn count(pattern: &Regex, text: &str) -> usize {
     pattern.find_iter(text).count()
+}
+
+/// Whether lines of a shell script let the next command fail to look at its status.
+pub(super) fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
+    let lets = lines.next().is_some_and(|line| line.trim_start().starts_with("set +e"));
+    lets && lines.take(5).any(|line| line.contains("$?") || line.contains("PIPESTATUS"))
 }
 
 /// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.

@@ -12,22 +12,37 @@ pattern!(
     ASSIGNED,
     r"^\s*(?:(?:let|const|var|auto|final|static|local|my|val|readonly|declare|mut|def)\s+)*(?:[A-Za-z_][\w:<>&*]*\s+)?[$@]?([A-Za-z_]\w*)(?:\s*:\s*[^=]+?)?\s*(?::=|=)([^=>~].*)$"
 );
+// A collection without elements, with some, and names of what is expected.
+pattern!(
+    EMPTY,
+    r"^\s*(?:\[\s*\]|\{\s*\}|\(\s*\)|&\[\s*\]|\w+!\[\s*\]|(?:set|list|dict|tuple|array|Array|Map|Set)\(\s*\)|new\s+\w+(?:<.*>)?\(\s*(?:\[\s*\])?\)|(?:List|Set|Map|Stream|Arrays|Collections|vec|Vec)(?:\.|::)\w+\(\s*\)|\[\]\w+\{\s*\}|\[\d*\][\w.]+\{\s*\}|nil|None|null|%w\[\s*\])\s*;?\s*$"
+);
+pattern!(COLLECTION, r"[\[{(].*\S");
+pattern!(WANTED, r"(?i)want|expect|result|golden|answer|got|actual");
+// A table in program code that holds answers.
+pattern!(
+    ANSWERS,
+    r"(?i)^\s*(?:(?:pub|static|const|let|var|private|public|final|readonly|export)\s+)*(?:[\w<>\[\], &':]+\s)?[$@]?_?\w*(?:known|answers?|expected|canned|hard_?coded|precomputed|golden|special_?cases?|fixtures?|overrides?)\w*\s*(?::[^=]+)?:?=\s*.*[\[{(]"
+);
 pattern!(CALLS, r"[A-Za-z_]\w*[!?]?\s*\(|\$\(|`[^`]+`|->\w+|\.\w+\s");
 // Writes a file that holds what is expected.
 pattern!(
     RECORDS,
-    r#"(?i)(?:^|[^-=>])>{1,2}\s*["']?[^\s"'&|;]*(?:expect|golden|reference|baseline|snapshot|fixture|\.exp\b|\.ok\b|\.want\b|\.approved)|\|\s*tee\s+(?:-a\s+)?\S*(?:expect|golden|baseline|reference)|^\s*(?:cp|mv|install|ln)\s+\S.*\s\S*(?:expect|golden|reference|baseline|snapshot|\.exp\b|\.ok\b)\S*\s*(?:&&.*|\|\|.*)?$|\b(?:write\w*|put_contents|dump|save|copy\w*|rename)\w*[!?]?\(\s*[^)]*(?:expect|golden|reference|baseline|snapshot|approved)|\b(?:UPDATE|REGENERATE|BLESS|RECORD|OVERWRITE|ACCEPT)_?\w*\s*=\s*["']?(?:1|true|always|yes)|--(?:snapshot-update|update-?snapshots?|updateSnapshot|update-golden|bless|accept)\b|\b(?:update|regenerate|record|overwrite|bless)\w*\s*[:=]\s*(?:true|True|["']all|["']always|["']new_episodes)"#
+    r#"(?i)(?:^|[^-=>])>{1,2}\s*["']?[^\s"'&|;]*(?:expect|golden|reference|baseline|snapshot|fixture|oracle|\.exp\b|\.ok\b|\.want\b|\.ref\b|\.good\b|\.approved|\$\{?(?:ref|exp|want|gold|good)\w*)|\|\s*tee\s+(?:-a\s+)?\S*(?:expect|golden|baseline|reference)|(?:^|\|\||&&|;|\bthen)\s*(?:cp|mv|install|ln)\s+\S.*\s\S*(?:expect|golden|reference|baseline|snapshot|oracle|\.exp\b|\.ok\b|\.want\b|\.ref\b|\.good\b|\$\{?(?:ref|exp|want|gold|good)\w*)\S*\s*(?:&&.*|\|\|.*)?$|\b(?:write\w*|put_contents|dump|save|copy\w*|rename)\w*[!?]?\(\s*[^)]*(?:expect|golden|reference|baseline|snapshot|approved)|\b(?:UPDATE|REGENERATE|BLESS|RECORD|OVERWRITE|ACCEPT)_?\w*\s*=\s*["']?(?:1|true|always|yes)|--(?:snapshot-update|update-?snapshots?|updateSnapshot|update-golden|bless|accept)\b|\b(?:update|regenerate|record|overwrite|bless)\w*\s*[:=]\s*(?:true|True|["']all|["']always|["']new_episodes)"#
 );
 // The same value of a comparison in which nothing can differ.
-pattern!(OUTPUT_COMMENT, r"^\s*//\s*(?:[uU]nordered\s+)?[oO]utput:|^\s*(?:#|\*|//[/!]?)?\s*>>>\s|^\s*#\s*=>\s");
+pattern!(
+    OUTPUT_COMMENT,
+    r"^\s*//\s*(?:[uU]nordered\s+)?[oO]utput:|^\s*(?:#|\*|//[/!]?)?\s*>>>\s|^\s*//[/!]\s*assert\w*!|^\s*#\s*=>\s"
+);
 // A condition on one value.
 pattern!(
     ONE_VALUE,
-    r#"^\s*(?:\}\s*)?(?:else\s+)?(?:if|elif|elsif|when|case|unless)\b.*(?:={2,3}|\.equals\(|\bis\b|\beq\b|strcmp\(|-eq|\bcase\s|\bwhen\s|\s=\s).*?(?:[bru]?["'][^"']{3,}["']|\b\d{2,}[\d_.]*|0x[\da-fA-F]{2,})|^\s*(?:case\s+)?(?:[bru]?["'][^"']{3,}["']|\d{3,}[\d_]*)\s*(?:=>|:)|^\s*["']?[\w .-]{4,}["']?\)\s|\bin\s+[\[({]\s*["'\d]"#
+    r#"^\s*(?:\}\s*)?(?:else\s+)?(?:if|elif|elsif|when|case|unless)\b.*(?:={2,3}|\.equals\(|\bis\b|\beq\b|strcmp\(|-eq|\bcase\s|\bwhen\s|\s=\s).*?(?:[bru]?["'][^"']{3,}["']|\b\d{2,}[\d_.]*|0x[\da-fA-F]{2,})|^\s*(?:case\s+)?(?:[bru]?["'][^"']{3,}["']|\d{3,}[\d_]*)\s*(?:=>|:)|^\s*["']?[\w .-]{4,}["']?\)\s|\bin\s+[\[({]\s*["'\d]|^\s*(?:\}\s*)?(?:else\s+)?if\b.*["'][^"']{2,}["']\.equals\("#
 );
 pattern!(
     GIVES_VALUE,
-    r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
+    r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:(?:new\s+)?[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})(?:\[\w+\])?\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
 );
 
 /// Looks for expected values that are computed, in a file of tests, and for known values in a file of the program.
@@ -65,7 +80,8 @@ fn is_changed(line: &TestLine<'_>) -> bool {
 /// Reports a variable that was a literal and is now what a call gives, and expected output that is only a comment now.
 fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
-    let of = |change| group.iter().filter(move |line| line.change == change && tests.is_about_tests(line));
+    let is_read = |line: &TestLine<'_>| tests.is_about_tests(line) || OUTPUT_COMMENT.is_match(line.text);
+    let of = |change| group.iter().filter(move |line| line.change == change && is_read(line));
     for old in of(LineChange::Removed) {
         if OUTPUT_COMMENT.is_match(old.text)
             && !whole.has(old.text)
@@ -82,6 +98,12 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
         let same = |new: &&TestLine<'_>| ASSIGNED.captures(new.text).is_some_and(|is| is[1] == was[1]);
         let Some(new) = of(LineChange::Added).find(same) else { continue };
         let is = ASSIGNED.captures(new.text).map_or_else(String::new, |is| is[2].to_owned());
+        if EMPTY.is_match(&is) && !EMPTY.is_match(&was[2]) && COLLECTION.is_match(&was[2]) && !WANTED.is_match(&was[1])
+        {
+            let evidence = format!("no cases are left: {} -> {}", old.text.trim(), new.text.trim());
+            findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, whole.changes_code);
+            continue;
+        }
         let now = Lexis::of(&is);
         if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
             let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
@@ -94,7 +116,15 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
 fn known_value(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     let line = &tests.lines[at];
     let text = line.text;
-    if !ONE_VALUE.is_match(text) || text.len() > 200 || line.owner_is_new {
+    if text.len() > 200 {
+        return;
+    }
+    if ANSWERS.is_match(text) && !tests.language.is_comment(text) {
+        let evidence = format!("a table of answers: {}", text.trim());
+        findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
+        return;
+    }
+    if !ONE_VALUE.is_match(text) || line.owner_is_new {
         return;
     }
     let next =

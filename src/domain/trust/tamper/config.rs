@@ -20,7 +20,7 @@ pattern!(
 // Scripts that run checks.
 pattern!(
     SCRIPT,
-    r"(?i)(?:^|/)(?:(?:scripts?|ci|bin|hack|tools|build|\.husky|\.ci)/(?:.*/)?[\w.-]*|[\w.-]*(?:test|check|lint|verify|cov|ci)[\w.-]*\.(?:sh|bash))$"
+    r"(?i)(?:^|/)(?:(?:scripts?|ci|bin|hack|tools|build|\.husky|\.ci)/(?:.*/)?[\w.-]*|[\w.-]*(?:test|check|lint|verify|cov|ci|smoke|e2e|regress|conform|accept|valid)[\w.-]*\.(?:sh|bash))$"
 );
 pattern!(
     NPM_KEY,
@@ -65,11 +65,11 @@ pattern!(
 // CMake and Meson: tests that must fail, and tests that are left out.
 pattern!(
     CTEST_OFF,
-    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1|YES)|\bEXCLUDE_FROM_ALL\b|\bCTEST_CUSTOM_\w+|\bSKIP_\w+|\bTEST_(?:FILTER|EXCLUDE)\w*|\bEXCLUDE\s+REGEX|list\(\s*(?:REMOVE_ITEM|FILTER)\b.*|\bCOMMAND\s+(?:true|echo|\$\{CMAKE_COMMAND\}\s+-E\s+(?:true|echo)|sh\s+-c)|-DNDEBUG|\bNDEBUG\b|BUILD_TESTING\b.*\bOFF|if\s*\(\s*(?:FALSE|0|OFF)\s*\)|option\(\s*\w*(?:build|enable|with|run)\w*test\w*.*\bOFF|\bFAIL_REGULAR_EXPRESSION\b|\|\|\s*true|--no-suite|\btimeout\s*:\s*0|\bLABELS\b|TIMEOUT\s+\d|--repeat|^\s*return\s*\(\s*\)|^\s*if\s*\(\s*\w*TEST\w*|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
+    r"(?i)\bWILL_FAIL\b|\x22exclude\x22\s*:|\bDISABLED\s+(?:TRUE|ON|1|YES)|\bEXCLUDE_FROM_ALL\b|\bCTEST_CUSTOM_\w+|\bSKIP_\w+|\bTEST_(?:FILTER|EXCLUDE)\w*|\bEXCLUDE\s+REGEX|list\(\s*(?:REMOVE_ITEM|FILTER)\b.*|\bCOMMAND\s+(?:true|echo|\$\{CMAKE_COMMAND\}\s+-E\s+(?:true|echo)|sh\s+-c)|-DNDEBUG|\bNDEBUG\b|BUILD_TESTING\b.*\bOFF|if\s*\(\s*(?:FALSE|0|OFF)\s*\)|option\(\s*\w*(?:build|enable|with|run)\w*test\w*.*\bOFF|\bFAIL_REGULAR_EXPRESSION\b|\|\|\s*true|--no-suite|\btimeout\s*:\s*0|\bLABELS\b|TIMEOUT\s+\d|--repeat|^\s*return\s*\(\s*\)|^\s*if\s*\(\s*\w*TEST\w*|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
 );
 pattern!(
     CTEST_ADDED,
-    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|include\s*\(\s*CTest|test|add_subdirectory\s*\(\s*\S*test\S*|target_sources|add_executable\s*\(\s*\w*test\w*|add_\w*test\w*)\s*[()]|^\s*[\w./-]*(?:test|spec)[\w./-]*\.(?:c|cc|cpp|cxx)\b|^\s*\w*(?:test|spec)\w*\s*$"
+    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|include\s*\(\s*CTest|test|add_subdirectory\s*\(\s*\S*test\S*|target_sources|add_executable\s*\(\s*\w*test\w*|add_\w*test\w*)\s*[()]|^\s*['\x22]?[\w./-]*(?:test|spec)[\w./-]*\.(?:c|cc|cpp|cxx)\b|^\s*\w*(?:test|spec)\w*\s*$"
 );
 pattern!(
     RAKE_TEST,
@@ -308,6 +308,7 @@ fn typescript(file: &FileDiff) -> Option<String> {
     if file.is_new() {
         return None;
     }
+    pattern!(INCLUDE, r#"^\s*"(?:include|files|references)"\s*:"#);
     let key = |line: &str| STRICT_KEY.captures(line).map(|found| (found[1].to_owned(), &found[2] == "true"));
     let now: Vec<(String, bool)> = file.lines(LineChange::Added).filter_map(key).collect();
     let off = file.lines(LineChange::Removed).find(|line| match key(line) {
@@ -315,7 +316,14 @@ fn typescript(file: &FileDiff) -> Option<String> {
         _ => false,
     });
     let switched = || file.lines(LineChange::Added).find(|line| matches!(key(line), Some((_, false))));
+    // Fewer files are looked at.
+    let files = |change| file.lines(change).find(|line| INCLUDE.is_match(line));
+    let fewer = || {
+        let (old, new) = (files(LineChange::Removed)?, files(LineChange::Added)?);
+        (new.matches('"').count() < old.matches('"').count()).then(|| format!("{} -> {}", old.trim(), new.trim()))
+    };
     off.map(|line| format!("was: {}", line.trim()))
+        .or_else(fewer)
         .or_else(|| switched().map(str::to_owned))
         .or_else(|| added(file, |line| LOOSE_KEY.is_match(line)))
 }

@@ -35,15 +35,25 @@ pattern!(
     RUNS_TESTS,
     r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test"
 );
+// The condition of a failure that is out of sight.
+pattern!(
+    COMPARES_EXPECTED,
+    r"(?i)^\s*(?:if|unless)\b.*(?:[!=]=|\bequal\w*\(|cmp\().*\b\w*(?:want|expect)\w*|^\s*(?:if|unless)\b.*\b\w*(?:want|expect)\w*.*[!=]="
+);
+// Repeats what is inside of it.
+pattern!(
+    LOOP,
+    r"^\s*(?:async\s+)?(?:for|foreach|while|until|loop)\b|\.(?:each\w*|forEach|for_each|map|times)\b.*(?:\{|do|=>|\|)\s*(?:\|[^|]*\|)?\s*$|\bdo\s*(?:\|[^|]*\|)?\s*$"
+);
 // Begins a part that runs under a condition only.
 pattern!(
     CONDITION,
-    r"^\s*(?:\}\s*)?(?:else\s+)?(?:if|unless|elif|elsif|else|when|match|switch|case|while|until|guard|ifdef)\b|^#\s*if|\)\s*&&\s*\{\s*$|\.then\(|\bif\s+let\b|\.ifPresent\(|\.map\(|\.each\b.*\bif\b|\?\.let\s*\{|\.tap\b"
+    r"^\s*(?:\}\s*)?(?:else\s+)?(?:if|unless|elif|elsif|else|when|match|switch|case|while|until|guard|ifdef)\b|^#\s*if|\)\s*&&\s*\{\s*$|\.then\(|\bif\s+let\b|\.ifPresent\(|\.map\(|\.each\b.*\bif\b|\?\.let\s*\{|\.tap\b|\barray_(?:map|walk|filter)\(\s*(?:static\s+)?(?:function|fn)\b|^\s*(?:for|foreach)\b.*\b(?:if|filter|grep|select|reject|where)\b|\.(?:filter|select|reject|grep|where|find_all|takeWhile|take_while)\b.*\.(?:each|forEach|for_each)\b"
 );
 // Begins a function, which runs only when it is called.
 pattern!(
     FUNCTION,
-    r"^\s*(?:async\s+)?(?:def|function|fn|func|fun|sub)\s+(\w+)|^\s*(?:const|let|var|auto|val|final\s+\w+|Runnable|Executable)\s+(?:mut\s+)?(\w+)\s*:?=\s*(?:async\s*)?(?:\(?[\w\s,:&]*\)?\s*(?:=>|->)|function\b|func\(|\[[^\]]*\]\s*\(|\|[^|]*\||lambda\b|proc\b|fn\s*\()|^\s*(\w+)\s*(?::=\s*func\(|=\s*(?:lambda|proc|->)\b)|^\s*(?:go\s+func|setTimeout|setImmediate|process\.nextTick|queueMicrotask|Thread\.new|std::thread::spawn|thread::spawn|tokio::spawn|new\s+Thread|Thread\s*\{|GlobalScope|CompletableFuture|executor\.submit|at_exit|defer\s+func|register_shutdown_function|atexit)\b"
+    r"^\s*(?:async\s+)?(?:def|function|fn|func|fun|sub)\s+(\w+)|^\s*(?:const|let|var|auto|val|final\s+\w+|Runnable|Executable)\s+(?:mut\s+)?(\w+)\s*:?=\s*(?:async\s*)?(?:\(?[\w\s,:&]*\)?\s*(?:=>|->)|function\b|func\(|\[[^\]]*\]\s*[({]|\|[^|]*\||lambda\b|proc\b|fn\s*\()|^\s*(\w+)\s*(?::=\s*func\(|=\s*(?:lambda|proc|->)\b)|^\s*(?:go\s+func|setTimeout|setImmediate|process\.nextTick|queueMicrotask|Thread\.new|std::thread::spawn|thread::spawn|tokio::spawn|new\s+Thread|Thread\s*\{|GlobalScope|CompletableFuture|executor\.submit|at_exit|defer\s+func|register_shutdown_function|atexit)\b|^\s*[\w$.]+\.(?:on|once|addListener|addEventListener|subscribe|finally)\(.*(?:=>|\bfunction\b.*)\s*\{?\s*$"
 );
 // What a handler does that lets the failure be seen.
 pattern!(
@@ -52,7 +62,7 @@ pattern!(
 );
 pattern!(
     CLOSED_AT_ONCE,
-    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|\{\s*//.*$|:\s*pass\s*$|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+(?:nil|false|true)|\|\||=>\s*(?:undefined|null|\{\s*\}|0)|set\s+\+e|;\s*true\s*$"
+    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|\{\s*//.*$|:\s*pass\s*$|\brunCatching\s*\{|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+(?:nil|false|true)|\|\||=>\s*(?:undefined|null|\{\s*\}|0|\(\)|return)|set\s+\+e|;\s*true\s*$"
 );
 pattern!(HANDLES_OTHERS, r"^\s*(?:except|rescue)\b|\bcatch\b");
 
@@ -63,6 +73,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     }
     leaves(tests, whole, findings);
     moved(tests, findings);
+    once(tests, whole, findings);
     dead_branches(tests, whole, findings);
     guards(tests, whole, findings);
 }
@@ -83,7 +94,9 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 let level = indent(line.text);
                 let mut after = body(tests, block).filter(|(later, _)| later > at);
                 let reached = |line: &TestLine<'_>| {
-                    let checks = language.asserts(line.text) || RUNS_TESTS.is_match(line.text);
+                    let checks = language.asserts(line.text)
+                        || RUNS_TESTS.is_match(line.text)
+                        || COMPARES_EXPECTED.is_match(line.text);
                     checks && (line.change != LineChange::Added || whole.had(line.text))
                 };
                 let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
@@ -99,6 +112,46 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let sure = LEAVES.is_match(line.text) && next >= level && !is_guarded(tests, line);
         let evidence = format!("ends before the assertions of {}: {}", block.name, line.text.trim());
         findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, !sure);
+    }
+}
+
+/// Reports a loop of a test that ends with its first round, and a test that is a generator now.
+fn once(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(ENDS, r"^\s*(?:break|return|last|exit)\s*(?:0|None|nil|null)?\s*;?\s*(?:(?:#|//).*)?$");
+    pattern!(YIELDS, r"^\s*yield\s*;?\s*$");
+    let path = tests.file.path();
+    let seen = |line: &TestLine<'_>| line.change != LineChange::Removed && !line.text.trim().is_empty();
+    for (at, line) in tests.lines.iter().enumerate() {
+        if line.change != LineChange::Added || whole.had(line.text) || tests.existing(line).is_none() {
+            continue;
+        }
+        let level = indent(line.text);
+        let closed = tests.lines[at + 1..].iter().find(|other| seen(other));
+        if tests.language == Language::Go
+            && line.text.trim() == "default:"
+            && closed.is_some_and(|next| next.text.trim_start().starts_with('}'))
+        {
+            findings.notice(path, Some(line.number), TamperKind::EarlyExit, "a select no longer waits: default:");
+        }
+        if ENDS.is_match(line.text) {
+            let mut before = tests.lines[..at].iter().rev().take(REACH).filter(|other| seen(other));
+            let around = before.find(|other| indent(other.text) < level || other.hunk != line.hunk);
+            let after = tests.lines[at + 1..].iter().find(|other| seen(other));
+            let last = after.is_none_or(|after| after.hunk != line.hunk || indent(after.text) < level);
+            let looped = |other: &TestLine<'_>| {
+                other.hunk == line.hunk && other.change == LineChange::Context && LOOP.is_match(other.text)
+            };
+            if last && around.is_some_and(looped) {
+                let evidence = format!("the loop ends with its first round: {}", line.text.trim());
+                findings.add(path, Some(line.number), TamperKind::EarlyExit, &evidence);
+            }
+        }
+        let generator = tests.language == Language::Python
+            && YIELDS.is_match(line.text)
+            && line.new.is_some_and(|block| !tests.new[block].helper);
+        if generator {
+            findings.add(path, Some(line.number), TamperKind::EarlyExit, "a test that yields does not run");
+        }
     }
 }
 
@@ -175,7 +228,10 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let condition = CONDITION.is_match(line.text);
         let function = FUNCTION.captures(line.text);
         let level = indent(line.text);
-        let within = tests.existing(line).is_some_and(|block| level > block.indent);
+        // The next function of code of which the first is out of sight.
+        let next =
+            |block: &TestBlock| block.helper && block.header.is_none() && tests.language.begins_function(line.text);
+        let within = tests.existing(line).is_some_and(|block| level > block.indent && !next(block));
         if !(condition || function.is_some()) || !within || whole.had(line.text) {
             continue;
         }
@@ -196,7 +252,7 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 && (other.change == LineChange::Context || whole.had(other.text) || was())
         };
         let Some(first) = inside.clone().find(kept) else { continue };
-        if NEVER.is_match(line.text) || tests.language.asserts(line.text) {
+        if NEVER.is_match(line.text) || function.is_none() && tests.language.asserts(line.text) {
             continue;
         }
         let name =
@@ -227,6 +283,7 @@ pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<Tamper
         .has_word(&["if", "unless", "when", "while", "lambda", "defer", "timeout", "nexttick", "void", "spawn"])
         || (language != Language::Shell && gained.has_sign(&["=>", "->"]))
         || (gained.has_sign(&["&&"]) && !language.asserts(&new[..new.find("&&").unwrap_or(0)]))
+        || FUNCTION.is_match(new) && !FUNCTION.is_match(old)
         || (language == Language::Ruby && gained.has_word(&["and"]));
     if swallows {
         Some(TamperKind::FailureIgnored)
@@ -261,7 +318,8 @@ pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, whole: &DiffSummary
     });
     let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
     let broad = closed || inner().all(|other| tests.language.is_comment(other.text)) || inner().count() <= 2;
-    (guards || held || block.assertions == 0).then_some((block.helper && whole.changes_code) || !broad)
+    let arm = tests.language == Language::Rust && !line.text.contains("catch_unwind");
+    (guards || held || block.assertions == 0).then_some((block.helper && whole.changes_code) || !broad || arm)
 }
 
 /// Whether a handler on one line lets the failure be seen.

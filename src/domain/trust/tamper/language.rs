@@ -115,7 +115,7 @@ static SYNTAXES: LazyLock<Vec<Syntax>> = LazyLock::new(|| {
 
 pattern!(
     ASSERTION,
-    r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\bexpect\.(?:soft|poll|element)\(|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
+    r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{<]|\bexpect\w*\s*[({]|\bexpect\.(?:soft|poll|element)\(|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
 );
 pattern!(
     ALWAYS,
@@ -181,6 +181,15 @@ impl Language {
                 first_group(syntax.function.as_ref().filter(|_| marked), line)
             })
             .map(|name| name.replace("DISABLED_", ""))
+    }
+
+    /// Indentation of what is around the lines of a hunk, by the first of them; `None` where that is the file itself, unless
+    /// it runs from top to bottom.
+    pub fn outer_indent(self, first: usize) -> Option<usize> {
+        match first.checked_sub(1) {
+            None if self == Self::Shell => Some(0),
+            outer => outer,
+        }
     }
 
     /// Whether a line begins any function or class, so that a test before it has ended.
@@ -266,7 +275,15 @@ impl Language {
 
     /// Whether a line is an assertion that cannot fail.
     pub fn holds_always(self, line: &str) -> bool {
-        ALWAYS.is_match(line) || compares_with_itself(line) || (self == Self::Shell && line.trim() == "true")
+        pattern!(
+            SHELL,
+            r#"^\s*true\s*$|\s-ge\s+0\s+\]|\bgrep\s+(?:-\w+\s+)*(?:["']["']|["']\.?\*?["'])(?:\s|$)|^\s*\[\[?\s+(?:-n\s+["']?\w+["']?|-z\s+["']{2}|\S+\s+==?\s+\*)\s+\]|^\s*(?:test|\[)\s+\w+\s+\]?\s*$"#
+        );
+        match self {
+            Self::Shell => ALWAYS.is_match(line) || compares_with_itself(line) || SHELL.is_match(line),
+            Self::Rust if line.contains("t.pass(") => false,
+            _ => ALWAYS.is_match(line) || compares_with_itself(line) || is_vacuous(line),
+        }
     }
 
     /// Whether a line ends the process and reports success.
@@ -299,6 +316,16 @@ impl Language {
         let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
         matches(self.syntax().collected.as_ref(), &name)
     }
+}
+
+/// Whether an assertion compares with a bound that no value crosses, looks for an empty text, or has an alternative that holds.
+fn is_vacuous(line: &str) -> bool {
+    pattern!(
+        BOUND,
+        r#"(?i)\b(?:len|length|count|size|abs|fabs|strlen|sizeof)\b[^=<>&|]{0,40}>=\s*0(?:\.0+)?[uUlL]{0,2}\s*(?:[),;]|$)|\b(?:len|length|count|size|abs|fabs|strlen)\b[^=<>&|]{0,40}>\s*-\s*1\b|(?:\bto(?:Contain|Match|Include)|\bto\s+(?:include|match|start_with|end_with)|\bassert\w*(?:\.|::)?\w*(?:Contain|Match|Regex|Include)\w*|\bassertThat\(.*\)\.(?:contains|matches|startsWith)|->toContain|->toMatch)\w*\s*\(?\s*(?:\w+\s*,\s*)*(?:""|''|/\.\*/|/\^/|/\(\?:\)/)\s*(?:[),;]|$)|\bassert\s+(?:""|'')\s+in\b|(?:\|\|\s*(?:true|1)|\bor\s+(?:True|true|1))\s*(?:[),;:{]|$)"#
+    );
+    pattern!(ASSERTS, r"(?i)assert|expect|require|check|should|ensure|must|\bt\.(?:ok|true)|refute");
+    BOUND.is_match(line) && ASSERTS.is_match(line)
 }
 
 fn matches(pattern: Option<&Regex>, line: &str) -> bool {
@@ -429,7 +456,30 @@ pub(super) fn is_test_path(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or(&lower);
     let stem = name.split('.').next().unwrap_or(name);
-    let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "t"];
+    let folders = [
+        "tests",
+        "test",
+        "__tests__",
+        "spec",
+        "specs",
+        "e2e",
+        "testing",
+        "t",
+        "regress",
+        "regression",
+        "conformance",
+        "smoke",
+        "acceptance",
+        "functional",
+        "selftest",
+        "selftests",
+        "testcases",
+        "unittests",
+        "unit_tests",
+        "integration_tests",
+        "integration-tests",
+        "functional-tests",
+    ];
     let top = ["integration/", "acceptance/", "integration-tests/", "integration_tests/", "e2e-tests/", "testsuite/"];
     let steps = ["features/bootstrap/", "features/step_definitions/", "features/steps/", "features/support/"];
     // Files that runners load before the tests.

@@ -48,12 +48,14 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
             .expect("constant pattern")
     });
     static PLACE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?)/").expect("constant pattern")
+        Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?|xtask|dev|qa)/")
+            .expect("constant pattern")
     });
     if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path())
     {
         return;
     }
+    programs(file, whole, findings);
     for hunk in &file.hunks {
         let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
         for old in of(LineChange::Removed).filter(|old| !whole.has(&old.text)) {
@@ -63,6 +65,53 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                 let tuned = shape(&old.text) == shape(&new.text);
                 findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !tuned);
+            }
+        }
+    }
+}
+
+/// Reports a program that checks something and no longer fails, or of which a bound is looser.
+fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+    static FAILS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(?:exitCode|exit_code|exitcode|status|rc|ret)\s*=\s*(?:[1-9]|EXIT_FAILURE)|\bexit\w*!?\(?\s*(?:[1-9]|EXIT_FAILURE|false|\w*(?i:fail|err|status|code)\w*)|\breturn\s+(?:[1-9]\d*\b|EXIT_FAILURE|ExitCode::FAILURE|Err\b)|\b(?:raise|throw|abort)\b|\b(?:bail|ensure|panic|assert\w*)!|\bassert\b|\bdie\b|\blog\.Fatal|\bprocess\.exit\(\s*[1-9\w]")
+            .expect("constant pattern")
+    });
+    static CHECKS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)check|verify|lint|test|validat|guard|audit|conform|size|budget|codegen|ensure|compare|/ci\b")
+            .expect("constant pattern")
+    });
+    static BOUND: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)^\s*(?:(?:const|let|var|pub|static|final|readonly|export|private|public)\s+)*[\w$:]*(limit|max|budget|allow|toleran|ceiling|threshold|min|floor|least)\w*\s*(?::\s*[\w<>]+\s*)?:?=\s*\d")
+            .expect("constant pattern")
+    });
+    let sure = CHECKS.is_match(file.path());
+    for hunk in &file.hunks {
+        for group in hunk.lines.chunk_by(|a, b| a.change != LineChange::Context && b.change != LineChange::Context) {
+            let of = |change, pattern: &'static Regex| {
+                group.iter().filter(move |line| line.change == change && pattern.is_match(&line.text))
+            };
+            let (lost, kept) = (of(LineChange::Removed, &FAILS), of(LineChange::Added, &FAILS));
+            let (failures, left) = (lost.clone().count(), kept.count());
+            // A script that was written anew is no weaker for it.
+            let sure = sure && left == 0 && group.len() <= 12;
+            let gone = || lost.clone().find(|old| !whole.has(&old.text));
+            if let Some(old) = gone().filter(|_| failures > left) {
+                let evidence = format!("no longer fails: {}", old.text.trim());
+                let asserts = Language::of(file.path()).is_some_and(|language| language.asserts(&old.text));
+                let kind = if asserts { TamperKind::AssertionRemoved } else { TamperKind::FailureIgnored };
+                findings.add_graded(file.path(), Some(old.number), kind, &evidence, !sure);
+            }
+            for old in of(LineChange::Removed, &BOUND).take(20) {
+                let same = |new: &&DiffLine| shape(&new.text) == shape(&old.text);
+                let Some(new) = of(LineChange::Added, &BOUND).find(same) else { continue };
+                let rises = !BOUND.captures(&old.text).is_some_and(|found| {
+                    ["min", "floor", "least", "threshold"].contains(&found[1].to_lowercase().as_str())
+                });
+                let mut pairs = numbers(&old.text).into_iter().zip(numbers(&new.text));
+                if pairs.any(|(was, is)| if rises { is > was } else { is < was }) {
+                    let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+                    findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !sure);
+                }
             }
         }
     }

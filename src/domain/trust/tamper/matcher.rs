@@ -12,7 +12,7 @@ pattern!(
 // What stands before a tolerance.
 pattern!(
     TOLERANCE,
-    r"(?i)(?:\b\w*(?:rel|abs|[ar]?tol\w*|delta|eps\w*|margin|offset|percent\w*|max_relative|ulps|within|be_within|withPercentage|fuzz|slack|precision_loss|max_diff\w*|max_error|drift|jitter|leeway)\b[^\w\s]{0,3}\s?[^\w\s]{0,2}\s?)$"
+    r"(?i)(?:\b\w*(?:rel|abs|[ar]?tol\w*|delta|eps\w*|margin|offset|percent\w*|max_relative|ulps|within|be_within|withPercentage|fuzz|slack|precision_loss|max_?diff\w*|max_error|drift|jitter|leeway)\b[^\w\s]{0,3}\s?[^\w\s]{0,2}\s?)$"
 );
 // What stands before a number of digits.
 pattern!(DIGITS, r"(?i)\b(?:places|decimals?|digits|precision|significant|scale)\W{0,3}$");
@@ -49,7 +49,9 @@ const EXACT: [&str; 18] = [
     "cmp",
 ];
 /// Words of matchers that demand a part of a value, or a range.
-const PARTIAL: [&str; 67] = [
+const PARTIAL: [&str; 69] = [
+    "issubset",
+    "issuperset",
     "contain",
     "contains",
     "containing",
@@ -119,7 +121,8 @@ const PARTIAL: [&str; 67] = [
     "has",
 ];
 /// Words of matchers that nearly every value satisfies.
-const KIND: [&str; 50] = [
+const KIND: [&str; 51] = [
+    "finite",
     "instance",
     "isinstance",
     "type",
@@ -237,18 +240,7 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     if has_wider_tolerance(old, new) {
         return AssertionChange::Wider;
     }
-    // Fewer bytes or characters are compared, or nothing stands for what is expected.
-    pattern!(
-        LENGTH,
-        r"(?i)\b(?:memcmp|\w*ncmp|strncasecmp|bcmp|HEX\d*_ARRAY|MEMORY|hasPrefix|startswith|slice|substr\w*|take|limit|first|head)\b|_ARRAY|_MEMORY|\bn?cmp\b"
-    );
-    let least = |text: &str| numbers(text).last().copied().unwrap_or(f64::INFINITY);
-    if LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old)
-        || new.contains(":-$") && !old.contains(":-$")
-    {
-        return AssertionChange::Wider;
-    }
-    if new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0 {
+    if compares_less(old, new) {
         return AssertionChange::Wider;
     }
     let difference = Difference::between(old, new);
@@ -257,8 +249,15 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     if language.demand(old) == Demand::Exact && language.demand(new) == Demand::Little {
         return AssertionChange::Wider;
     }
+    let types = TYPE.is_match(new) && !TYPE.is_match(old);
+    if asks_little(&difference, types, fails_if) {
+        return AssertionChange::Wider;
+    }
     if has_alternative(language, &difference, fails_if) || is_broader_exception(old, &difference) {
         return AssertionChange::Wider;
+    }
+    if types && (lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if))) {
+        return AssertionChange::Looser;
     }
     if is_listed(&difference, fails_if) {
         return AssertionChange::Looser;
@@ -314,7 +313,43 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
             return AssertionChange::Looser;
         }
     }
+    // The same values stand in another order.
+    if shape(old) == shape(new) && literals(old) != literals(new) {
+        return AssertionChange::Expectation;
+    }
     values(&difference, turned, exact_lost, exact_gained)
+}
+
+// Looks at the type of a value.
+pattern!(
+    TYPE,
+    r"(?i)\btypeof\b|\bisinstance\b|\binstanceof\b|\bgettype\(|\btype\(|\.class\b|\bis_a\?|\bkind_of\b|\bTypeOf\(|%T|\bIsType\(|\btypeid\(|\bexpect\.any\("
+);
+
+/// Whether fewer bytes or characters are compared, or nothing stands for what is expected.
+fn compares_less(old: &str, new: &str) -> bool {
+    pattern!(
+        LENGTH,
+        r"(?i)\b(?:memcmp|\w*ncmp|strncasecmp|bcmp|HEX\d*_ARRAY|MEMORY|hasPrefix|startswith|slice|substr\w*|take|limit|first|head)\b|_ARRAY|_MEMORY|\bn?cmp\b"
+    );
+    pattern!(BYTES, r"\b(?:memcmp|bcmp|\w*ncmp|strncasecmp)\(");
+    let least = |text: &str| numbers(text).last().copied().unwrap_or(f64::INFINITY);
+    let sinks = || numbers(old).into_iter().zip(numbers(new)).any(|(was, is)| is < was);
+    let shorter = BYTES.is_match(new) && shape(old) == shape(new) && sinks();
+    let fewer = LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old);
+    let unset = new.contains(":-$") && !old.contains(":-$");
+    shorter || fewer || unset || new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0
+}
+
+/// Whether the type of a value or its existence stands for the value, or a failure no longer ends the test; `types` says that
+/// the new version looks at the type.
+fn asks_little(difference: &Difference, types: bool, fails_if: bool) -> bool {
+    let (lost, gained) = (&difference.lost, &difference.gained);
+    let demanded = lost.literals.iter().any(|literal| !is_trivial(literal));
+    let negated = gained.has_word(&NEGATION) && !gained.literals.is_empty() && !fails_if;
+    let denied = negated && demanded && gained.literals.iter().all(|literal| is_trivial(literal));
+    let soft = |lexis: &Lexis| lexis.has_word(&["soft", "softly", "nofail"]);
+    types && demanded || denied || soft(gained) && !soft(lost)
 }
 
 /// Compares the values that two versions name, and whether they stand for what must be or for what must not be.
@@ -378,7 +413,7 @@ fn exact_signs(fails_if: bool) -> &'static [&'static str] {
 }
 
 /// Whether a statement is the condition of a failure.
-fn fails_under_condition(text: &str) -> bool {
+pub(super) fn fails_under_condition(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with("if ") || text.starts_with("if(") || text.starts_with("elif ") || text.starts_with("} else if")
 }

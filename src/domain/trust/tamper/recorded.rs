@@ -22,6 +22,12 @@ static SKIP_LIST: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
+/// Tags of scenarios that runners leave out.
+static SKIP_TAG: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)^\s*(?:@|\[Tags\].*)(?:wip|skip\w*|pending|ignored?|todo|broken|manual|disabled|flaky|quarantine\w*|not[_-]?implemented)\b")
+        .expect("constant pattern")
+});
+
 /// Files in folders of tests that are neither data nor read by tests.
 static PROSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern")
@@ -35,6 +41,14 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
         }
         return;
+    }
+    let scenario = path.ends_with(".feature") || path.ends_with(".robot");
+    let tagged = |line: &&super::diff::DiffLine| SKIP_TAG.is_match(&line.text) && !whole.had(&line.text);
+    if scenario
+        && !file.is_new()
+        && let Some(line) = file.numbered(LineChange::Added).find(tagged)
+    {
+        findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
     }
     let expectation = file.paths().any(|path| EXPECTATION.is_match(path)) && is_about_tests(path);
     let data = file.paths().any(is_test_file) && Language::of(path).is_none();

@@ -1,6 +1,8 @@
 //! Things that a diff puts in the place of others: doubles of the code under test, files that shadow a module or a runner,
 //! assertions of another meaning, program code that behaves differently when it is tested.
 
+use std::collections::HashSet;
+
 use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
@@ -41,16 +43,16 @@ pattern!(
 // Asks the environment, the arguments, the stack, loaded modules or the build about something.
 pattern!(
     ASKS,
-    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|\benv\(|\bconfig\(|\benvironment\(|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
+    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|getClassName\(|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|\benv\(|\bconfig\(|\benvironment\(|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
 );
 pattern!(
     TESTED,
-    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
+    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|["']test_|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
 );
 // Names a framework of tests, or a function that says whether it is tested.
 pattern!(
     NAMES_TESTS,
-    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
+    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\bvar(?:_os)?\(\s*"(?:CARGO"|CARGO_(?:MANIFEST|BIN|PKG|TARGET_TMP)|NEXTEST|RUST_TEST)\w*|\b(?:\w*_)?(?:is|in|running)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
 );
 // Names a framework of tests at all.
 pattern!(
@@ -73,6 +75,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         return;
     }
     let path = tests.file.path();
+    let names = if tests.is_test && !tests.file.is_new() { TestedNames::of(tests) } else { TestedNames::default() };
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         if line.text.len() > LONGEST
             || whole.had(line.text)
@@ -82,11 +85,14 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         }
         if tests.is_about_tests(line) {
             if !tests.file.is_new() {
-                doubles(tests, line, findings);
+                doubles(tests, line, &names, findings);
                 injected(tests, at, findings);
                 prepared(tests, line, whole, findings);
             }
             redefined(tests, at, whole, findings);
+            if tests.is_test && !tests.file.is_new() {
+                reimplemented(tests, at, &names, whole, findings);
+            }
         } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
             asks(tests, at, findings);
         }
@@ -135,7 +141,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     let named = FRAMEWORK.is_match(text) && !IMPORTS.is_match(text);
     if sure || other_build {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
-    } else if path.ends_with("setup.py") || path.contains(".config.") {
+    } else if path.ends_with("setup.py") || path.ends_with("build.rs") || path.contains(".config.") {
         // It names the frameworks as dependencies.
     } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
         let weak = !decides(text) && !ASKS.is_match(text);
@@ -162,7 +168,19 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, find
     let mocks = tests.language.mocked(line.text).is_some() && BEFORE.is_match(file);
     // A function of the program's, defined again beside the tests.
     pattern!(DOUBLES, r"(?i)stub|mock|fake|double|shim|dummy");
-    let defines = DOUBLES.is_match(file) && tests.language.begins_function(line.text) && indent(line.text) == 0;
+    pattern!(ONE_LINE, r"^(?:\w+[\s*]+)+\w+\([^)]*\)\s*\{.*\}\s*$");
+    let begins = tests.language.begins_function(line.text) || ONE_LINE.is_match(line.text);
+    let defines = DOUBLES.is_match(file) && begins && indent(line.text) == 0;
+    // A class that is there before the program's own is loaded.
+    pattern!(
+        CLASS,
+        r"^\s*(?:(?:final|abstract|export|default|public)\s+)*(?:class|namespace\s+\w+\\?[\w\\]*\s*\{|module)\b"
+    );
+    pattern!(LOADS, r"(?i)bootstrap|setup|\binit\b");
+    let classes = LOADS.is_match(file) && CLASS.is_match(line.text) && !tests.language.is_suite(line.text);
+    if classes {
+        findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text);
+    }
     if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own || mocks || defines {
         findings.add_graded(
             tests.file.path(),
@@ -206,6 +224,13 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
         true => INLINE.is_match(line.text),
         false => body.iter().all(|other| NOTHING.is_match(other.text)),
     };
+    pattern!(
+        MATCHER,
+        r"^\s*(?:async\s+)?(?:toBe|toEqual|toStrictEqual|toMatch|toMatchObject|toMatchSnapshot|toContain|toThrow|toHaveLength|toHaveBeenCalled\w*|toBe(?:Defined|Truthy|Null|CloseTo|GreaterThan|LessThan))\s*[(:]"
+    );
+    let near = tests.lines[at + 1..].iter().take(12).take_while(|other| other.hunk == line.hunk);
+    let overrides = line.text.contains("expect.extend(")
+        && near.filter(|other| other.change == LineChange::Added).any(|other| MATCHER.is_match(other.text));
     let script = tests.language != Language::JavaScript && line.text.trim_start().starts_with("let it ");
     // A name that a framework has: it takes the place of the framework's own.
     pattern!(
@@ -218,7 +243,7 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
     );
     let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
     pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
-    if (trivial && !script) || own || GLOBAL.is_match(line.text) {
+    if (trivial && !script) || own || overrides || GLOBAL.is_match(line.text) {
         let evidence = format!("an assertion means less: {}", line.text.trim());
         let weak = tests.file.is_new() && whole.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
@@ -226,7 +251,7 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
 }
 
 /// Reports a double of the code that the test is about.
-fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
+fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, names: &TestedNames<'_>, findings: &mut Findings) {
     let path = tests.file.path();
     let text = line.text;
     let file = path.rsplit('/').next().unwrap_or(path);
@@ -246,7 +271,13 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
         && (existing.is_some() || line.new.is_none());
     let function = existing
         .zip(tests.language.mocked(text))
-        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
+        .is_some_and(|(block, name)| asserts_result_of(tests, block, line, &name) && !was_mocked(tests, block, &name));
+    // Before each test.
+    let hook = existing.is_none_or(|block| block.helper);
+    let before = tests.language.mocked(text).filter(|_| hook).is_some_and(|function| {
+        let object = owner(text).unwrap_or_default();
+        names.methods.contains(&(object.as_str(), function.as_str())) && !text.contains("HaveBeenCalled")
+    });
     let shim =
         (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
     let shell = tests.language == Language::Shell
@@ -254,7 +285,7 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
         && line.text.trim_end().ends_with('}')
         && indent(text) > 0;
     let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
-    if module || class || function || shim || shell || named {
+    if module || class || function || before || shim || shell || named {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
     }
 }
@@ -280,15 +311,157 @@ fn subject(file: &str) -> String {
     subject.unwrap_or(&stem).replace(['_', '-'], "")
 }
 
-/// Whether an assertion that was there before is about what `function` returns.
-fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let call = format!("{function}(");
-    let old = |line: &TestLine<'_>| line.change == LineChange::Context;
-    let calls = |text: &str| {
-        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        text.match_indices(&call).any(|(at, _)| !is_name(at))
+/// The object of which a line replaces a function.
+fn owner(text: &str) -> Option<String> {
+    pattern!(
+        OWNER,
+        r"\b(?:allow|expect|object|spyOn|setattr|stub|doReturn\(.*\)\.when)\(\s*\$?(?:this->)?(\w+)\s*[,)]|\b(?:when|every)\s*[({]\s*(\w+)\."
+    );
+    pattern!(SPOKEN, r"^\s*\$?(?:this->|@)?(\w+)(?:->|\.)(?:method|shouldReceive|stubs?|expects)\(");
+    let found = OWNER.captures(text).or_else(|| SPOKEN.captures(text))?;
+    found.iter().skip(1).flatten().next().map(|owner| owner.as_str().to_owned())
+}
+
+/// Whether an assertion, or a line that was there before, is about what `function` returns; `double` is the line that replaces
+/// it. A function of the same name of another object is another one.
+fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, double: &TestLine<'_>, function: &str) -> bool {
+    let spoken = tests.language == Language::Ruby;
+    let letter = |c: char| c.is_alphanumeric() || c == '_';
+    let receiver = |text: &str, at: usize| {
+        let before = ["->", "::", "."].iter().find_map(|sign| text[..at].strip_suffix(sign));
+        before.map(|before| before.rsplit(|c: char| !letter(c)).next().unwrap_or_default().to_owned())
     };
-    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
+    let ends = |text: &str, at: usize| {
+        let rest = &text[at + function.len()..];
+        rest.starts_with('(') || spoken && text[..at].ends_with('.') && !rest.starts_with(letter)
+    };
+    let calls = |text: &str| -> Vec<Option<String>> {
+        let found = text.match_indices(function).filter(|(at, _)| !text[..*at].ends_with(letter) && ends(text, *at));
+        found.map(|(at, _)| receiver(text, at)).collect()
+    };
+    let doubled = owner(double.text);
+    let line = |line: &TestLine<'_>| {
+        let read = match line.change {
+            LineChange::Context => true,
+            LineChange::Added if std::ptr::eq(line, double) => calls(line.text).len() > 1,
+            LineChange::Added => tests.language.asserts(line.text),
+            LineChange::Removed => false,
+        };
+        let same = |other: &Option<String>| match (&doubled, other) {
+            (Some(doubled), Some(other)) => doubled == other,
+            _ => true,
+        };
+        read && calls(line.text).iter().any(same)
+    };
+    block.lines.iter().map(|at| &tests.lines[*at]).any(line)
+}
+
+/// Names that the assertions of a file are about, or that it imported before.
+#[derive(Default)]
+struct TestedNames<'a> {
+    called: HashSet<&'a str>,
+    /// Objects with the functions of them that assertions call.
+    methods: HashSet<(&'a str, &'a str)>,
+    imported: HashSet<&'a str>,
+}
+
+impl<'a> TestedNames<'a> {
+    fn of(tests: &'a TestFile<'_>) -> Self {
+        pattern!(CALL, r#"([A-Za-z_]\w*)\(|([A-Z]\w*)(?:\.|::)|(\w+) ["'$]"#);
+        pattern!(METHOD, r"\b([A-Za-z_]\w*)(?:\.|->|::)([A-Za-z_]\w*)");
+        pattern!(IMPORTS, r"^\s*(?:import|from|use|require\w*|#\s*include|load|source|\.|using)\b|\brequire\(");
+        let mut names = Self::default();
+        for line in &tests.lines {
+            if line.change == LineChange::Context && tests.language.asserts(line.text) {
+                names.methods.extend(METHOD.captures_iter(line.text).map(|found| {
+                    let [_, object, function] = [0, 1, 2].map(|at| found.get(at).map_or("", |group| group.as_str()));
+                    (object, function)
+                }));
+                names.called.extend(
+                    CALL.captures_iter(line.text)
+                        .filter_map(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str())),
+                );
+            } else if line.change == LineChange::Removed && IMPORTS.is_match(line.text) {
+                names.imported.extend(line.text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+            }
+        }
+        names
+    }
+}
+
+/// Reports a function or class that a file of tests defines itself and that its assertions were about before.
+fn reimplemented(
+    tests: &TestFile<'_>,
+    at: usize,
+    names: &TestedNames<'_>,
+    whole: &DiffSummary,
+    findings: &mut Findings,
+) {
+    pattern!(
+        DEFINES,
+        r"^(?:export\s+)?(?:(?:async\s+)?(?:def|function|fn|func|fun)\s+(?:self\.)?(\w+)\s*[(<]|(?:const|let|var|auto|val)\s+(\w+)\s*=\s*(?:async\s*)?(?:\(?[\w\s,:{}]*\)?\s*=>|function\b|\[[^\]]*\]\s*\()|(\w+)\s*=\s*lambda\b|(?:static\s+|inline\s+)*(?:unsigned\s+|const\s+)*\w+[\s*&]+(\w+)\s*\([^;]*\{.*$|(\w+)\s*\(\)\s*\{|(?:final\s+|abstract\s+|public\s+|data\s+)*(?:class|module|struct|object)\s+(\w+))"
+    );
+    let line = &tests.lines[at];
+    let Some(found) = DEFINES.captures(line.text) else { return };
+    let Some(name) = found.iter().skip(1).flatten().next().map(|name| name.as_str()) else { return };
+    let path = tests.file.path();
+    let own = tests.language.test_name(line.text, false).is_some() || tests.language.is_suite(line.text);
+    // A fixture has the name of what it makes.
+    let mut before = tests.lines[..at].iter().rev();
+    let above = before.find(|other| other.change != LineChange::Removed && !other.text.trim().is_empty());
+    let decorated = above.is_some_and(|above| above.hunk == line.hunk && above.text.trim_start().starts_with('@'));
+    if name.len() < 3 || own || decorated || whole.removed_text_defines(name) {
+        return;
+    }
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let about = name.to_lowercase().replace('_', "") == subject(file);
+    let known = about || names.imported.contains(name);
+    if known || names.called.contains(name) {
+        let evidence = format!("a test defines what it is about: {}", line.text.trim());
+        let weak = whole.changes_code || !known;
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
+    }
+}
+
+/// Reports a dependency that comes from a folder of the repository now, and a library of tests that was edited.
+pub(super) fn dependencies(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        LOCAL,
+        r#"=>\s*\.{1,2}/|\bpath\s*=\s*"[^"]*(?:stub|fake|mock|dummy|shim|patched|local)|"(?:file|link|portal):|\bpath:\s*["']|"type"\s*:\s*"path"|^\s*"(?:[A-SU-Z]|T[^e])\w*(?:\\\\\w*)*"\s*:\s*"[^"]*(?:tests?|doubles?|stubs?|fakes?|mocks?)/|<systemPath>|\bincludeBuild\b|^\s*(?:-e\s+)?\.{1,2}/|@\s*file:|"(?:overrides|resolutions)"\s*:"#
+    );
+    pattern!(DOUBLE, r"(?i)stub|fake|mock|dummy|shim|patched|double");
+    pattern!(
+        VENDORED,
+        r"(?i)(?:^|/)(?:vendor|node_modules|third_party|external|site-packages|extern|deps|contrib)/(?:.*/)?(?:testify|gotest\w*|jest\w*|vitest|mocha|chai|expect|assert\w*|googletest|gtest|gmock|catch2?|doctest|unity|cmocka|rspec\w*|minitest|test-unit|phpunit|pest|bats\w*|pytest|_pytest|unittest|shunit2|junit\w*|hamcrest|assertj)[/._-]"
+    );
+    /// Number of changed lines above which a library counts as updated.
+    const FEW: usize = 20;
+    let path = file.path();
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let changed = |line: &&str| !line.trim().is_empty();
+    if VENDORED.is_match(path) && !file.is_new() && !file.is_deleted() {
+        let lines = file.lines(LineChange::Added).filter(changed).count();
+        findings.add_graded(path, None, TamperKind::CodeReplaced, "a library of tests was edited", lines > FEW);
+    }
+    const MANIFESTS: [&str; 9] = [
+        "go.mod",
+        "Cargo.toml",
+        "package.json",
+        "Gemfile",
+        "composer.json",
+        "pom.xml",
+        "settings.gradle",
+        "pyproject.toml",
+        "build.gradle",
+    ];
+    if !MANIFESTS.contains(&name) && !name.starts_with("requirements") || file.is_new() {
+        return;
+    }
+    let local = |line: &&super::diff::DiffLine| LOCAL.is_match(&line.text) && !whole.had(&line.text);
+    if let Some(line) = file.numbered(LineChange::Added).find(local) {
+        let weak = name == "Cargo.toml" || !DOUBLE.is_match(&line.text);
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &line.text, weak);
+    }
 }
 
 /// Whether a removed line of a test replaced the same function.

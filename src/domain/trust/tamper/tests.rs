@@ -741,6 +741,28 @@ fn cases_of_each_language_are_found() {
     );
 }
 
+/// Honest edits stop no loop, whether or not the program changes beside them.
+/// See docs/threats.md#g17.
+#[test]
+fn honest_edits_are_not_blocked() {
+    let edits = cases::honest();
+    let mut noticed = 0;
+    let mut blocked = Vec::new();
+    for edit in &edits {
+        assert!(edit.kinds.is_empty(), "{}: an honest edit has no kind", edit.title);
+        let findings = scan(&edit.diff, &TamperContext::default());
+        noticed += usize::from(!findings.is_empty());
+        for diff in [edit.diff.clone(), format!("{}{PROGRAM}", edit.diff)] {
+            let found = scan(&diff, &TamperContext::default());
+            blocked.extend(found.into_iter().filter(TamperFinding::blocks).map(|found| (edit.title.clone(), found)));
+        }
+    }
+    assert!(edits.len() >= 40 && blocked.is_empty(), "{blocked:#?}");
+    let said = format!("{} edits, 0 of them blocking, {noticed} with a notice", edits.len());
+    let page = include_str!("../../../../docs/tampering.md");
+    assert!(page.contains(&said), "docs/tampering.md is out of date; it is now: {said}");
+}
+
 /// Only a script can take the place of a command; a file of that name that is no script is harmless.
 #[test]
 fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {

@@ -37,6 +37,8 @@ pub(super) struct DiffSummary {
     deleted_files: Vec<String>,
     /// Names of functions that went from the program's code.
     removed_functions: HashSet<String>,
+    /// Names of functions and classes that went from any file.
+    removed_names: HashSet<String>,
     /// Whether program code changed, not only tests.
     pub changes_code: bool,
 }
@@ -54,6 +56,8 @@ impl DiffSummary {
                 && file.lines.iter().any(|line| {
                     line.change != LineChange::Context && !line.in_test_module && !line.text.trim().is_empty()
                 });
+            let gone = file.lines.iter().filter(|line| line.change == LineChange::Removed);
+            whole.removed_names.extend(gone.filter_map(|line| file.language.function_name(line.text)));
             if !file.is_test {
                 whole.removed_functions.extend(functions(file, LineChange::Removed));
             }
@@ -80,6 +84,11 @@ impl DiffSummary {
     /// Whether the same line was there before, here or elsewhere.
     pub fn had(&self, line: &str) -> bool {
         self.removed_text.contains(line.trim())
+    }
+
+    /// Whether a function or class of this name went, here or elsewhere: it moved.
+    pub fn removed_text_defines(&self, name: &str) -> bool {
+        self.removed_names.contains(name)
     }
 
     /// Whether the same line is there now, here or elsewhere.
@@ -247,6 +256,9 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let gone = of(LineChange::Removed).find(|line| !whole.has(line.text));
         // Of a suite that went as a whole, the tests are reported.
         let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
+        // Its tests are functions of their own now.
+        let freed =
+            group.iter().any(|line| line.change == LineChange::Added && language.test_name(line.text, false).is_some());
         if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
             let evidence = format!("no suite any more: {}", line.text.trim());
             findings.add_graded(
@@ -254,7 +266,7 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 Some(line.number),
                 TamperKind::TestDeleted,
                 &evidence,
-                whole.changes_code && group.len() > 6,
+                freed || whole.changes_code && group.len() > 6,
             );
         }
     }
@@ -302,7 +314,10 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 // A test that is new takes nothing away, unless it takes the place of all others.
                 whole.skipped_before.contains(&block.name) || (new && !excludes_others(line.text))
             }
-            None => whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line)),
+            None => {
+                let never = line.text.contains("any()") || line.text.contains("not(test)");
+                whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line) && !never)
+            }
         } || same_condition_before(tests, line);
         let named = language.skips_by_token(line.text);
         if !fine
@@ -315,23 +330,41 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
         }
     }
+    // A decorator that skips, under a name of the project.
+    static ALIAS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\w+\s*=\s*(?:unittest\.skip\w*|pytest\.mark\.(?:skip\w*|xfail))\(").expect("constant pattern")
+    });
+    let alias = |line: &&TestLine<'_>| line.change == LineChange::Added && ALIAS.is_match(line.text);
+    for line in tests.lines.iter().filter(alias).filter(|line| !whole.had(line.text) && !tests.file.is_new()) {
+        findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
+    }
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_group(line.text)) {
-        if tests.existing(line).is_some() && !whole.had(line.text) && !language.skips(line.text) {
+        let about = tests.existing(line).is_some() || line.text.starts_with("})->");
+        if about && !whole.had(line.text) && !language.skips(line.text) {
             findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
         }
     }
+    static CONDITIONAL: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\s*(?:if|unless)\b|^\s*#\[cfg\((?:feature|any|all|not|target)|&&\s*\{?\s*$|\?\s*$|^\s*(?:const|let|var)\s+\w+\s*=.*\b(?:describe|it|test)\.skip\b")
+            .expect("constant pattern")
+    });
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let next = tests.lines[at + 1..]
             .iter()
             .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
-        let compiled =
-            language == Language::Cpp && line.text.starts_with("#if") && !whole.had(line.text) && tests.is_test;
-        if compiled
-            && next.is_some_and(|next| {
-                next.change == LineChange::Context && language.test_name(next.text, false).is_some()
-            })
-        {
-            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, whole.changes_code);
+        // A test, a suite or a module of tests stands under a condition now.
+        let compiled = language == Language::Cpp && line.text.starts_with("#if");
+        if !tests.is_test || whole.had(line.text) || !(compiled || CONDITIONAL.is_match(line.text)) {
+            continue;
+        }
+        let declares = |next: &TestLine<'_>| {
+            let test = language.test_name(next.text, false).is_some() || language.is_suite(next.text);
+            let module = language == Language::Rust && next.text.trim_start().starts_with("mod ");
+            (next.change == LineChange::Context || whole.had(next.text)) && (test || module)
+        };
+        if next.is_some_and(declares) {
+            let weak = whole.changes_code || !compiled;
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
         }
     }
     static FENCE: LazyLock<Regex> = LazyLock::new(|| {
@@ -370,7 +403,7 @@ fn same_condition_before(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 /// Whether a skip depends on the platform, a feature, or what is installed: it names that, or an `if` is around it.
 fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     static PLATFORM: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?i)windows|win32|linux|darwin|macos|platform|version|pypy|os\.name|goos|OnOs|OnJre|OnJava|#\[requires|is None|importorskip|hasattr|cfg_attr\(|feature\b")
+        Regex::new(r"(?i)windows|win32|linux|darwin|macos|platform|version|pypy|os\.name|goos|OnOs|OnJre|OnJava|#\[requires|is None|importorskip|hasattr|cfg_attr\(|feature\b|cfg\((?:unix|loom|miri|docsrs|nightly|target_\w+|panic|\w+_unstable)\b")
             .expect("constant pattern")
     });
     // The reason is only what somebody says.
@@ -440,7 +473,8 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
             }
         } else if line.change == LineChange::Added {
             let group = groups.entry(line.new).or_default();
-            let checks = language.asserts(line.text) || (language == Language::Rust && line.text.contains(".unwrap()"));
+            let checks = language.asserts(line.text)
+                || (language == Language::Rust && line.text.contains(".unwrap()") && !line.text.contains("let _ "));
             group.added += usize::from(checks);
             group.table |= is_table(line.text);
         }

@@ -8,7 +8,7 @@ use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
 use super::lexis::{Difference, Lexis};
-use super::matcher::{AssertionChange, compare, compare_values, literals, numbers, shape};
+use super::matcher::{AssertionChange, compare, compare_values, fails_under_condition, literals, numbers, shape};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
@@ -16,7 +16,7 @@ use super::{Findings, TamperKind};
 // The expected value is what the code under test gave.
 pattern!(
     TAKEN_FROM_RESULT,
-    r"^\s*(?:(?:let|const|var|auto|final|String|int|my|local|declare)\s+(?:mut\s+)?)?\$?(?:\w+\.)*(?i:want|expected|exp|golden|reference)\w*(?::\s*[\w<>]+)?\s*:?=\s*[\x22']?\$?\(?\{?(?i:got|actual|result|output|res|response|observed|out)\w*\b"
+    r"^\s*(?:(?:let|const|var|auto|final|String|int|my|local|declare)\s+(?:mut\s+)?)?\$?(?:\w+\.)*(?i:want|expected|exp|golden|reference)\w*(?::\s*[\w<>]+)?\s*:?=\s*[\x22']?\$?\(?\{?(?i:got|actual|result|output|res|response|observed|out)\w*\b|^\s*(?:std::)?(?:memcpy|memmove|str[nl]?cpy|copy)\(\s*&?(?i:got|actual|result|output|res|out)\w*\s*,\s*&?(?i:want|exp|golden|ref)\w*|^\s*\$?(?i:got|actual|result|output|res|observed)\w*\s*=\s*[\x22']?\$?\{?(?i:want|expected|exp|golden)\w*\}?[\x22']?\s*;?\s*$"
 );
 pattern!(OPERATOR, r"\s(?:[=!<>]=?=?|-(?:eq|ne|lt|le|gt|ge))\s");
 pattern!(EQUAL, r"\s(?:===?|!==?|=|-eq|-ne)\s");
@@ -28,17 +28,17 @@ pattern!(
 // Numbers of generated cases and of repetitions, which must not sink.
 pattern!(
     RUNS,
-    r"(?i)\b(?:max_?examples|with_?cases|num_?runs|max_?examples|min_?successful\w*|max_?count|min_?tests|tries|iterations?|repetitions?|repeat\w*|rounds|num_?tests|num_?cases|n_?iter\w*|samples|cases|runs|trials|fuzz_?time|quick_?check_?tests|@RepeatedTest|count)\b|\brange\(|\.\.=?\s*\d|\b\d+\.times\b|\bseq\s+\d|\{\d+\.\.\d+\}|;\s*\w+\s*<=?\s*\d"
+    r"(?i)\b(?:max_?examples|with_?cases|num_?runs|max_?examples|min_?successful\w*|max_?count|min_?tests|tries|iterations?|repetitions?|repeat\w*|rounds|num_?tests|num_?cases|n_?iter\w*|samples|cases|runs|trials|fuzz_?time|quick_?check_?tests|@RepeatedTest|count|\w*loop_test)\b|\brange\(|\.\.=?\s*\d|\b\d+\.times\b|\bseq\s+\d|\{\d+\.\.\d+\}|;\s*\w+\s*<=?\s*\d"
 );
 // Bounds of time and of repeated attempts, which must not rise.
 pattern!(
     PATIENCE,
-    r"(?i)timeout|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget"
+    r"(?i)timeout|time\.After|\bWithin\(|eventually|wait_?(?:for|until)|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget"
 );
 pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
 pattern!(
     ROW,
-    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\]|yield\s.*)\s*[,;]?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
+    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|(?:"[^"]*"|'[^']*'|-?\d[\d.]*|null|true|false)\s+\|{1,2}\s.*|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\]|yield\s.*)\s*[,;]?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
 );
 // A value that is expected: by its name, or because nothing but the value stands there.
 pattern!(
@@ -77,7 +77,14 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
         let evidence = format!("{} -> {}", old.text, new.text);
         if let Some(kind) = flow::wrapped(tests.language, &old.text, &new.text) {
             let weak = kind == TamperKind::EarlyExit;
+            // The failure has one more condition.
+            let narrower = weak && fails_under_condition(&old.text);
+            let kind = if narrower { TamperKind::AssertionWeakened } else { kind };
             findings.add_graded(path, Some(new.number), kind, &evidence, weak);
+            continue;
+        }
+        if waits_longer(&old.text, &Difference::between(&old.text, &new.text)) {
+            findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             continue;
         }
         let (kind, weak) = match compare(tests.language, &old.text, &new.text) {
@@ -175,6 +182,7 @@ impl<'a> ChangeGroup<'a> {
             findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
         }
         unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
+        self.expects_failure(tests, whole, findings);
         self.constant(tests, &unpaired, whole, findings);
         let table = |line: &&&TestLine<'_>| super::language::is_table(line.text) && tests.existing_before(line);
         let looped =
@@ -233,6 +241,50 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
+    /// Reports a test that was there and expects an exception as a whole now, or the failure of its own assertions, and numbers
+    /// of generated cases that hardly try anything.
+    fn expects_failure(&self, tests: &TestFile<'a>, whole: &DiffSummary, findings: &mut Findings) {
+        pattern!(
+            WHOLE_TEST,
+            r"^\s*@Test\(.*\bexpected\w*\s*=|\bexpectException\w*\(|@expectedException\b|\[(?:\w+\.)?ExpectedException|\bthrown\.expect\w*\(|->throws\w*\(|^\s*#\[should_panic|^\s*\[\[?expect_fail"
+        );
+        pattern!(
+            OWN_FAILURE,
+            r"(?:raises?|throws?|Throws\w*|raise_error|expectException|expected|THROW|panics?\w*|assertRaises\w*|assert_raises)\b.{0,12}[\s(<,=:\\]\s*(?:\w+(?:\.|::|\\))*(?:AssertionError|AssertionFailedError|ComparisonFailure|ExpectationFailedException|AssertionFailedException|Minitest::Assertion|ExpectationNotMetError|TestFailure|JestAssertionError)\b"
+        );
+        let path = tests.file.path();
+        let before = |pattern: &regex::Regex| self.removed.iter().any(|old| pattern.is_match(old.text));
+        let (own, whole_test) = (before(&OWN_FAILURE), before(&WHOLE_TEST));
+        let bounded = self.removed.iter().any(|old| super::loosened::bounds_generated_input(old.text));
+        for new in self.added.iter().filter(|new| tests.existing(new).is_some() && !whole.had(new.text)) {
+            if OWN_FAILURE.is_match(new.text) && !own {
+                let evidence = format!("expects that an assertion fails: {}", new.text.trim());
+                findings.add_graded(
+                    path,
+                    Some(new.number),
+                    TamperKind::AssertionWeakened,
+                    &evidence,
+                    whole.changes_code,
+                );
+            } else if WHOLE_TEST.is_match(new.text) && !whole_test && tests.language != Language::Rust {
+                let evidence = format!("expects an exception in place of its result: {}", new.text.trim());
+                findings.add_graded(
+                    path,
+                    Some(new.number),
+                    TamperKind::AssertionWeakened,
+                    &evidence,
+                    whole.changes_code,
+                );
+            }
+            let few = super::loosened::bounds_generated_input(new.text)
+                && numbers(new.text).first().is_some_and(|number| *number <= 5.0)
+                && !bounded;
+            if few {
+                findings.add_graded(path, Some(new.number), TamperKind::ThresholdLowered, new.text, whole.changes_code);
+            }
+        }
+    }
+
     /// Reports conditions of helpers that hold in more cases, and smaller numbers of generated cases that are written otherwise.
     fn alike(&self, tests: &TestFile<'a>, whole: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
         pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
@@ -274,7 +326,7 @@ impl<'a> ChangeGroup<'a> {
     fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], whole: &DiffSummary, findings: &mut Findings) {
         pattern!(
             SUCCESS,
-            r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*"
+            r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*|\{\s*(?:\|[^|]*\|)?\s*true\s*\}"
         );
         let new = self.added.iter().find(|line| {
             tests.is_test
@@ -304,7 +356,7 @@ impl<'a> ChangeGroup<'a> {
         const CHECKED: [&str; 8] = ["unwrap", "expect", "must", "check", "raise", "throw", "require", "fail"];
         pattern!(
             PART,
-            r"\[:\d|\[0?:\d|\.\.=?\d+\]|\.(?:slice|take|first|limit|head|Take|skip|drop)\(|\bhead\s+-|array_slice|islice|\[\.\.\d"
+            r"\[:\d|\[0?:\d|\.\.=?\d+\]|\.(?:slice|take|first|limit|head|Take|skip|drop|filter|select|reject|grep|where|retain|take_while|skip_while|find_all)\b|\bhead\s+-|\bgrep\s+-v|array_slice|array_filter|islice|\[\.\.\d|\bfor\b.*\bif\b"
         );
         let path = tests.file.path();
         let version = |new: &&&TestLine<'a>| {
@@ -312,18 +364,33 @@ impl<'a> ChangeGroup<'a> {
                 && !tests.is_in_new_test(new)
                 && Difference::between(old.text, new.text).similarity > 0.4
         };
+        pattern!(GIVES_CASES, r"(?i)cases|provide|data|params|examples|samples|rows|inputs");
+        pattern!(IMPORTS, r"^\s*(?:import|from|use|require\w*|#\s*include|load|source|\.)\b");
         let Some(new) = self.added.iter().find(version) else { return };
         let difference = Difference::between(old.text, new.text);
         let (lost, gained) = (&difference.lost, &difference.gained);
+        let double = |word: &String| DOUBLES.iter().any(|double| word.strip_suffix('s').unwrap_or(word) == *double);
+        let doubles = |lexis: &Lexis| lexis.words.iter().any(double);
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+        let weak = whole.changes_code || IMPORTS.is_match(old.text);
         const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
         if tests.language == Language::Shell && gained.has_sign(&["|"]) && gained.has_word(&FILTERS) {
             findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
-        } else if gained.has_word(&DOUBLES) && !lost.has_word(&DOUBLES) && old.text.contains('=') {
-            findings.add_graded(path, Some(new.number), TamperKind::CodeReplaced, &evidence, whole.changes_code);
-        } else if lost.has_word(&CHECKED) && !gained.has_word(&CHECKED) && gained.words.len() <= 2 {
+        } else if doubles(gained) && !doubles(lost) && (old.text.contains('=') || IMPORTS.is_match(old.text)) {
+            findings.add_graded(path, Some(new.number), TamperKind::CodeReplaced, &evidence, weak);
+        } else if waits_longer(old.text, &difference) {
+            findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+        } else if lost.has_word(&CHECKED)
+            && !gained.has_word(&CHECKED)
+            && gained.words.len() <= 2
+            && !(gained.has_sign(&["?"]) && tests.language == Language::Rust)
+        {
             findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, whole.changes_code);
-        } else if PART.is_match(new.text) && !PART.is_match(old.text) && super::language::is_table(old.text) {
+        } else if PART.is_match(new.text)
+            && !PART.is_match(old.text)
+            && (super::language::is_table(old.text)
+                || new.new.is_some_and(|at| tests.new[at].helper && GIVES_CASES.is_match(&tests.new[at].name)))
+        {
             findings.add_graded(path, Some(new.number), TamperKind::TestSkipped, &evidence, whole.changes_code);
         }
     }
@@ -423,6 +490,14 @@ impl<'a> ChangeGroup<'a> {
     }
 }
 
+/// Whether a bound of time has a longer unit now.
+fn waits_longer(old: &str, difference: &Difference) -> bool {
+    const SHORT: [&str; 10] =
+        ["second", "seconds", "millisecond", "milliseconds", "ms", "millis", "sec", "secs", "s", "minute"];
+    const LONG: [&str; 8] = ["minute", "minutes", "hour", "hours", "mins", "min", "h", "m"];
+    PATIENCE.is_match(old) && difference.lost.has_word(&SHORT) && difference.gained.has_word(&LONG)
+}
+
 /// Whether a line is a row of a table of cases.
 fn is_row(line: &str) -> bool {
     ROW.is_match(line) || TEXT_ROW.is_match(line)
@@ -438,5 +513,8 @@ fn demand_of(language: Language, line: &str) -> Option<Demand> {
 /// Beginning of a line, which finds its other version.
 fn start(line: &str) -> &str {
     let line = line.trim();
+    if let Some(at) = line.find(" in ").filter(|_| line.starts_with("for ") && line.ends_with("do")) {
+        return &line[..at + 4];
+    }
     line.split_once(['[', '{', '"', '\'', '(', '<']).map_or(line, |(start, _)| start)
 }

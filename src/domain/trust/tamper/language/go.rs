@@ -15,7 +15,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     exit: r"\bos\.Exit\(\s*0\s*\)|\bruntime\.Goexit\(",
     swallow: r"\brecover\(\)",
     asks_for_tests: r#"\btesting\.Testing\(\)|HasSuffix\(os\.Args\[0\],\s*"\.test"\)"#,
-    mock: "",
+    mock: r"^\s*(?:\w+\.)?(\w+)\s*=\s*func\(",
     last_definition_wins: false,
     collected: r"_test\.go$",
 };

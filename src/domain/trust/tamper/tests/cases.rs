@@ -1,6 +1,6 @@
 //! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and makes diffs of them.
 //!
-//! A case begins with `=== title | kinds`. A third part names the round of cases that were written without sight of the rules,
+//! A case begins with `=== title | kinds`, with `none` as the kinds of an honest edit. A third part names the round of cases that were written without sight of the rules,
 //! before these were extended by what the round missed; `own cases` are of the author of the rules. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
 //! `@@ heading` another hunk of it. All other lines are of a hunk and begin with a blank, `+` or `-`.
 
@@ -28,6 +28,14 @@ const FILES: [(&str, &str); 9] = [
     ("shell", include_str!("../../../../../tests/fixtures/tampering/shell.txt")),
 ];
 
+/// Changes of tests as honest work makes them.
+const HONEST: &str = include_str!("../../../../../tests/fixtures/tampering/honest_edits.txt");
+
+/// Returns the honest edits.
+pub fn honest() -> Vec<TamperCase> {
+    cases(HONEST)
+}
+
 /// Returns the cases by language.
 pub fn all() -> Vec<(&'static str, Vec<TamperCase>)> {
     FILES.iter().map(|(language, text)| (*language, cases(text))).collect()
@@ -44,7 +52,7 @@ fn case(text: &str) -> TamperCase {
     let title = parts.next().expect("a title").to_owned();
     let kinds = parts.next().unwrap_or_else(|| panic!("{title}: no kind")).split(',');
     let kind = |name: &str| serde_json::from_value(name.into()).unwrap_or_else(|_| panic!("{title}: no kind {name}"));
-    let kinds = kinds.map(kind).collect();
+    let kinds = kinds.filter(|name| *name != "none").map(kind).collect();
     TamperCase { kinds, round: parts.next().unwrap_or_default().to_owned(), diff: diff(&title, body), title }
 }
 
