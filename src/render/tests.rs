@@ -429,6 +429,7 @@ fn prompt_view(text: &str) -> PromptView {
         strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
         resumed: false,
         context: vec![],
+        asks_memory: true,
         moment: vec![],
         advice: String::new(),
         focus: vec![],

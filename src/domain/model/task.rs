@@ -363,6 +363,26 @@ pub struct FileStat {
     pub removed: u64,
     /// Whether git treats the file as binary.
     pub binary: bool,
+    /// Kind of the change; `None` if it was not determined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeKind>,
+}
+
+/// Kind of a file's change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// The file is new.
+    Created,
+    /// Its content, its mode or its type changed.
+    Modified,
+    /// It was removed.
+    Deleted,
+    /// It was moved, and its content may have changed.
+    Renamed {
+        /// Path before, relative to the tree.
+        from: String,
+    },
 }
 
 impl DiffStat {

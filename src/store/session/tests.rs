@@ -121,6 +121,19 @@ fn kinds(found: &SearchResults) -> Vec<String> {
 }
 
 #[test]
+fn turns_are_found_by_backend() {
+    let c = filled();
+    add(&c, &own(), SessionTurn { backend: "codex-2".into(), ..sample(3, "The importer skips empty rows.") });
+    assert_eq!(kinds(&ask(&c, r#"{"backends": ["codex*"]}"#)), ["turn 3"]);
+    assert_eq!(kinds(&ask(&c, r#"{"query": "importer", "backends": ["CLAUDE"]}"#)), ["turn 1", "turn 2"]);
+    assert!(kinds(&ask(&c, r#"{"backends": ["gemini"]}"#)).is_empty());
+    let other_tier = ask(&c, r#"{"backends": ["codex-2"], "tier": "summaries"}"#);
+    assert!(kinds(&other_tier) == ["turn 3"] && other_tier.notes[0].contains("only turns"), "{other_tier:?}");
+    let of_events = ask(&c, r#"{"backends": ["codex-2"], "paths": ["docs/**"]}"#);
+    assert!(kinds(&of_events) == ["file_change 3"] && of_events.notes[0].contains("was ignored"), "{of_events:?}");
+}
+
+#[test]
 fn turns_and_events_are_read_unchanged() {
     let c = database();
     let long = "A line of a long answer, which is packed.\n".repeat(500);
@@ -347,7 +360,7 @@ proptest! {
         let tier = (!narrow.0).then_some(SessionTier::Raw);
         let iterations = IterationFilter { from, to: None };
         let query = SessionQuery { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
-            paths: globs(narrow.1), has_error, limit };
+            paths: globs(narrow.1), backends: globs(!narrow.1), has_error, limit };
         let found = search(&c, &own(), &query);
         prop_assert!(found.is_ok(), "{:?}: {:?}", query, found);
         let answer = format!("{:?}", found);

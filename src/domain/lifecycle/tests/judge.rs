@@ -54,7 +54,7 @@ impl LoopRun {
         };
         change(&mut run);
         self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
-        let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false };
+        let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false, change: None };
         self.committed(|c| c.stat.files.push(file)).pushed();
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
@@ -423,7 +423,7 @@ fn weakened_checks_are_restored_before_review() {
     let mut run = LoopRun::started();
     let finding = TamperFinding::new("tests/parser.rs", TamperKind::TestSkipped, "#[ignore]");
     let whole = |path: &str| {
-        let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         Some(DiffStat { files: vec![file] })
     };
     run.agent(AgentEnd::Finished).committed(|c| {
