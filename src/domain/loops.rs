@@ -30,7 +30,7 @@ pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
-pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
+pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;

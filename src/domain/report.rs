@@ -2,6 +2,7 @@
 
 mod compose;
 
+pub mod control_words;
 pub mod notice;
 pub mod view;
 

@@ -102,6 +102,13 @@ pub(super) fn status(count: u32) -> StatusView {
             profile: "recovery".into(),
             forecast: Some(3),
             strategy: "different approach: minimal reproduction".into(),
+            health: "warning".into(),
+            terms: "0.58 = 0.45 (P) + 0.20 (I) - 0.07 (D)".into(),
+            gains: "kp 0.80, ki 0.31, kd 0.02".into(),
+            transition: "standard -> recovery: no progress: P is 0.72 and changes by +0.000 per iteration".into(),
+            alarms: vec![
+                "stuck_loop (warning, since iteration 2): No progress in 3 iterations: P stays at 0.72.".into(),
+            ],
         }),
         detections: vec![detection()],
         notes: vec!["The loop pauses after this iteration: mona wants to look.".into()],

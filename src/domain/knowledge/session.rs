@@ -24,7 +24,7 @@ pub use answer::{
 };
 pub use query::{Form, IterationFilter, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use step_events::step_events;
-pub use summary::{due, extract};
+pub use summary::{due, extract, interval_within};
 pub use tree_roots::TreeRoots;
 
 /// Author of an answer.

@@ -8,8 +8,8 @@ use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection, Loop, LoopLimit,
-    LoopState, LoopStopReason, NextRunPlan, error_signature,
+    BranchFinding, ControlFigures, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection,
+    Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::{Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
@@ -312,11 +312,14 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
         let served = turn.next.current().map(|current| current.served.backend.clone());
         turn.next.wanted.other_than = served.filter(|name| !name.is_empty());
     }
+    let iteration = turn.next.current().map_or(0, |current| current.number);
+    let of_control = judged.control.iter().flat_map(|figures| figures.audit(iteration));
+    let entries: Vec<AuditEntry> = review.verdict.audit.iter().cloned().chain(of_control).collect();
     if let Some(current) = turn.next.current_mut() {
         current.judged = Some(judged);
     }
-    if !review.verdict.audit.is_empty() {
-        turn.audit(review.verdict.audit.clone());
+    if !entries.is_empty() {
+        turn.audit(entries);
     }
     Some(review)
 }
@@ -366,6 +369,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
             .gives_up
             .clone()
             .or_else(|| (review.decision() >= oversight::OversightDecision::Pause).then(|| reason(review))),
+        control: Some(ControlFigures::of(control)),
     }
 }
 
@@ -429,7 +433,7 @@ fn reason(review: &SupervisionReview) -> String {
         None if review.plan.approach == Approach::Escalate => review.plan.reasoning.clone(),
         None => match review.before.issues.first().filter(|_| review.before.stops()) {
             Some(issue) => issue.text.clone(),
-            None => review.control.recommendations.message.clone(),
+            None => review.control.summary.clone(),
         },
     }
 }

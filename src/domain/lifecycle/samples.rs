@@ -166,6 +166,7 @@ pub(crate) fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgen
         reasoning: "the same error in 3 of the last 5 iterations".into(),
         moved: Vec::new(),
         stops: None,
+        control: None,
     });
 }
 

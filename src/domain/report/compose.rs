@@ -17,6 +17,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
+use crate::domain::report::control_words;
 use crate::domain::report::view::{
     CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
     Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
@@ -259,6 +260,11 @@ fn course_line(judged: &IterationJudgement) -> CourseLine {
         profile: judged.profile.clone(),
         forecast: judged.forecast,
         strategy: strategy_words(judged),
+        health: judged.health.word().into(),
+        terms: control_words::terms(judged),
+        gains: control_words::gains(judged),
+        transition: control_words::transition(judged),
+        alarms: control_words::alarms(judged),
     }
 }
 

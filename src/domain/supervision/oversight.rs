@@ -317,6 +317,11 @@ fn conclude(
     verdict
 }
 
+/// Returns the number of the newest iteration; 0 without one.
+pub fn iteration_of(history: &[Record]) -> u32 {
+    if history.is_empty() { 0 } else { detection_input::number(history) }
+}
+
 /// Ends the loop because the best iteration could not be restored.
 pub fn restore_failed(
     state: &mut OverseerState,

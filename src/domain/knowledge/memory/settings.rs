@@ -41,6 +41,7 @@ config_section! {
         /// Confidence below which a learning is archived.
         pub archive_below: f64 = 0.2, in 0.0..=1.0, below min_confidence;
         /// Number of iterations per summary of a loop.
+        /// At most half of a loop's iterations.
         pub summary_interval: u32 = 10, in 1..=1_000;
         /// Days for which prompts, answers and events of loops are kept.
         pub retention_days: u32 = 30, in 1..=100_000;

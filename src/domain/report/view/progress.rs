@@ -106,6 +106,21 @@ pub struct CourseLine {
     pub forecast: Option<u64>,
     /// Strategy of the next iteration; empty if it does not change.
     pub strategy: String,
+    /// Health of the loop.
+    #[serde(default)]
+    pub health: String,
+    /// Control signal as the sum of its terms; empty if they are not known.
+    #[serde(default)]
+    pub terms: String,
+    /// Gains; empty if they are not known.
+    #[serde(default)]
+    pub gains: String,
+    /// Change of the gain profile, with its reason; empty if it did not change.
+    #[serde(default)]
+    pub transition: String,
+    /// Active alarms, most severe first.
+    #[serde(default)]
+    pub alarms: Vec<String>,
 }
 
 /// Detection and the action taken.

@@ -30,6 +30,8 @@ config_section! {
         pub base_profile: String = AUTO.to_owned();
         /// Profile names by purpose.
         pub schedule: ProfileSchedule;
+        /// Whether the profile `windup` is not used while P falls by at least `min_progress_rate` per iteration.
+        pub windup_guard: bool = true;
         /// Estimate of a task's complexity if it is not stated.
         pub complexity: ComplexitySettings => section;
         /// Whether `pause` and `abort` take effect without the overseer.

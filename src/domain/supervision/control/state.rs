@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlDecision;
 use super::actuators::{Actuation, ActuatorInput, actuate};
-use super::advice::{ControlAction, action, prompt, recommend};
+use super::advice::{ControlAction, action, prompt, summary};
 use super::alarms::{self, Alarm, AlarmKind};
 use super::blockers::Blockers;
 use super::bounds::{MAX_INTEGRAL, MAX_WINDOW, MIN_INTEGRAL};
@@ -99,7 +99,7 @@ impl ControlState {
             terms,
             gains,
             transition,
-            recommendations: recommend(&metrics, urgency, &self.alarms),
+            summary: summary(&metrics, urgency, &self.alarms),
             metrics,
             alarms: self.alarms.clone(),
             raised,

@@ -24,6 +24,9 @@ detection_settings! {
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
         /// Number of occurrences at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
+        /// Whether `critical_error_count` is at most 7 tenths of the loop's maximum number of iterations, and two more than
+        /// `same_error_count`.
+        pub within_limit: bool = true;
         /// Iterations without progress.
         pub no_progress_iterations: u32 = 8, in 2..=100;
         /// Completion that they gain together, less than which is no progress.
@@ -40,6 +43,18 @@ detection_settings! {
         pub step_part: f64 = 0.4, in 0.0..=1.0;
         /// Iterations without a step that a blocker counts for which the agent names meanwhile.
         pub blocker_weight: f64 = 2.0, in 0.0..=10.0;
+    }
+}
+
+impl StuckSettings {
+    /// Returns the number of occurrences at which the same error is critical in this loop.
+    fn critical_count(&self, input: &DetectionInput<'_>) -> u32 {
+        let least = self.same_error_count.saturating_add(2);
+        if self.within_limit {
+            input.facts.within_limit(self.critical_error_count, least)
+        } else {
+            self.critical_error_count
+        }
     }
 }
 
@@ -78,7 +93,7 @@ impl DetectionDefinition for StuckSettings {
         let mut severity = DetectionSeverity::High;
         let error = if slow { repeated_error(input) } else { None };
         if let Some((error, times)) = &error {
-            if *times >= self.critical_error_count {
+            if *times >= self.critical_count(input) {
                 severity = DetectionSeverity::Critical;
             }
             let text = format!("the same error in {times} of the last {} iterations: {error}", self.window);
