@@ -17,6 +17,7 @@ mod people;
 pub(crate) mod samples;
 mod schedule;
 mod stopping;
+mod task_criteria;
 mod test_guard;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ mod next_run;
 mod open_findings;
 mod red_ci;
 mod run_options;
+mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
@@ -35,3 +36,4 @@ pub use limits::iterations_used;
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use run_options::RunOptions;
+pub use task_statements::{FactSource, TaskStatements};

@@ -4,6 +4,7 @@ mod compose;
 
 pub mod control_words;
 pub mod notice;
+pub mod task_words;
 pub mod view;
 
 pub use compose::*;

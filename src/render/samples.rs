@@ -124,6 +124,10 @@ pub(super) fn status(count: u32) -> StatusView {
         detected: true,
         started_by: "mona".into(),
         who_may: "people with write access".into(),
+        task_facts: vec![
+            "complexity 8 of 10, stated in this issue".into(),
+            "scope src/parse, stated by a label".into(),
+        ],
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }

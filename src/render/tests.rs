@@ -74,6 +74,7 @@ fn templates_of_other_states_match_snapshots() {
             notes: vec![],
             cost: None,
             cost_limit: None,
+            task_facts: vec![],
             hidden_removed: 0,
             ..status(0)
         };
@@ -117,6 +118,7 @@ fn templates_of_other_states_match_snapshots() {
             needs_person: true,
             commands: escalation().replies,
             notes: vec![],
+            task_facts: vec![],
             hidden_removed: 0,
             ..status(2)
         };

@@ -13,6 +13,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -63,6 +64,7 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
+        let stated = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         TaskFacts {
@@ -70,9 +72,15 @@ impl Loop {
             max_iterations: f64::from(self.limits.iterations),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,
-            security_sensitive: named(&SECURITY),
-            breaking_changes: named(&BREAKING),
-            estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
+            complexity: self.stated.get(|facts| facts.complexity).map(|(complexity, _)| f64::from(complexity)),
+            security_sensitive: stated(|facts| facts.security_sensitive).unwrap_or_else(|| named(&SECURITY)),
+            breaking_changes: stated(|facts| facts.breaking_changes).unwrap_or_else(|| named(&BREAKING)),
+            scope: self.stated.scope().map(|(places, _)| places).unwrap_or_default(),
+            estimated_iterations: self
+                .stated
+                .get(|facts| facts.estimated_iterations)
+                .map(|(iterations, _)| f64::from(iterations))
+                .or_else(|| self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations)))),
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             experience: self.experience.clone(),

@@ -71,6 +71,9 @@ pub struct StatusView {
     pub started_by: String,
     /// People who may give commands, in words ("people with write access").
     pub who_may: String,
+    /// Facts about the task, stated or estimated, each with its source.
+    #[serde(default)]
+    pub task_facts: Vec<String>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as the agent gets them; empty if unknown.
