@@ -56,7 +56,7 @@ config_section! {
         pub intelligence: Option<Intelligence>;
         /// Defaults of `control`, `oversight` and `strategy`; the operator's if omitted.
         pub preset: Option<SupervisionPreset>;
-        /// Control of loops, merged over the operator's; without `auto_intervene`.
+        /// Control of loops, merged over the operator's; without `enabled` and `auto_intervene`.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;
         /// Detections and interventions, merged over the operator's; without the keys that are `true` or `false`, which only the

@@ -146,7 +146,8 @@ impl Loop {
             coverage: outcomes
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
-                .and_then(|outcome| outcome.measured),
+                .and_then(|outcome| outcome.measured)
+                .or_else(|| outcomes.iter().find_map(|outcome| outcome.coverage)),
             reflection: Some(memory::reflection(self, iteration, error_signature.as_deref()).insight())
                 .filter(|insight| !insight.is_empty()),
             error_signature,

@@ -114,6 +114,9 @@ pub struct CheckOutcome {
     /// Distinct error lines of a failed check, normalised; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
+    /// Coverage that a known tool printed, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<f64>,
     /// Number that the rule compares, for all rules except `ExitCode`.
     pub measured: Option<f64>,
     /// Required number, if the check failed.
@@ -398,8 +401,6 @@ impl DiffStat {
 pub struct AgentReport {
     /// Claimed completion, 0..=100.
     pub completion_percentage: Option<f64>,
-    /// Claimed quality, 0..=1.
-    pub quality_score: Option<f64>,
     /// Summary in one or two sentences.
     pub summary: String,
     /// Approach.

@@ -75,3 +75,19 @@ pub struct ControlDecision {
     /// Problems of the record, one sentence each.
     pub warnings: Vec<String>,
 }
+
+impl ControlDecision {
+    /// Returns the decision with its figures alone: no alarm, no sentence for the prompt, neutral actuators.
+    fn without_advice(self, settings: &ControlSettings) -> Self {
+        Self {
+            action: ControlAction::Continue,
+            takes_effect: false,
+            alarms: Vec::new(),
+            raised: Vec::new(),
+            cleared: Vec::new(),
+            prompt_adjustments: Vec::new(),
+            actuation: Actuation::neutral(&settings.actuators),
+            ..self
+        }
+    }
+}

@@ -123,7 +123,10 @@ impl Supervision {
         let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
         let last = history.last()?;
         let control = self.control.step(last, facts, &settings.control);
-        let view = ControlView::from(&control);
+        let mut view = ControlView::from(&control);
+        if !settings.control.enabled {
+            view.trend = control::Trend::default();
+        }
         let mut verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
         if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
             let schedule = &settings.control.schedule;

@@ -104,10 +104,11 @@ fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &m
     }
 }
 
-/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control acts by itself.
+/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control advises and acts by
+/// itself.
 /// Maintainers of a repository cannot disable the supervision of its loops.
 pub fn operators_alone() -> Vec<String> {
-    let mut keys = vec!["control.auto_intervene".to_owned()];
+    let mut keys = vec!["control.auto_intervene".to_owned(), "control.enabled".to_owned()];
     let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();
     switches(&oversight, OversightSettings::GROUP, &mut keys);
     keys

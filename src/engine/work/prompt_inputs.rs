@@ -103,7 +103,7 @@ impl Engine {
         context.history.summaries = recalled.summaries;
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
-        context.project = project::look(tree, &current.branch);
+        context.project = project::look(tree, &current.base_branch);
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
@@ -192,7 +192,7 @@ impl Engine {
 
     /// Returns estimates from earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn estimates(&self, repo: &RepoRef) -> BTreeMap<TaskType, Estimate> {
-        if !self.settings.memory.enabled {
+        if !self.settings.memory.learns() {
             return BTreeMap::new();
         }
         let of = repo.clone();
@@ -204,7 +204,7 @@ impl Engine {
 
     /// Returns the experience of earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn experience(&self, repo: &RepoRef) -> Experience {
-        if !self.settings.memory.enabled {
+        if !self.settings.memory.learns() {
             return Experience::default();
         }
         let of = repo.clone();

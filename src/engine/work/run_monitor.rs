@@ -243,7 +243,7 @@ impl Engine {
             store: self.store.clone(),
             loop_id: current.id.clone(),
             token,
-            learnings: Some(Arc::new(learnings)),
+            learnings: self.settings.memory.learns().then(|| Arc::new(learnings) as Arc<dyn mcp::Learnings>),
             answer_tokens: mcp::ANSWER_TOKENS,
             door: self.door.clone(),
         })

@@ -14,6 +14,8 @@ pub const AUTO: &str = "auto";
 config_section! {
     /// Settings of control.
     pub struct ControlSettings {
+        /// Whether control advises: its alarms, its sentences in prompts and its actuators. Otherwise its figures are only recorded.
+        pub enabled: bool = true;
         /// Number of past iterations that are considered.
         pub window: u32 = 5, in 2..=MAX_WINDOW;
         /// Share of the integral that remains after an iteration; smaller values forget faster.

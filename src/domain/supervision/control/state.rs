@@ -90,7 +90,7 @@ impl ControlState {
         let recurring = self.blockers.recurring(iteration);
         let prompt_adjustments = prompt(&metrics, record, &recurring, &self.alarms, &actuation);
         self.scheduled = Some(gains.clone());
-        ControlDecision {
+        let decision = ControlDecision {
             iteration,
             action,
             takes_effect: settings.auto_intervene && action >= ControlAction::Pause,
@@ -107,7 +107,8 @@ impl ControlState {
             prompt_adjustments,
             actuation,
             warnings: out_of_range(wrong, iteration).into_iter().collect(),
-        }
+        };
+        if settings.enabled { decision } else { decision.without_advice(settings) }
     }
 
     /// Computes the state from all records, to replace one that cannot be read. Acknowledgements are not in the records and
