@@ -15,6 +15,7 @@ mod judgement;
 mod limits;
 mod next_run;
 mod open_findings;
+mod past_loops;
 mod red_ci;
 mod run_options;
 mod task_statements;
@@ -35,5 +36,6 @@ pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAla
 pub use limits::iterations_used;
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
+pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use run_options::RunOptions;
 pub use task_statements::{FactSource, TaskStatements};

@@ -128,6 +128,13 @@ pub(super) fn status(count: u32) -> StatusView {
             "complexity 8 of 10, stated in this issue".into(),
             "scope src/parse, stated by a label".into(),
         ],
+        past: Some(PastLine {
+            loops: 12,
+            task_type: "test fix".into(),
+            iterations: (3, 7),
+            seconds: (840, 2_400),
+            cost: Some((Money::from_usd(0.8), Money::from_usd(2.1))),
+        }),
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }

@@ -75,6 +75,7 @@ fn templates_of_other_states_match_snapshots() {
             cost: None,
             cost_limit: None,
             task_facts: vec![],
+            past: None,
             hidden_removed: 0,
             ..status(0)
         };
@@ -119,6 +120,7 @@ fn templates_of_other_states_match_snapshots() {
             commands: escalation().replies,
             notes: vec![],
             task_facts: vec![],
+            past: None,
             hidden_removed: 0,
             ..status(2)
         };

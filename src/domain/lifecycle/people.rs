@@ -78,6 +78,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         wanted: BackendRequest::default(),
         stated: TaskStatements::default(),
         estimate: None,
+        past: None,
         experience: Experience::default(),
         created_at: now,
         updated_at: now,

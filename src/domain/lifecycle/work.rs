@@ -12,7 +12,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
     LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
-    PreparedTree, TestEvidence, WaitReason,
+    PastLoops, PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -142,6 +142,9 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
     let adapts = turn.next.policy.intelligence.adapts();
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
+    if first {
+        turn.next.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));
+    }
     turn.next.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.is_empty() {
         turn.go(LoopState::NeedsCriteria, "no check was found");

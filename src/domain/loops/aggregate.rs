@@ -10,6 +10,7 @@ use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
+use super::past_loops::PastLoops;
 use super::run_options::RunOptions;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
@@ -489,6 +490,9 @@ pub struct Loop {
     /// Usual iterations, time and cost of such tasks in this repository, if known.
     #[serde(default)]
     pub estimate: Option<Estimate>,
+    /// What earlier loops of the repository took, as it was known before the first iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub past: Option<PastLoops>,
     /// Progress of earlier loops of the repository.
     #[serde(default, skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,

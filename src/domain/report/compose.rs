@@ -17,11 +17,12 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
+use crate::domain::report::control_words;
+use crate::domain::report::task_words::{past_line, task_facts};
 use crate::domain::report::view::{
     CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
     Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
 };
-use crate::domain::report::{control_words, task_words::task_facts};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::{Floor, Policy};
@@ -227,6 +228,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         started_by: current.requested_by.login.clone(),
         who_may: who_may(&current.policy),
         task_facts: task_facts(current),
+        past: current.past.as_ref().map(past_line),
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))

@@ -1,7 +1,9 @@
 //! Facts about a task in words: what people stated and what is estimated, each with its source.
 
-use crate::domain::loops::{FactSource, Loop};
+use crate::domain::loops::{FactSource, Loop, PastLoops, Quantiles};
+use crate::domain::model::ids::Money;
 use crate::domain::model::record::Record;
+use crate::domain::report::view::PastLine;
 use crate::domain::supervision::control::complexity;
 
 /// Returns the facts that supervision uses, one line each.
@@ -31,6 +33,20 @@ pub fn task_facts(current: &Loop) -> Vec<String> {
         lines.push(format!("about {iterations} iterations, {}", source.words()));
     }
     lines
+}
+
+/// Returns what earlier loops took, for people.
+pub fn past_line(past: &PastLoops) -> PastLine {
+    let pair = |figures: Option<Quantiles>| figures.map_or((0, 0), |found| (found.median, found.most));
+    let seconds = |ms: i64| u64::try_from(ms / 1000).unwrap_or(0);
+    let (usual, most) = pair(past.time_ms);
+    PastLine {
+        loops: past.loops,
+        task_type: past.task_type.map_or_else(String::new, |kind| kind.as_str().replace('_', " ")),
+        iterations: pair(past.iterations),
+        seconds: (seconds(usual), seconds(most)),
+        cost: past.cost.map(|cost| (Money(cost.median), Money(cost.most))),
+    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ use crate::domain::knowledge::intelligence::{
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
-use crate::domain::loops::Estimate;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, Iteration, Loop};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, EndedLoop, Estimate, Iteration, Loop};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
@@ -199,6 +198,15 @@ impl Engine {
         self.store.read(move |c| memory::estimates(c, &of)).await.unwrap_or_else(|error| {
             tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
             BTreeMap::new()
+        })
+    }
+
+    /// Returns what the newest ended loops of the repository took; empty if it cannot be read.
+    pub(super) async fn past_loops(&self, repo: &RepoRef) -> Vec<EndedLoop> {
+        let of = repo.clone();
+        self.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {
+            tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
+            Vec::new()
         })
     }
 

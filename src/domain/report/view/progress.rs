@@ -74,11 +74,29 @@ pub struct StatusView {
     /// Facts about the task, stated or estimated, each with its source.
     #[serde(default)]
     pub task_facts: Vec<String>,
+    /// What earlier loops took; `None` if it was not looked up.
+    #[serde(default)]
+    pub past: Option<PastLine>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as the agent gets them; empty if unknown.
     #[serde(default)]
     pub task_text: String,
+}
+
+/// What earlier loops of the repository took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastLine {
+    /// Number of loops; 0 if there are none.
+    pub loops: u32,
+    /// Type of their tasks; empty if they have several.
+    pub task_type: String,
+    /// Median and 90th percentile of the number of iterations.
+    pub iterations: (i64, i64),
+    /// Median and 90th percentile of the running time, in seconds.
+    pub seconds: (u64, u64),
+    /// Median and 90th percentile of the cost; `None` if it is unknown.
+    pub cost: Option<(Money, Money)>,
 }
 
 /// Check and its source.

@@ -114,6 +114,7 @@ impl LearningRun {
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
+            past: Vec::new(),
             experience: Experience::default(),
             sandbox: String::new(),
         };
