@@ -277,6 +277,11 @@ pub(super) fn escalation() -> EscalationView {
                 completion_percent: 62,
             })
             .collect(),
+        tried: vec!["find the cause first (stuck, from iteration 4)".into()],
+        learnings: vec![
+            "The tokenizer is shared with the formatter".into(),
+            "Blocked by: no fixture for empty input".into(),
+        ],
         replies: vec![
             hint("/ralph resume GUIDANCE", "continue; guidance is optional"),
             hint("/ralph abort", "end the loop and keep the branch"),

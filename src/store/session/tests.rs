@@ -295,9 +295,11 @@ fn expired_rows_are_removed() {
         let events = [SessionEvent { at, ..happened(days as u32, EventKind::Error, "", "", "oldword", true) }];
         tell(&c, &id, &events);
         add_summary(&c, &id, &extract(days as u32, days as u32, &[], &events, at)).expect("added");
+        let reflection = "INSERT INTO reflections (loop_id, iteration, at, data) VALUES (?1, ?2, ?3, '{}')";
+        c.execute(reflection, params![id.as_str(), days, at.0]).expect("added");
     }
     let removed = apply_retention(&c, SessionRetention::default(), now).expect("applied");
-    assert_eq!(removed, RemovedRows { turns: 2, events: 2, summaries: 1, more: false });
+    assert_eq!(removed, RemovedRows { turns: 2, events: 2, summaries: 1, reflections: 1, more: false });
     assert_eq!(kinds(&ask(&c, r#"{"query": "oldword", "tier": "raw"}"#)), ["turn 20"], "its words went with it");
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2, "an open loop's summaries stay");
     assert_eq!(apply_retention(&c, SessionRetention::default(), now).expect("applied"), RemovedRows::default());
