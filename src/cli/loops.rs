@@ -534,6 +534,7 @@ fn details(current: &Loop, now: Timestamp) -> String {
     say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
     if let Some(judged) = current.judged() {
         say("health", judged.health.word());
+        say("alarms", &control_words::raised(current.retained_iterations().filter_map(|i| i.judged.as_ref())));
     }
     say("completion", &format!("{}%", current.completion().whole_percent()));
     say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));

@@ -1,5 +1,7 @@
 //! Figures of control in words: how a control signal came about, changes of profile, alarms.
 
+use std::collections::BTreeMap;
+
 use crate::domain::loops::{ControlFigures, IterationJudgement, KeptAlarm};
 use crate::domain::supervision::control::{AlarmSeverity, ProfileTransition};
 
@@ -36,6 +38,17 @@ fn alarm(alarm: &KeptAlarm) -> String {
     let KeptAlarm { kind, severity, message, since, acknowledged, .. } = alarm;
     let seen = if *acknowledged { ", acknowledged" } else { "" };
     format!("{} ({}, since iteration {since}{seen}): {message}", kind.name(), severity.word())
+}
+
+/// Returns how often each alarm was raised in these iterations (`stuck_loop 2, regression 1`), or `none`.
+pub fn raised<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> String {
+    let figures = judged.filter_map(|judged| judged.control.as_ref());
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for alarm in figures.flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
+        *counts.entry(alarm.kind.name()).or_default() += 1;
+    }
+    let words: Vec<String> = counts.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
 /// Returns the judgement of an iteration, line by line: control signal, profile, alarms, detections.
@@ -116,6 +129,13 @@ mod tests {
         profile recovery -> standard: no special condition applies
         alarm stuck_loop (warning, since iteration 3, acknowledged): No progress in 3 iterations: P stays at 0.45.
         ");
+    }
+
+    #[test]
+    fn raised_alarms_are_counted() {
+        let all = [judged(), judged(), IterationJudgement { control: None, ..judged() }];
+        assert_eq!(raised(all.iter()), "derivative_spike 2, stuck_loop 2");
+        assert_eq!(raised(all[2..].iter()), "none");
     }
 
     #[test]

@@ -343,14 +343,14 @@ mod tests {
                 review.expect("a review").plan.reasoning.starts_with("no progress for")
             })
         };
-        let fixed = |within_limit: bool| {
+        let fixed = |limit_share: f64| {
             let mut settings = SupervisionSettings::default();
-            settings.strategy.within_limit = within_limit;
+            settings.strategy.limit_share = limit_share;
             settings
         };
-        assert_eq!(escalated(10.0, &fixed(true)), Some(8));
-        assert_eq!(escalated(10.0, &fixed(false)), Some(13));
-        assert_eq!(escalated(40.0, &fixed(true)), Some(13));
+        assert_eq!(escalated(10.0, &fixed(0.7)), Some(8));
+        assert_eq!(escalated(10.0, &fixed(0.0)), Some(13));
+        assert_eq!(escalated(40.0, &fixed(0.7)), Some(13));
     }
 
     #[test]

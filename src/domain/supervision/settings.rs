@@ -231,6 +231,9 @@ mod tests {
         }
         insta::assert_snapshot!(operators_alone().join("\n"), @r"
         control.auto_intervene
+        control.enabled
+        oversight.enabled
+        oversight.pause_on_critical
         oversight.auto_escalate
         oversight.strict_regression
         oversight.test_tampering.enabled

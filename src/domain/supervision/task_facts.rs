@@ -36,14 +36,11 @@ pub struct TaskFacts {
     pub experience: Experience,
 }
 
-/// Part of a loop's iterations within which a threshold that counts iterations can apply.
-const WITHIN_LIMIT: f64 = 0.7;
-
 impl TaskFacts {
-    /// Returns a threshold that counts iterations, lowered to 7 tenths of the maximum number of iterations, so that it can
-    /// apply before the limit does; not below `least`.
-    pub fn within_limit(&self, threshold: u32, least: u32) -> u32 {
-        let most = (WITHIN_LIMIT * self.max_iterations).ceil();
+    /// Returns a threshold that counts iterations, lowered to this share of the maximum number of iterations, so that it can
+    /// apply before the limit does; not below `least`. A share of 0 lowers nothing.
+    pub fn within_limit(&self, threshold: u32, share: f64, least: u32) -> u32 {
+        let most = (share * self.max_iterations).ceil();
         // A missing or implausible limit lowers nothing.
         let most = if most >= 1.0 { most as u32 } else { u32::MAX };
         threshold.min(most.max(least))
@@ -76,12 +73,13 @@ mod tests {
     #[test]
     fn thresholds_are_lowered_to_the_limit_of_the_loop() {
         let within = |most: f64, threshold, least| {
-            TaskFacts { max_iterations: most, ..TaskFacts::default() }.within_limit(threshold, least)
+            TaskFacts { max_iterations: most, ..TaskFacts::default() }.within_limit(threshold, 0.7, least)
         };
         assert_eq!([within(10.0, 12, 2), within(10.0, 10, 2), within(25.0, 12, 2)], [7, 7, 12]);
         assert_eq!([within(3.0, 12, 5), within(3.0, 4, 5)], [5, 4]);
         for unknown in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(within(unknown, 12, 2), 12, "{unknown}");
         }
+        assert_eq!(TaskFacts::default().within_limit(12, 0.0, 2), 12);
     }
 }

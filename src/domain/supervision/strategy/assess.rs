@@ -112,10 +112,11 @@ pub fn assess(
         budget_used,
         iterations_left: at_this_pace.min(left),
         without_progress: without_progress(history, settings.min_progress),
-        escalates_after: match settings.within_limit {
-            true => facts.within_limit(settings.escalation_threshold, settings.patience.max(settings.blocker_count)),
-            false => settings.escalation_threshold,
-        },
+        escalates_after: facts.within_limit(
+            settings.escalation_threshold,
+            settings.limit_share,
+            settings.patience.max(settings.blocker_count),
+        ),
         blockers: blockers(history),
         failing: failing(history.last(), checks),
         last_change: last_change(history.last(), change),
