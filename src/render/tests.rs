@@ -74,8 +74,6 @@ fn templates_of_other_states_match_snapshots() {
             notes: vec![],
             cost: None,
             cost_limit: None,
-            task_facts: vec![],
-            past: None,
             hidden_removed: 0,
             ..status(0)
         };
@@ -560,6 +558,7 @@ fn first_prompt_has_only_required_sections() {
         protected: vec![],
         strategy: vec![],
         iteration: 1,
+        asks_memory: false,
         ..prompt_view("Parsing panics.")
     };
     insta::assert_snapshot!("prompt_first", renderer().prompt(&first).unwrap());

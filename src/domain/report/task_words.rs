@@ -37,15 +37,18 @@ pub fn task_facts(current: &Loop) -> Vec<String> {
 
 /// Returns what earlier loops took, for people.
 pub fn past_line(past: &PastLoops) -> PastLine {
-    let pair = |figures: Option<Quantiles>| figures.map_or((0, 0), |found| (found.median, found.most));
+    let none = Quantiles { median: 0, most: 0 };
+    let (iterations, time) = (past.iterations.unwrap_or(none), past.time_ms.unwrap_or(none));
     let seconds = |ms: i64| u64::try_from(ms / 1000).unwrap_or(0);
-    let (usual, most) = pair(past.time_ms);
     PastLine {
         loops: past.loops,
-        task_type: past.task_type.map_or_else(String::new, |kind| kind.as_str().replace('_', " ")),
-        iterations: pair(past.iterations),
-        seconds: (seconds(usual), seconds(most)),
-        cost: past.cost.map(|cost| (Money(cost.median), Money(cost.most))),
+        task_type: past.task_type.map_or_else(String::new, |kind| kind.as_str().to_owned()),
+        usual_iterations: iterations.median,
+        most_iterations: iterations.most,
+        usual_seconds: seconds(time.median),
+        most_seconds: seconds(time.most),
+        usual_cost: past.cost.map(|cost| Money(cost.median)),
+        most_cost: past.cost.map(|cost| Money(cost.most)),
     }
 }
 

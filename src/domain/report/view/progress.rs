@@ -91,12 +91,18 @@ pub struct PastLine {
     pub loops: u32,
     /// Type of their tasks; empty if they have several.
     pub task_type: String,
-    /// Median and 90th percentile of the number of iterations.
-    pub iterations: (i64, i64),
-    /// Median and 90th percentile of the running time, in seconds.
-    pub seconds: (u64, u64),
-    /// Median and 90th percentile of the cost; `None` if it is unknown.
-    pub cost: Option<(Money, Money)>,
+    /// Median of the number of iterations.
+    pub usual_iterations: i64,
+    /// 90th percentile of the number of iterations.
+    pub most_iterations: i64,
+    /// Median of the running time.
+    pub usual_seconds: u64,
+    /// 90th percentile of the running time.
+    pub most_seconds: u64,
+    /// Median of the cost; `None` if it is unknown.
+    pub usual_cost: Option<Money>,
+    /// 90th percentile of the cost; `None` if it is unknown.
+    pub most_cost: Option<Money>,
 }
 
 /// Check and its source.
