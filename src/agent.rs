@@ -103,9 +103,9 @@ pub struct AgentRun {
 pub enum ToolCalls {
     /// It cannot call them.
     None,
-    /// By the MCP servers in [`AgentRun::mcp_config`].
+    /// It connects to the MCP servers in [`AgentRun::mcp_config`].
     Servers,
-    /// By [`AgentRun::tools`].
+    /// It runs in this process and calls [`AgentRun::tools`].
     InProcess,
 }
 

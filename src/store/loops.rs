@@ -61,7 +61,7 @@ pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
 
 /// Returns what the newest finished loops of a repository took, newest first. Unreadable ones are skipped.
 pub fn ended(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<EndedLoop>> {
-    Ok(finished(c, repo, ENDED)?.iter().filter_map(EndedLoop::of).collect())
+    Ok(finished(c, repo, ENDED)?.iter().filter_map(Loop::as_ended).collect())
 }
 
 /// Returns the newest finished loops of a repository that can be read, newest first.

@@ -376,8 +376,8 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, other, "/ralph run").await.expect("commented");
         world.settle().await;
         let told = world.bot_comments_on(other).join("\n");
-        let newest = world.newest().await.expect("a loop");
-        let past = newest.past.expect("looked up");
+        let all = world.all_loops().await;
+        let past = all.into_iter().find(|l| l.place.issue == other).and_then(|l| l.past).expect("looked up");
         assert_eq!((past.loops, past.iterations.map(|found| found.median)), (1, Some(1)), "{told}");
     })
     .await;

@@ -8,8 +8,8 @@ use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, ControlFigures, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection,
-    Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
+    BranchFinding, ControlFigures, EndedLoop, EscalationCause, Iteration, IterationJudgement, IterationKind,
+    JudgedDetection, Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::{Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
@@ -84,7 +84,6 @@ impl Loop {
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             experience: self.experience.clone(),
-            ..TaskFacts::default()
         }
     }
 
@@ -97,6 +96,17 @@ impl Loop {
     pub fn as_earlier(&self) -> EarlierLoop {
         let threshold = self.policy.supervision().oversight.step_threshold();
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
+    }
+
+    /// Returns the resources that this loop took, for later loops of the repository; `None` if it did not work.
+    pub fn as_ended(&self) -> Option<EndedLoop> {
+        let spent = &self.spent;
+        (spent.iterations > 0).then(|| EndedLoop {
+            task_type: self.task_type(),
+            iterations: spent.iterations,
+            time_ms: spent.time_ms.max(0),
+            cost: spent.cost,
+        })
     }
 
     /// Returns the number of records before the first intervention or guidance; `None` if there was none.

@@ -2,7 +2,9 @@
 
 use super::StepContext;
 use crate::domain::checks::criteria;
-use crate::domain::loops::LoopState;
+use crate::domain::loops::{Loop, LoopState, TaskStatements};
+use crate::domain::model::event::names_label;
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::Check;
 use crate::domain::report;
 
@@ -34,4 +36,13 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     next.checks_from = (!checks.is_empty()).then_some(from);
     next.checks = checks;
     true
+}
+
+impl Loop {
+    /// Takes over the facts that the repository's file states, for every task and by label, and those of the issue.
+    fn take_statements(&mut self, issue: StatedFacts) {
+        let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
+        let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));
+        self.stated = TaskStatements { issue, labels, file: self.policy.task.clone() };
+    }
 }

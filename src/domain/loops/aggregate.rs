@@ -490,7 +490,7 @@ pub struct Loop {
     /// Usual iterations, time and cost of such tasks in this repository, if known.
     #[serde(default)]
     pub estimate: Option<Estimate>,
-    /// What earlier loops of the repository took, as it was known before the first iteration.
+    /// Resources that earlier loops of the repository took, as known before the first iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub past: Option<PastLoops>,
     /// Progress of earlier loops of the repository.

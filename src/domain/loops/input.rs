@@ -211,7 +211,7 @@ pub struct PreparedTree {
     /// Usual iterations, time and cost in this repository, by task type.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,
-    /// What the newest loops of the repository that have ended took.
+    /// Resources that the newest ended loops of the repository took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<EndedLoop>,
     /// Progress of earlier loops of the repository.

@@ -1,15 +1,14 @@
-//! What earlier loops of a repository took: iterations, time and money.
+//! Resources that earlier loops of a repository took: iterations, time and money.
 
 use serde::{Deserialize, Serialize};
 
-use super::Loop;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
 /// Number of loops of the same task type from which on only those are considered.
 const ENOUGH: usize = 3;
 
-/// What a loop that has ended took.
+/// Resources that a loop took until its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedLoop {
     /// Type of its task.
@@ -20,20 +19,6 @@ pub struct EndedLoop {
     pub time_ms: i64,
     /// Cost; 0 if it is unknown.
     pub cost: Money,
-}
-
-impl EndedLoop {
-    /// Returns what a loop took; `None` if it did not work.
-    pub fn of(ended: &Loop) -> Option<Self> {
-        let spent = &ended.spent;
-        let task_type = ended.task_type();
-        (spent.iterations > 0).then(|| Self {
-            task_type,
-            iterations: spent.iterations,
-            time_ms: spent.time_ms.max(0),
-            cost: spent.cost,
-        })
-    }
 }
 
 /// Median and 90th percentile of a figure.
@@ -54,7 +39,7 @@ impl Quantiles {
     }
 }
 
-/// What earlier loops of a repository took.
+/// Summary of the resources that earlier loops of a repository took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PastLoops {
     /// Number of loops.

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Loop;
-use crate::domain::model::event::names_label;
 use crate::domain::model::stated_facts::StatedFacts;
 
 /// Source of a stated fact, in the order of precedence.
@@ -59,15 +57,6 @@ impl TaskStatements {
     /// Whether nothing is stated.
     pub fn is_empty(&self) -> bool {
         self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
-    }
-}
-
-impl Loop {
-    /// Takes over the facts that the repository's file states, for every task and by label, and those of the issue.
-    pub(in crate::domain) fn take_statements(&mut self, issue: StatedFacts) {
-        let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
-        let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));
-        self.stated = TaskStatements { issue, labels, file: self.policy.task.clone() };
     }
 }
 

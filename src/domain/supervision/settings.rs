@@ -81,7 +81,20 @@ impl SupervisionSettings {
         lay(&mut settings.control, overlay, problems);
         lay(&mut settings.oversight, overlay, problems);
         lay(&mut settings.strategy, overlay, problems);
+        settings.keep_stated_counts(overlay);
         settings
+    }
+
+    /// Takes counts of iterations that a file states as they are: only those of the presets follow the loop's limit.
+    fn keep_stated_counts(&mut self, overlay: &Map<String, Value>) {
+        let states = |group: &str, path: &str| overlay.get(group).is_some_and(|group| group.pointer(path).is_some());
+        let alone = |group: &str, count: &str, share: &str| states(group, count) && !states(group, share);
+        if alone("oversight", "/stuck/critical_error_count", "/stuck/limit_share") {
+            self.oversight.stuck.limit_share = 0.0;
+        }
+        if alone("strategy", "/escalation_threshold", "/limit_share") {
+            self.strategy.limit_share = 0.0;
+        }
     }
 }
 
@@ -218,6 +231,19 @@ mod tests {
         let contradictory = map(json!({ "control": { "window": 2 }, "strategy": { "late": 0.7 } }));
         let settings = SupervisionSettings::tolerant(&contradictory);
         assert_eq!((settings.control, settings.strategy.late), (ControlSettings::default(), 0.7));
+    }
+
+    #[test]
+    fn stated_counts_of_iterations_do_not_follow_the_limit() {
+        let shares = |overlay: Value| {
+            let settings = SupervisionSettings::layered(&map(overlay)).expect("valid");
+            (settings.oversight.stuck.limit_share, settings.strategy.limit_share)
+        };
+        assert_eq!(shares(json!({})), (0.7, 0.7));
+        assert_eq!(shares(json!({ "oversight": { "stuck": { "critical_error_count": 9 } } })), (0.0, 0.7));
+        assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20 } })), (0.7, 0.0));
+        assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20, "limit_share": 0.5 } })), (0.7, 0.5));
+        assert_eq!(shares(json!({ "preset": "seed" })), (0.0, 0.0));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub struct StatusView {
     /// Facts about the task, stated or estimated, each with its source.
     #[serde(default)]
     pub task_facts: Vec<String>,
-    /// What earlier loops took; `None` if it was not looked up.
+    /// Estimate from earlier loops; `None` if they were not looked up.
     #[serde(default)]
     pub past: Option<PastLine>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
@@ -84,7 +84,7 @@ pub struct StatusView {
     pub task_text: String,
 }
 
-/// What earlier loops of the repository took.
+/// Resources that earlier loops of the repository took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastLine {
     /// Number of loops; 0 if there are none.

@@ -25,7 +25,7 @@ detection_settings! {
         /// Number of occurrences at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
         /// Share of the loop's maximum number of iterations that `critical_error_count` is at most, but two more than
-        /// `same_error_count`; 0 leaves it as it is.
+        /// `same_error_count`; 0 leaves it as it is, which is the default where a file sets `critical_error_count`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Iterations without progress.
         pub no_progress_iterations: u32 = 8, in 2..=100;
