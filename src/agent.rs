@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::AgentReport;
 use crate::domain::providers::backends::BackendSettings;
+use crate::domain::providers::chat::ToolDefinition;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::TokenUsage;
@@ -83,6 +84,8 @@ pub struct AgentRun {
     pub keep: Option<PathBuf>,
     /// File with MCP servers in Claude Code's format (`{"mcpServers": {…}}`), absolute and readable by the agent.
     pub mcp_config: Option<PathBuf>,
+    /// Further tools, for agents that run in this process.
+    pub tools: Option<Arc<dyn RunTools>>,
     /// Mark in the environment of its processes.
     pub cookie: Cookie,
     /// Whether it runs in a bubblewrap sandbox.
@@ -93,6 +96,30 @@ pub struct AgentRun {
     pub network: Network,
     /// Limits of cost that other runs share, asked before each request that goes through the broker of keys.
     pub guard: Option<Arc<dyn CostGuard>>,
+}
+
+/// Way in which an agent calls the tools of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolCalls {
+    /// It cannot call them.
+    None,
+    /// It connects to the MCP servers in [`AgentRun::mcp_config`].
+    Servers,
+    /// It runs in this process and calls [`AgentRun::tools`].
+    InProcess,
+}
+
+/// Tools of a run, in addition to those of the agent.
+#[async_trait]
+pub trait RunTools: Send + Sync + fmt::Debug {
+    /// Returns the definitions, whose names are unique.
+    fn definitions(&self) -> Vec<ToolDefinition>;
+
+    /// Calls a tool with arguments as the model wrote them.
+    ///
+    /// # Errors
+    /// A sentence for the model.
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, String>;
 }
 
 /// Limits of cost that several runs share.
@@ -314,6 +341,11 @@ pub trait Backend: Send + Sync {
     /// Whether a run can resume the session of an earlier one.
     fn resumes(&self) -> bool {
         false
+    }
+
+    /// Way in which its agent calls the tools of a run.
+    fn tool_calls(&self) -> ToolCalls {
+        ToolCalls::None
     }
 
     /// Environment variables with keys that are hidden from the agent.

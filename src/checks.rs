@@ -1,6 +1,7 @@
 //! Runs checks and reads test counts.
 
 pub mod counts;
+mod coverage;
 mod reports;
 mod run;
 

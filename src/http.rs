@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::domain::model::ids::{ForgeName, RepoId};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
+use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, calls, inbox, loops, outbox};
 use crate::telemetry::Metrics;
 
@@ -124,6 +125,12 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
             let count = loops.iter().find(|(name, _)| name == state.as_str()).map_or(0, |(_, n)| *n);
             edge.metrics.loops_in_state(state.as_str(), i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+    if let Ok(counts) = edge.store.read(memory::counts).await {
+        let LearningCounts { candidates, active, archived, quarantined } = counts;
+        let states =
+            [("candidate", candidates), ("active", active), ("archived", archived), ("quarantined", quarantined)];
+        states.into_iter().for_each(|(state, count)| edge.metrics.learnings(state, count));
     }
     if let Ok(known) = edge.store.read(calls::state).await {
         for (name, backend) in &known.backends {

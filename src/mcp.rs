@@ -29,6 +29,7 @@ use crate::store::Store;
 
 pub use bridge::{BridgeError, bridge};
 pub use server::serve;
+pub use tools::Tools;
 
 /// Name of the server for agents; its tools are `mcp__session_memory__…`.
 pub const NAME: &str = "session_memory";

@@ -14,6 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::Env;
+use crate::domain::loops::Iteration;
 
 /// Environment variable with the filter (`info`, `ralph_bot=debug,warn`).
 pub const FILTER_VARIABLE: &str = "RALPH_LOG";
@@ -86,6 +87,9 @@ type Labels<const N: usize> = [(&'static str, String); N];
 /// Upper bounds of the buckets of durations, in seconds: from a quick call to a long agent run.
 const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
 
+/// Upper bounds of the buckets of control signals: the bands of urgency, and a finer division.
+const BUCKETS_SIGNAL: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1.0];
+
 /// Metrics of the service. Clones share their values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -106,6 +110,11 @@ pub struct Metrics {
     backends: Family<Labels<2>, Gauge>,
     sandbox: Family<Labels<1>, Gauge>,
     parks: Family<Labels<2>, Counter>,
+    detections: Family<Labels<2>, Counter>,
+    interventions: Family<Labels<2>, Counter>,
+    alarms: Family<Labels<2>, Counter>,
+    control_signal: Histogram,
+    learnings: Family<Labels<1>, Gauge>,
 }
 
 impl Default for Metrics {
@@ -139,6 +148,16 @@ impl Metrics {
         let backends = Family::<Labels<2>, Gauge>::default();
         let parks = Family::<Labels<2>, Counter>::default();
         let sandbox = Family::<Labels<1>, Gauge>::default();
+        let detections = Family::<Labels<2>, Counter>::default();
+        let interventions = Family::<Labels<2>, Counter>::default();
+        let alarms = Family::<Labels<2>, Counter>::default();
+        let control_signal = Histogram::new(BUCKETS_SIGNAL);
+        let learnings = Family::<Labels<1>, Gauge>::default();
+        registry.register("detections", "Iterations with a detection by kind and severity", detections.clone());
+        registry.register("interventions", "Interventions by level and kind of detection", interventions.clone());
+        registry.register("alarms", "Alarms raised by control by kind and severity", alarms.clone());
+        registry.register("control_signal", "Control signal of iterations, 0 to 1", control_signal.clone());
+        registry.register("learnings", "Learnings by state", learnings.clone());
         registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
         registry.register("loops", "Loops by state", loops.clone());
         registry.register("waiting", "Pending deliveries and effects", waiting.clone());
@@ -173,6 +192,11 @@ impl Metrics {
             backends,
             sandbox,
             parks,
+            detections,
+            interventions,
+            alarms,
+            control_signal,
+            learnings,
         }
     }
 
@@ -198,9 +222,35 @@ impl Metrics {
         }
     }
 
-    /// Counts an iteration that ended as `complete`, `incomplete`, `failed`, ….
-    pub fn iteration(&self, outcome: &str) {
+    /// Counts an iteration that was judged, as `complete`, `incomplete` or `failed`, with its control signal, detections,
+    /// interventions that are new, and alarms that were raised.
+    pub fn iteration(&self, iteration: &Iteration) {
+        let outcome = match (iteration.checks.all_hold(), iteration.agent_problem.is_empty()) {
+            (true, _) => "complete",
+            (false, true) => "incomplete",
+            (false, false) => "failed",
+        };
         self.iterations.get_or_create(&[("outcome", outcome.to_owned())]).inc();
+        let Some(judged) = &iteration.judged else { return };
+        self.control_signal.observe(judged.signal);
+        for found in &judged.found {
+            let kind = || found.kind.name().to_owned();
+            let labels = [("kind", kind()), ("severity", found.severity.to_string().to_lowercase())];
+            self.detections.get_or_create(&labels).inc();
+            if found.fresh {
+                let level = found.level.name().to_lowercase();
+                self.interventions.get_or_create(&[("level", level), ("kind", kind())]).inc();
+            }
+        }
+        for alarm in judged.control.iter().flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
+            let labels = [("kind", alarm.kind.name().to_owned()), ("severity", alarm.severity.word().to_owned())];
+            self.alarms.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Sets the number of learnings in `state`.
+    pub fn learnings(&self, state: &'static str, count: u64) {
+        self.learnings.get_or_create(&[("state", state.to_owned())]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Counts a run of an agent that took `seconds`.
@@ -272,6 +322,9 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::loops::{ControlFigures, JudgedDetection, KeptAlarm};
+    use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, Terms};
+    use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, InterventionLevel};
 
     #[test]
     fn format_and_filter_come_from_the_environment() {
@@ -316,6 +369,38 @@ mod tests {
         assert!(first.contains("forged") && !first.contains('\u{1b}'), "{first}");
     }
 
+    /// Iteration that ended with a REDIRECT and an alarm.
+    fn judged_iteration() -> Iteration {
+        let mut stuck = crate::domain::lifecycle::samples::stuck();
+        let iteration = stuck.iterations.iter_mut().rev().find(|i| i.judged.is_some()).expect("judged");
+        let judged = iteration.judged.as_mut().expect("judged");
+        judged.signal = 0.4;
+        judged.found = vec![JudgedDetection {
+            kind: DetectionKind::Stuck,
+            severity: DetectionSeverity::High,
+            basis: None,
+            level: InterventionLevel::Redirect,
+            fresh: true,
+            evidence: String::new(),
+            recommendations: Vec::new(),
+        }];
+        judged.control = Some(ControlFigures {
+            terms: Terms { p: 0.2, i: 0.2, d: 0.0 },
+            gains: Gains { kp: 0.5, ki: 0.15, kd: 0.25 },
+            transition: None,
+            alarms: vec![KeptAlarm {
+                kind: AlarmKind::StuckLoop,
+                severity: AlarmSeverity::Warning,
+                message: String::new(),
+                since: 3,
+                raised: true,
+                acknowledged: false,
+            }],
+            cleared: Vec::new(),
+        });
+        iteration.clone()
+    }
+
     #[test]
     fn numbers_are_written_with_their_labels() {
         let metrics = Metrics::new();
@@ -324,7 +409,8 @@ mod tests {
         metrics.loops_in_state("running", 2);
         metrics.waiting("effects", 3);
         metrics.stored(4096, 0);
-        metrics.iteration("complete");
+        metrics.iteration(&judged_iteration());
+        metrics.learnings("active", 4);
         metrics.agent_run("claude", "ok", 61.0);
         metrics.agent_run("claude", "ok", 1.0);
         let tokens = [("input", 10), ("output", 5), ("cache_read", 0), ("cache_write", 0)];
@@ -346,7 +432,12 @@ mod tests {
             "ralph_sandbox_tier{tier=\"none\"} 0",
             "ralph_waiting{what=\"effects\"} 3",
             "ralph_database_bytes{file=\"database\"} 4096",
-            "ralph_iterations_total{outcome=\"complete\"} 1",
+            "ralph_iterations_total{outcome=\"incomplete\"} 1",
+            "ralph_detections_total{kind=\"stuck\",severity=\"high\"} 1",
+            "ralph_interventions_total{level=\"redirect\",kind=\"stuck\"} 1",
+            "ralph_alarms_total{kind=\"stuck_loop\",severity=\"warning\"} 1",
+            "ralph_control_signal_bucket{le=\"0.5\"} 1",
+            "ralph_learnings{state=\"active\"} 4",
             "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",
             "ralph_agent_run_seconds_count{backend=\"claude\"} 2",
             "ralph_cost_usd_total{backend=\"claude\",role=\"agent\"} 0.25",

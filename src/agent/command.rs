@@ -23,7 +23,9 @@ use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
 use super::text::{MAX_ARGUMENT, describe_end, shortened};
 use super::usage::SessionUsage;
-use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat};
+use super::{
+    AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
+};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
@@ -197,6 +199,11 @@ impl Backend for CommandBackend {
     fn resumes(&self) -> bool {
         self.session_files().next().is_some()
             || self.settings.config.args.iter().any(|argument| argument.contains("{session}"))
+    }
+
+    fn tool_calls(&self) -> ToolCalls {
+        let named = self.settings.config.args.iter().any(|argument| argument.contains("{mcp_config}"));
+        if named || self.preset.takes_mcp_servers { ToolCalls::Servers } else { ToolCalls::None }
     }
 
     fn hidden_keys(&self) -> Vec<&str> {

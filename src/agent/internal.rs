@@ -1,4 +1,4 @@
-//! Built-in agent: a model, a tool that runs commands and a tool that edits files.
+//! Built-in agent: a model, a tool that runs commands, a tool that edits files, and the tools of the run.
 //!
 //! It has the same folders, environment, sandbox, report, events and outcome as agents that are commands. Commands run in the
 //! sandbox; edits run in this process, within the tree only; the model is called from this process, so commands never see its
@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, run_environment};
+use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, ToolCalls, run_environment};
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
@@ -121,6 +121,10 @@ struct InternalAgent {
 impl Backend for InternalAgent {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn tool_calls(&self) -> ToolCalls {
+        ToolCalls::InProcess
     }
 
     async fn run(

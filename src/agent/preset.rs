@@ -39,6 +39,8 @@ pub(super) struct AgentPreset {
     pub(super) reports_context_window: bool,
     /// Arguments that print the version; `None` if there are none.
     pub(super) version: Option<&'static [&'static str]>,
+    /// Whether it is given the MCP servers of a run.
+    pub(super) takes_mcp_servers: bool,
     /// Files and folders in the home that hold sessions and no programs or settings; empty if sessions cannot be resumed.
     pub(super) sessions: &'static [&'static str],
     /// Reads the context fill from a line of a session file, if the output does not report it.
@@ -74,6 +76,7 @@ impl AgentPreset {
             reports_usage_during_run: false,
             reports_context_window: false,
             version: None,
+            takes_mcp_servers: false,
             sessions: &[],
             context_fill: None,
             model: None,

@@ -60,7 +60,6 @@ pub(super) fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Opt
     let mut fields = Fields { fields, secrets, wrong: Vec::new() };
     let report = AgentReport {
         completion_percentage: fields.number("completion_percentage", 100.0),
-        quality_score: fields.number("quality_score", 1.0),
         summary: fields.text("summary"),
         approach: fields.text("approach"),
         learnings: fields.list("learnings"),
@@ -164,7 +163,6 @@ mod tests {
         assert_eq!(problem, None);
         let expected = AgentReport {
             completion_percentage: Some(80.0),
-            quality_score: Some(0.5),
             summary: "did ***".into(),
             approach: "a".into(),
             learnings: vec!["l".into()],
@@ -181,7 +179,6 @@ mod tests {
         for (json, note) in [
             (r#"{"completion_percentage": "80"}"#, "completion_percentage is not a number from 0 to 100"),
             (r#"{"completion_percentage": 1e9}"#, "completion_percentage"),
-            (r#"{"quality_score": -0.1}"#, "quality_score is not a number from 0 to 1"),
             (r#"{"summary": ["x"]}"#, "summary is not a text"),
             (r#"{"learnings": {"a": 1}}"#, "learnings is not a list"),
             (r#"{"blockers": [1, {}]}"#, "blockers has entries that are not texts"),

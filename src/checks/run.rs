@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::counts;
 use super::reports::Reports;
+use super::{counts, coverage};
 use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
@@ -227,6 +227,7 @@ fn outcome(
         exit_code,
         duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
         tests: tests.counts,
+        coverage: coverage::read(output),
         measured: verdict.measured,
         wanted: verdict.wanted,
         output: tail(output, SHOWN_BYTES).to_owned(),

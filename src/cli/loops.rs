@@ -17,6 +17,7 @@ use crate::domain::loops::{Loop, LoopInput, RunOptions};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
+use crate::domain::report::control_words;
 use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport, report};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
@@ -531,6 +532,10 @@ fn details(current: &Loop, now: Timestamp) -> String {
     let (least, most) = current.usual_iterations();
     let (at, limit) = (current.spent.iterations, current.limits.iterations);
     say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
+    if let Some(judged) = current.judged() {
+        say("health", judged.health.word());
+        say("alarms", &control_words::raised(current.retained_iterations().filter_map(|i| i.judged.as_ref())));
+    }
     say("completion", &format!("{}%", current.completion().whole_percent()));
     say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
     say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
@@ -567,6 +572,8 @@ fn details(current: &Loop, now: Timestamp) -> String {
             age(i64::try_from(i.agent_ms).unwrap_or(i64::MAX)),
             one_line(said),
         ));
+        let judgement = i.judged.iter().flat_map(control_words::lines);
+        text.extend(judgement.map(|line| format!("     {}\n", one_line(&line))));
     }
     text
 }

@@ -1,5 +1,6 @@
 //! `ralph-bot memory`: shows and manages learnings.
 
+mod filter;
 #[cfg(test)]
 mod tests;
 
@@ -10,12 +11,15 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::knowledge::memory::{Learning, LearningState, MemorySettings, correct};
-use crate::domain::model::ids::Timestamp;
+use crate::domain::knowledge::memory::{Learning, LearningState, MemorySettings, Reflection, correct};
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
-use crate::store::{Store, StoreResult};
+use crate::store::{Store, StoreResult, loops};
+use filter::{LearningFilter, totals};
 
+/// Maximum number of learnings that are filtered.
+const ALL: usize = 1_000_000;
 /// Maximum length of a text in the table, in characters.
 const TEXT_MAX: usize = 90;
 /// Maximum size of an imported file, in bytes.
@@ -37,6 +41,8 @@ pub enum MemoryCommand {
     Show(ShowLearningArgs),
     /// Search learnings
     Search(SearchArgs),
+    /// List the reflections of a loop
+    Reflections(ReflectionsArgs),
     /// Delete learnings by id or by query
     Forget(ForgetArgs),
     /// Exclude a learning from prompts, or include it again
@@ -55,6 +61,20 @@ pub struct ShowLearningArgs {
     /// Maximum number of listed learnings
     #[arg(long, default_value_t = 50)]
     pub limit: usize,
+    /// Filters of the list.
+    #[command(flatten)]
+    pub filter: LearningFilter,
+}
+
+/// Arguments of `memory reflections`.
+#[derive(Debug, Clone, Args)]
+pub struct ReflectionsArgs {
+    /// Id of the loop
+    #[arg(value_name = "LOOP")]
+    pub id: String,
+    /// Maximum number of listed reflections, the newest ones
+    #[arg(long, default_value_t = 50)]
+    pub limit: usize,
 }
 
 /// Arguments of `memory search`.
@@ -66,6 +86,9 @@ pub struct SearchArgs {
     /// Maximum number of listed learnings
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
+    /// Filters of the results.
+    #[command(flatten)]
+    pub filter: LearningFilter,
 }
 
 /// Arguments of `memory forget`.
@@ -134,10 +157,13 @@ struct MemoryShell<'a> {
 impl MemoryShell<'_> {
     async fn run(&self, args: &MemoryArgs) -> CliResult {
         match &args.command {
-            None => self.overview(50).await,
-            Some(MemoryCommand::Show(ShowLearningArgs { id: None, limit })) => self.overview(*limit).await,
+            None => self.overview(50, &LearningFilter::default()).await,
+            Some(MemoryCommand::Show(ShowLearningArgs { id: None, limit, filter })) => {
+                self.overview(*limit, filter).await
+            }
             Some(MemoryCommand::Show(ShowLearningArgs { id: Some(id), .. })) => self.one(id).await,
-            Some(MemoryCommand::Search(args)) => self.search(&args.query.join(" "), args.limit).await,
+            Some(MemoryCommand::Search(args)) => self.search(args).await,
+            Some(MemoryCommand::Reflections(args)) => self.reflections(args).await,
             Some(MemoryCommand::Forget(args)) => self.forget(args).await,
             Some(MemoryCommand::Archive(args)) => self.archive(args).await,
             Some(MemoryCommand::Export(args)) => self.export(args.file.as_deref()).await,
@@ -145,20 +171,27 @@ impl MemoryShell<'_> {
         }
     }
 
-    async fn overview(&self, limit: usize) -> CliResult {
+    async fn overview(&self, limit: usize, filter: &LearningFilter) -> CliResult {
+        let (filter, settings, now) = (filter.clone(), self.settings.clone(), self.now);
         let read = self.read(move |c| {
-            let counts = memory::counts(c)?;
-            let (learnings, _) = memory::list(c, "", limit)?;
-            let rows = learnings.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
-            Ok((counts, rows.collect::<StoreResult<Vec<_>>>()?))
+            let (counts, by_kind) = (memory::counts(c)?, memory::counts_by_kind(c)?);
+            let listed = if filter.is_empty() { limit } else { ALL };
+            let (learnings, _) = memory::list(c, "", listed)?;
+            let accepted = learnings.into_iter().filter(|one| filter.accepts(one, &settings, now)).take(limit);
+            let rows = accepted.map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
+            Ok((counts, by_kind, rows.collect::<StoreResult<Vec<_>>>()?))
         });
-        let (counts, rows) = read.await?;
+        let (counts, by_kind, rows) = read.await?;
         if self.json {
             let lines = rows.iter().map(|(one, uplift)| self.line(one, uplift.as_deref())).collect::<Vec<_>>();
-            return print(&format!("{}\n", serde_json::json!({ "counts": counts, "learnings": lines })));
+            let named = |(kind, task_type, count): &(String, String, u64)| serde_json::json!({ "kind": kind, "task_type": task_type, "count": count });
+            let by_kind: Vec<_> = by_kind.iter().map(named).collect();
+            let value = serde_json::json!({ "counts": counts, "by_kind": by_kind, "learnings": lines });
+            return print(&format!("{value}\n"));
         }
         let LearningCounts { candidates, active, archived, quarantined } = counts;
         let mut text = format!("{active} active, {candidates} candidates, {archived} archived\n");
+        text.push_str(&totals(&by_kind));
         if quarantined > 0 {
             text.push_str(&format!("{quarantined} damaged (quarantined)\n"));
         }
@@ -197,10 +230,13 @@ impl MemoryShell<'_> {
         ))
     }
 
-    async fn search(&self, query: &str, limit: usize) -> CliResult {
-        let asked = correct(query);
+    async fn search(&self, args: &SearchArgs) -> CliResult {
+        let asked = correct(&args.query.join(" "));
         let form = asked.to_fts().unwrap_or_default();
-        let (learnings, _) = self.read(move |c| memory::search(c, &asked, None, limit)).await?;
+        let found = if args.filter.is_empty() { args.limit } else { ALL };
+        let (learnings, _) = self.read(move |c| memory::search(c, &asked, None, found)).await?;
+        let accepts = |one: &Learning| args.filter.accepts(one, &self.settings, self.now);
+        let learnings: Vec<Learning> = learnings.into_iter().filter(accepts).take(args.limit).collect();
         if self.json {
             let lines = learnings.iter().map(|one| self.line(one, None)).collect::<Vec<_>>();
             return print(&format!("{}\n", serde_json::json!({ "asked": form, "learnings": lines })));
@@ -212,6 +248,27 @@ impl MemoryShell<'_> {
             return print(&format!("no results for {form}\n"));
         }
         print(&format!("results for {form}\n{}", self.table(learnings.iter().map(|one| (one, "")))))
+    }
+
+    /// Lists the reflections of a loop, oldest first.
+    async fn reflections(&self, args: &ReflectionsArgs) -> CliResult {
+        let (id, limit) = (LoopId::new(&args.id), args.limit);
+        let known = id.clone();
+        let read = self.read(move |c| Ok((loops::get(c, &known)?.is_some(), memory::reflections(c, &known, limit)?)));
+        let (exists, found) = read.await?;
+        if !exists {
+            let says = format!("there is no loop {}; `ralph-bot loops list --all` lists all loops", one_line(&args.id));
+            return Err(CliError::Failed(says));
+        }
+        if self.json {
+            return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
+        }
+        if found.is_empty() {
+            return print(
+                "no reflections are stored; those of ended loops are deleted after `memory.retention_days`\n",
+            );
+        }
+        print(&found.iter().map(reflection_text).collect::<String>())
     }
 
     async fn forget(&self, args: &ForgetArgs) -> CliResult {
@@ -324,6 +381,17 @@ impl MemoryShell<'_> {
     {
         self.store.write(work).await.map_err(failed)
     }
+}
+
+/// Formats a reflection; parts without a text are left out.
+fn reflection_text(reflection: &Reflection) -> String {
+    let mut text = format!("iteration {}: {}\n", reflection.iteration, one_line(&reflection.approach));
+    for (name, part) in [("failed", &reflection.failed), ("why", &reflection.why), ("next", &reflection.next)] {
+        if !part.trim().is_empty() {
+            text.push_str(&format!("  {name}: {}\n", one_line(part)));
+        }
+    }
+    text
 }
 
 fn unknown(id: &str) -> CliError {

@@ -1,12 +1,14 @@
-//! Keys of the operator's file that have a new name: the old one is read, with a warning, until version 1.0.
+//! Keys of the operator's file that have a new name, and other spellings that are read: with a warning, until version 1.0.
 
 use super::problem::ProblemCollector;
-use super::yaml::{YamlNode, YamlValue};
+use super::yaml::{MapEntry, YamlNode, YamlValue};
 
 /// Old and new names of top-level keys.
-const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown")];
+const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
+/// Keys of a section that belong to another one: section, key, section to which it belongs.
+const MOVED: &[(&str, &str, &str)] = &[("memory", "summary_model", "context")];
 
-/// Gives old keys of the file their new names.
+/// Gives old keys of the file their new names and places, and makes a list of a `command` that is one word.
 pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     for (old, new) in RENAMED {
         let has_new = root.get(new).is_some();
@@ -20,6 +22,58 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
             report.warn(entry.key_place.clone(), *old, warning(old, new));
         }
         entry.key = (*new).to_owned();
+    }
+    for (section, key, to) in MOVED {
+        move_key(root, (section, key), to, report);
+    }
+    commands(root);
+}
+
+/// Moves a key to the section to which it belongs.
+fn move_key(root: &mut YamlNode, (section, key): (&str, &str), to: &str, report: &mut ProblemCollector) {
+    let has_new = root.has(&format!("{to}.{key}"));
+    let YamlValue::Map(sections) = &mut root.value else { return };
+    let of = |sections: &mut Vec<MapEntry>, name: &str| sections.iter().position(|entry| entry.key == name);
+    let Some(from) = of(sections, section) else { return };
+    let YamlValue::Map(entries) = &mut sections[from].node.value else { return };
+    let Some(at) = entries.iter().position(|entry| entry.key == key) else { return };
+    let entry = entries.remove(at);
+    let (old, new) = (format!("{section}.{key}"), format!("{to}.{key}"));
+    if has_new {
+        let message = format!("`{old}` is the old name of `{new}`, which is also set; keep `{new}`");
+        return report.add(entry.key_place, old, message);
+    }
+    report.warn(entry.key_place.clone(), old.clone(), warning(&old, &new));
+    let place = entry.key_place.clone();
+    let index = of(sections, to).unwrap_or_else(|| {
+        let node = YamlNode { place: place.clone(), value: YamlValue::Map(Vec::new()) };
+        sections.push(MapEntry { key: to.to_owned(), key_place: place, node });
+        sections.len() - 1
+    });
+    let node = &mut sections[index].node;
+    if node.value == YamlValue::Null {
+        node.value = YamlValue::Map(Vec::new());
+    }
+    // A section of another type is reported as such.
+    if let YamlValue::Map(entries) = &mut node.value {
+        entries.push(entry);
+    }
+}
+
+/// Makes a list of each backend's `command` that is a single word. Words with blanks are left: they would need the rules of a
+/// shell.
+fn commands(root: &mut YamlNode) {
+    let YamlValue::Map(sections) = &mut root.value else { return };
+    let Some(section) = sections.iter_mut().find(|entry| entry.key == "backends") else { return };
+    let YamlValue::Map(backends) = &mut section.node.value else { return };
+    for backend in backends {
+        let YamlValue::Map(keys) = &mut backend.node.value else { continue };
+        for entry in keys.iter_mut().filter(|entry| entry.key == "command") {
+            let YamlValue::Text(word) = &entry.node.value else { continue };
+            if !word.is_empty() && !word.contains(char::is_whitespace) {
+                entry.node.value = YamlValue::List(vec![entry.node.clone()]);
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The repository's file, `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`: written by maintainers, read from the
 //! default branch only.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::config_section;
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
@@ -29,6 +32,10 @@ config_section! {
         pub setup: Vec<String>;
         /// Type of work in this repository; estimated by default.
         pub task_type: Option<TaskType>;
+        /// Facts about every task in this repository; what is omitted is estimated. A `ralph` block in an issue can state them too.
+        pub task: StatedFacts => section;
+        /// Facts about tasks by label of the issue; they precede `task`.
+        pub labels: BTreeMap<String, StatedFacts> => section;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<ProgressReport>;
         /// Protected paths, which an agent may not change.
@@ -49,7 +56,7 @@ config_section! {
         pub intelligence: Option<Intelligence>;
         /// Defaults of `control`, `oversight` and `strategy`; the operator's if omitted.
         pub preset: Option<SupervisionPreset>;
-        /// Control of loops, merged over the operator's; without `auto_intervene`.
+        /// Control of loops, merged over the operator's; without `enabled` and `auto_intervene`.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;
         /// Detections and interventions, merged over the operator's; without the keys that are `true` or `false`, which only the

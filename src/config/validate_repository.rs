@@ -12,6 +12,7 @@ use crate::domain::checks::criteria::report_path;
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::ConfigSection as _;
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::policy::{CHECK_NAME_MAX, Policy, RepositorySettings, check_name_for, valid_check_name};
 
@@ -61,6 +62,10 @@ impl RepositoryValidator<'_> {
             self.report.add(self.root.place_at(&problem.key), problem.key, problem.message);
         }
         let checks = self.checks(&file.checks);
+        self.facts("task", &file.task);
+        for (name, facts) in &file.labels {
+            self.facts(&format!("labels.{name}"), facts);
+        }
         self.setup(&file.setup);
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
@@ -93,6 +98,8 @@ impl RepositoryValidator<'_> {
             checks,
             setup: file.setup,
             task_type: file.task_type,
+            task: file.task,
+            task_labels: file.labels,
             progress: file.progress,
             protected: file.protected.policy,
             protected_paths: file.protected.paths,
@@ -104,6 +111,14 @@ impl RepositoryValidator<'_> {
             tampering_iterations: file.tampering.iterations,
             thresholds,
             hooks: file.hooks,
+        }
+    }
+
+    /// Checks stated facts; numbers out of range are already reported.
+    fn facts(&mut self, key: &str, facts: &StatedFacts) {
+        let in_range = facts.check(key).is_empty();
+        if let Some(message) = facts.problem(key).filter(|_| in_range) {
+            self.report.add(self.root.place_at(&format!("{key}.scope")), format!("{key}.scope"), message);
         }
     }
 

@@ -17,6 +17,7 @@ mod people;
 pub(crate) mod samples;
 mod schedule;
 mod stopping;
+mod task_criteria;
 mod test_guard;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod work;
 
 pub use channel_notices::notices;
 
+use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
@@ -54,6 +56,8 @@ pub struct StepDecision {
     pub effects: Vec<Effect>,
     /// Reasons.
     pub reasons: Vec<String>,
+    /// Number of the iteration that was judged in the step, if one was.
+    pub judged: Option<u32>,
 }
 
 /// Creates a loop.
@@ -71,7 +75,9 @@ pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
     } else {
         people::after_the_end(&mut turn, &input);
     }
-    turn.done()
+    let mut decision = turn.done();
+    decision.judged = judged_anew(current, &decision.next).map(|iteration| iteration.number);
+    decision
 }
 
 /// Rebuilds a loop from its log; `None` if the log does not begin with a start.
@@ -108,7 +114,7 @@ impl StepContext {
         if changed && self.next.pushed.is_some() {
             self.effects.push(Effect::CommitStatus);
         }
-        StepDecision { next: self.next, effects: self.effects, reasons: self.reasons }
+        StepDecision { next: self.next, effects: self.effects, reasons: self.reasons, judged: None }
     }
 
     fn take(&mut self, input: LoopInput) {

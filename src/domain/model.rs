@@ -13,6 +13,7 @@ pub mod record;
 pub mod settings;
 pub mod signature;
 pub mod similarity;
+pub mod stated_facts;
 pub mod task;
 
 pub use ralph_types::ids;

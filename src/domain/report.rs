@@ -2,7 +2,9 @@
 
 mod compose;
 
+pub mod control_words;
 pub mod notice;
+pub mod task_words;
 pub mod view;
 
 pub use compose::*;

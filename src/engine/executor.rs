@@ -230,6 +230,8 @@ impl Engine {
             }
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
             self.wake.loop_stepped();
+            let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
+            judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
             self.summarise(next).await;
             if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
                 self.wake.timer.notify_one();

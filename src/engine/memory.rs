@@ -26,19 +26,19 @@ impl Engine {
     pub(super) async fn summarise(&self, current: &Loop) {
         let ended = current.iterations.iter().rev().find(|iteration| iteration.ended_at.is_some());
         let done = ended.map_or(0, |iteration| iteration.number);
-        let interval = self.settings.memory.summary_interval.max(1);
+        let interval = session::interval_within(self.settings.memory.summary_interval, current.limits.iterations);
         // Most steps end no iteration; skip the query.
         if current.state.is_open() && done < interval {
             return;
         }
-        let summed = self.store_summary(current.id.clone(), done, !current.state.is_open()).await;
+        let summed = self.store_summary(current.id.clone(), done, interval, !current.state.is_open()).await;
         if let Err(error) = summed {
             tracing::warn!(loop_id = %current.id, %error, "could not summarise iterations; the daily maintenance tries again");
         }
     }
 
-    async fn store_summary(&self, id: LoopId, done: u32, ended: bool) -> Result<(), StoreError> {
-        let (interval, now) = (self.settings.memory.summary_interval, self.clock.now());
+    async fn store_summary(&self, id: LoopId, done: u32, interval: u32, ended: bool) -> Result<(), StoreError> {
+        let now = self.clock.now();
         let of = id.clone();
         let read = self.store.read(move |c| {
             // The summary of an ended loop includes runs that were not counted.

@@ -302,6 +302,7 @@ impl Engine {
             settings: settings.map(|(_, file)| file),
             detected,
             estimates: self.estimates(repo).await,
+            past: self.past_loops(repo).await,
             experience: self.experience(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
         };

@@ -54,17 +54,45 @@ struct About {
     query: String,
 }
 
-/// Tools served on one connection.
+/// Tools served on one connection, or called by an agent that runs in this process.
 #[derive(Clone)]
-pub(super) struct Tools {
+pub struct Tools {
     session: Arc<Session>,
     waiting: Arc<Semaphore>,
     one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Tools {
-    pub(super) fn new(session: Arc<Session>) -> Self {
+    /// Creates the tools of a run.
+    pub fn new(session: Arc<Session>) -> Self {
         Self { session, waiting: Arc::new(Semaphore::new(MAX_WAITING)), one_at_a_time: Arc::default() }
+    }
+
+    /// Returns name, description and JSON Schema of the arguments of each tool.
+    pub fn described(&self) -> Vec<(String, String, serde_json::Value)> {
+        let described = |tool: Tool| {
+            let schema = serde_json::Value::Object(tool.input_schema.as_ref().clone());
+            (tool.name.into_owned(), tool.description.unwrap_or_default().into_owned(), schema)
+        };
+        self.list().into_iter().map(described).collect()
+    }
+
+    /// Calls a tool with arguments as a model wrote them.
+    ///
+    /// # Errors
+    /// A sentence for the agent: there is no such tool, the arguments are wrong, or the memory cannot be read.
+    pub async fn call(&self, name: &str, arguments: &str) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
+        let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+        let answer = match serde_json::from_str(arguments) {
+            Ok(arguments) => self.answer(name, arguments).await.unwrap_or_else(|| Err(self.unknown(name))),
+            Err(error) => Err(format!("the arguments are wrong: {error}")),
+        };
+        self.passed(answer)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let known: Vec<Cow<'static, str>> = self.list().into_iter().map(|tool| tool.name).collect();
+        format!("there is no tool {name:?}; there are: {}", known.join(", "))
     }
 
     fn list(&self) -> Vec<Tool> {
@@ -74,7 +102,7 @@ impl Tools {
                 "Search this task's history: raw turns (prompts and answers), events (tool calls and results, file \
                  changes, errors, checks, detections, interventions, commands, switches of backend and model) and \
                  summaries. Words are searched for in full text; all must be there unless you say OR. Filters narrow \
-                 it. Examples: {\"query\": \"migration lock\", \"tier\": \"summaries\"}; {\"query\": \"\", \
+                 it; the paths of files are relative to the work tree. Examples: {\"query\": \"migration lock\", \"tier\": \"summaries\"}; {\"query\": \"\", \
                  \"event_types\": [\"tool_result\"], \"tools\": [\"Bash\"], \"has_error\": true}; {\"query\": \
                  \"timeout\", \"paths\": [\"src/**/*.rs\"], \"iterations\": {\"from\": 3}}.",
             ),
@@ -176,11 +204,7 @@ impl ServerHandler for Tools {
         let _turn = self.one_at_a_time.lock().await;
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
             Some(answer) => Ok(told_back(self.passed(answer))),
-            None => {
-                let known: Vec<Cow<'static, str>> = self.list().into_iter().map(|tool| tool.name).collect();
-                let message = format!("there is no tool {:?}; there are: {}", request.name, known.join(", "));
-                Err(ErrorData::invalid_params(message, None))
-            }
+            None => Err(ErrorData::invalid_params(self.unknown(&request.name), None)),
         }
     }
 }

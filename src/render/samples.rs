@@ -102,6 +102,13 @@ pub(super) fn status(count: u32) -> StatusView {
             profile: "recovery".into(),
             forecast: Some(3),
             strategy: "different approach: minimal reproduction".into(),
+            health: "warning".into(),
+            terms: "0.58 = 0.45 (P) + 0.20 (I) - 0.07 (D)".into(),
+            gains: "kp 0.80, ki 0.31, kd 0.02".into(),
+            transition: "standard -> recovery: no progress: P is 0.72 and changes by +0.000 per iteration".into(),
+            alarms: vec![
+                "stuck_loop (warning, since iteration 2): No progress in 3 iterations: P stays at 0.72.".into(),
+            ],
         }),
         detections: vec![detection()],
         notes: vec!["The loop pauses after this iteration: mona wants to look.".into()],
@@ -117,6 +124,20 @@ pub(super) fn status(count: u32) -> StatusView {
         detected: true,
         started_by: "mona".into(),
         who_may: "people with write access".into(),
+        task_facts: vec![
+            "complexity 8 of 10, stated in this issue".into(),
+            "scope src/parse, stated by a label".into(),
+        ],
+        past: Some(PastLine {
+            loops: 12,
+            task_type: "test fix".into(),
+            usual_iterations: 3,
+            most_iterations: 7,
+            usual_seconds: 840,
+            most_seconds: 2_400,
+            usual_cost: Some(Money::from_usd(0.8)),
+            most_cost: Some(Money::from_usd(2.1)),
+        }),
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }
@@ -259,6 +280,11 @@ pub(super) fn escalation() -> EscalationView {
                 completion_percent: 62,
             })
             .collect(),
+        tried: vec!["find the cause first (stuck, from iteration 4)".into()],
+        learnings: vec![
+            "The tokenizer is shared with the formatter".into(),
+            "Blocked by: no fixture for empty input".into(),
+        ],
         replies: vec![
             hint("/ralph resume GUIDANCE", "continue; guidance is optional"),
             hint("/ralph abort", "end the loop and keep the branch"),

@@ -117,6 +117,8 @@ fn templates_of_other_states_match_snapshots() {
             needs_person: true,
             commands: escalation().replies,
             notes: vec![],
+            task_facts: vec![],
+            past: None,
             hidden_removed: 0,
             ..status(2)
         };
@@ -429,6 +431,7 @@ fn prompt_view(text: &str) -> PromptView {
         strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
         resumed: false,
         context: vec![],
+        asks_memory: true,
         moment: vec![],
         advice: String::new(),
         focus: vec![],
@@ -555,6 +558,7 @@ fn first_prompt_has_only_required_sections() {
         protected: vec![],
         strategy: vec![],
         iteration: 1,
+        asks_memory: false,
         ..prompt_view("Parsing panics.")
     };
     insta::assert_snapshot!("prompt_first", renderer().prompt(&first).unwrap());

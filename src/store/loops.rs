@@ -8,7 +8,7 @@ use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::{self, StepDecision};
-use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState};
+use crate::domain::loops::{EndedLoop, Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
@@ -49,18 +49,32 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
+/// Maximum number of ended loops whose use of resources is reported.
+const ENDED: usize = 50;
+
 /// Returns the experience of the newest finished loops of a repository, oldest first. Unreadable ones are skipped, so that they
 /// do not stop later loops.
 pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
+    let newest_first = finished(c, repo, REMEMBERED)?;
+    Ok(Experience::of(newest_first.iter().rev().map(Loop::as_earlier)))
+}
+
+/// Returns what the newest finished loops of a repository took, newest first. Unreadable ones are skipped.
+pub fn ended(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<EndedLoop>> {
+    Ok(finished(c, repo, ENDED)?.iter().filter_map(Loop::as_ended).collect())
+}
+
+/// Returns the newest finished loops of a repository that can be read, newest first.
+fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop>> {
     let sql = "SELECT data FROM loops WHERE open = 0 AND forge = ?1 AND repo_id = ?2 ORDER BY rowid DESC LIMIT ?3";
     let mut statement = c.prepare_cached(sql)?;
-    let most = REMEMBERED as i64;
-    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0, most], |row| row.get::<_, String>(0))?;
+    let rows =
+        statement.query_map(params![repo.forge.as_str(), repo.id.0, most as i64], |row| row.get::<_, String>(0))?;
     let mut newest_first = Vec::new();
     for row in rows {
-        newest_first.extend(serde_json::from_str::<Loop>(&row?).ok().map(|ended| ended.as_earlier()));
+        newest_first.extend(serde_json::from_str::<Loop>(&row?).ok());
     }
-    Ok(Experience::of(newest_first.into_iter().rev()))
+    Ok(newest_first)
 }
 
 /// Returns the ids of open loops, of all or of one state.

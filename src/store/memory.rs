@@ -263,6 +263,15 @@ pub fn counts(c: &Connection) -> StoreResult<LearningCounts> {
     })
 }
 
+/// Numbers of learnings that are not archived, by kind and task type.
+pub fn counts_by_kind(c: &Connection) -> StoreResult<Vec<(String, String, u64)>> {
+    let sql = "SELECT kind, task_type, count(*) FROM learnings WHERE state <> 'archived'
+        GROUP BY kind, task_type ORDER BY kind, task_type";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs())))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 /// Number of quarantined learnings.
 pub fn quarantined(c: &Connection) -> StoreResult<u64> {
     let sql = "SELECT count(*) FROM learnings_quarantine";

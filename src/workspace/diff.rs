@@ -1,14 +1,15 @@
 //! Differences of two trees: changed files with their sizes, the patch, and what is found in the changed files.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::empty_tree::empty_tree;
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
-use super::outgoing::{ChangedObject, raw_entries};
+use super::outgoing::{ChangedObject, RawEntry, raw_entries};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
-use crate::domain::model::task::{DiffStat, FileStat};
+use crate::domain::model::task::{ChangeKind, DiffStat, FileStat};
 use crate::domain::trust::outbound::{MAX_BINARY_BYTES, MAX_CHANGE_BYTES};
 
 /// Maximum size of the list of changed files, in bytes.
@@ -116,7 +117,9 @@ impl Workspaces {
         ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
         let (objects, rest) = raw_entries(&output.stdout);
-        let (files, patch) = numstat(rest);
+        let (mut files, patch) = numstat(rest);
+        let kinds = change_kinds(&output.stdout);
+        files.iter_mut().for_each(|(path, stat)| stat.change = kinds.get(path).cloned());
         let diff_truncated = output.truncated || patch.len() > DIFF_BYTES;
         let diff = String::from_utf8_lossy(&patch[..patch.len().min(DIFF_BYTES)]).into_owned();
         let dir = tree_paths.dir.clone();
@@ -131,6 +134,21 @@ impl Workspaces {
 
 fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
+}
+
+/// Returns the kinds of the changes in the entries of `--raw -z` at the beginning of an output, by path.
+fn change_kinds(mut output: &[u8]) -> HashMap<PathBuf, ChangeKind> {
+    let mut kinds = HashMap::new();
+    while let Some(entry) = RawEntry::next(&mut output) {
+        let kind = match (entry.status().first(), entry.from) {
+            (Some(b'R'), Some(from)) => ChangeKind::Renamed { from: String::from_utf8_lossy(from).into_owned() },
+            (Some(b'A' | b'C'), _) => ChangeKind::Created,
+            (Some(b'D'), _) => ChangeKind::Deleted,
+            _ => ChangeKind::Modified,
+        };
+        kinds.insert(files::path_of(entry.path), kind);
+    }
+    kinds
 }
 
 /// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.
@@ -157,6 +175,7 @@ fn numstat(mut rest: &[u8]) -> (ChangedFiles, &[u8]) {
             added: count(added),
             removed: count(removed),
             binary: added == b"-",
+            change: None,
         };
         found.push((files::path_of(path), stat));
     }
@@ -200,6 +219,27 @@ mod tests {
         assert_eq!(short, [("src/a b.rs", 3, 1, false), ("img.png", 0, 0, true), ("new\tname", 1, 2, false)]);
         assert_eq!(patch, b"diff --git a/x b/x\n\0");
         assert_eq!(numstat(b""), (vec![], &b""[..]));
+    }
+
+    #[test]
+    fn kinds_of_changes_are_read_from_raw_entries() {
+        let (zero, one) = ("0".repeat(40), "1".repeat(40));
+        let output = [
+            format!(":000000 100644 {zero} {one} A\0new.rs\0"),
+            format!(":100644 100644 {one} {one} M\0a b.rs\0"),
+            format!(":100644 000000 {one} {zero} D\0gone.rs\0"),
+            format!(":100644 100644 {one} {one} R086\0old.rs\0moved.rs\0"),
+            format!(":100644 120000 {one} {one} T\0link\0"),
+            "3\t1\ta b.rs\0".to_owned(),
+        ];
+        let kinds = change_kinds(output.concat().as_bytes());
+        let kind = |path: &str| kinds.get(Path::new(path)).cloned();
+        assert_eq!(kind("new.rs"), Some(ChangeKind::Created));
+        assert_eq!(kind("a b.rs"), Some(ChangeKind::Modified));
+        assert_eq!(kind("gone.rs"), Some(ChangeKind::Deleted));
+        assert_eq!(kind("moved.rs"), Some(ChangeKind::Renamed { from: "old.rs".into() }));
+        assert_eq!((kind("link"), kind("old.rs")), (Some(ChangeKind::Modified), None));
+        assert!(change_kinds(b":100644 cut").is_empty());
     }
 
     #[test]

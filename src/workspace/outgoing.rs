@@ -55,26 +55,51 @@ enum ObjectContent {
     TooLarge,
 }
 
-/// Parses the entries of `--raw -z`, which begin with one colon per parent; returns them and the rest of the output.
-pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
-    let mut entries = Vec::new();
-    while rest.first() == Some(&b':') {
-        let mut after = rest;
+/// Entry of `--raw -z`.
+pub(super) struct RawEntry<'a> {
+    /// Number of parents that it is compared with.
+    parents: usize,
+    /// Modes and ids of the parents and of the result, then the status.
+    fields: Vec<&'a [u8]>,
+    /// Path after the change.
+    pub(super) path: &'a [u8],
+    /// Path before a move or of the copied file.
+    pub(super) from: Option<&'a [u8]>,
+}
+
+impl<'a> RawEntry<'a> {
+    /// Parses the next entry of `rest` and removes it; `None` if none follows.
+    pub(super) fn next(rest: &mut &'a [u8]) -> Option<Self> {
+        let mut after = rest.first().filter(|byte| **byte == b':').map(|_| *rest)?;
         let mut next = || {
             let end = after.iter().position(|byte| *byte == 0)?;
             let (part, others) = after.split_at(end);
             after = &others[1..];
             Some(part)
         };
-        let (Some(head), Some(mut path)) = (next(), next()) else { break };
+        let (head, first) = (next()?, next()?);
         let parents = head.iter().take_while(|byte| **byte == b':').count();
         let fields: Vec<&[u8]> = head[parents..].split(|byte| *byte == b' ').collect();
-        let status = fields.last().copied().unwrap_or_default();
-        if parents == 1 && status.first().is_some_and(|kind| matches!(kind, b'R' | b'C')) {
-            let Some(new) = next() else { break };
-            path = new;
+        let mut entry = Self { parents, fields, path: first, from: None };
+        if parents == 1 && matches!(entry.status().first(), Some(b'R' | b'C')) {
+            (entry.path, entry.from) = (next()?, Some(first));
         }
-        rest = after;
+        *rest = after;
+        Some(entry)
+    }
+
+    /// Letters of the status, one per parent; those of moves and copies are followed by a score.
+    pub(super) fn status(&self) -> &'a [u8] {
+        self.fields.last().copied().unwrap_or_default()
+    }
+}
+
+/// Parses the entries of `--raw -z`, which begin with one colon per parent; returns them and the rest of the output.
+pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
+    let mut entries = Vec::new();
+    while let Some(entry) = RawEntry::next(&mut rest) {
+        let RawEntry { parents, ref fields, path, .. } = entry;
+        let status = entry.status();
         let ids: Vec<Option<Sha>> = fields
             .iter()
             .skip(parents + 1)

@@ -191,6 +191,7 @@ async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncF
         session: None,
         keep: None,
         mcp_config: None,
+        tools: None,
         cookie: Cookie::new("attack", &uuid::Uuid::now_v7().simple().to_string(), 1),
         sandboxed: false,
         sandbox: SandboxSettings::default(),

@@ -35,6 +35,7 @@ on_one_forge!(
     stop_does_not_wait_for_models,
     failing_tools_are_reported,
     scripted_chat_agent_solves_the_task,
+    scripted_chat_agent_asks_the_session_memory,
 );
 
 /// Reply of the model to a request.
@@ -59,6 +60,8 @@ struct ModelRequest {
     text: String,
     /// Messages of the conversation.
     messages: usize,
+    /// The complete request, as JSON.
+    body: String,
 }
 
 /// Anthropic's Messages API on loopback.
@@ -119,7 +122,7 @@ async fn reply(Shared(inner): Shared<Arc<ModelServerState>>, uri: Uri, body: Byt
     };
     let model = body["model"].as_str().unwrap_or_default().to_owned();
     let messages = body["messages"].as_array().map_or(0, Vec::len);
-    let received = ModelRequest { path: uri.path().to_owned(), model, purpose, text, messages };
+    let received = ModelRequest { path: uri.path().to_owned(), model, purpose, text, messages, body: body.to_string() };
     let mut answer = (inner.answer)(&received);
     inner.seen.lock().expect("no panic").push(received);
     if let ModelReply::Meets(others, then) = answer {
@@ -644,6 +647,35 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
         assert_eq!(models.purposes(), ["agent", "agent"]);
         let requests = models.seen();
         assert!(requests[0].text.contains(&done.task.title) && requests[0].model == "helper-own", "{requests:?}");
+    })
+    .await;
+}
+
+/// The built-in agent has the tools of the session memory, which know the files of each commit.
+async fn scripted_chat_agent_asks_the_session_memory(dialect: Dialect) {
+    let models = Models::start(|seen| match (seen.messages, seen.text.contains("This is iteration 1")) {
+        (1, true) => ModelReply::Calls("bash", json!({"command": "mkdir -p src && echo 7 >src/walrus.txt"})),
+        (_, true) => ModelReply::Says("A first try.".to_owned()),
+        (1, false) => ModelReply::Calls("session_memory_search", json!({"paths": ["src/**"]})),
+        (3, false) => ModelReply::Calls("bash", json!({"command": "echo 42 >answer.txt"})),
+        (_, false) => ModelReply::Says("The answer is written.".to_owned()),
+    })
+    .await;
+    let helper = models.helper("own").replace("type: api", "type: internal, roles: [agent]");
+    let config = format!(
+        "{helper}priority: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+    );
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{} {:?}", done.why, done.iterations);
+        let prompts = world.prompts().await;
+        assert!(!prompts[0].contains("The tools of `session_memory`"), "{}", prompts[0]);
+        assert!(prompts[1].contains("The tools of `session_memory`"), "{}", prompts[1]);
+        let asked = models.seen().into_iter().filter(|seen| !seen.text.contains("This is iteration 1"));
+        let bodies: Vec<String> = asked.map(|seen| seen.body).collect();
+        assert!(bodies[0].contains("session_memory_search") && bodies[0].contains("session_memory_get_turn"));
+        assert!(bodies[1].contains("[file_change] iteration 1, src/walrus.txt"), "{}", bodies[1]);
+        assert!(bodies[1].contains("created, +1 -0"), "{}", bodies[1]);
     })
     .await;
 }

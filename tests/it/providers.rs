@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::domain::knowledge::session::{EventKind, SessionQuery};
+use ralph_bot::domain::knowledge::session::{EventKind, Hit, SessionQuery};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::{ClaimedState, DisabledFor, ParkedFor};
@@ -32,6 +32,7 @@ on_one_forge!(
     estimated_cost_is_marked,
     prompts_are_stored_with_their_turns,
     session_events_are_searchable,
+    files_are_searchable_by_path,
     each_run_counts_once_in_backend_score,
     oversized_prompt_is_passed_as_file,
     run_over_budget_is_stopped,
@@ -320,6 +321,46 @@ async fn session_events_are_searchable(dialect: Dialect) {
         let summary = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
         let summary = summary.expect("a summary");
         assert!(summary.decisions.iter().any(|line| line.contains("intervention: ")), "{summary:#?}");
+    })
+    .await;
+}
+
+/// Agent with the output format of Claude Code that reports absolute paths, and changes other files by its shell.
+const EDITS: &str = r#"cat >/dev/null
+mkdir -p src/deep; echo new >src/deep/new.txt; echo changed >README.md; git rm -q --cached old.txt; rm old.txt; echo 42 >answer.txt
+echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"Edit","input":{"file_path":"'$PWD'/answer.txt"}},{"type":"tool_use","id":"u","name":"Read","input":{"file_path":"'$PWD'/src/../check.sh"}}]},"session_id":"s"}'
+echo '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"},{"type":"tool_result","tool_use_id":"u","content":"sh"}]},"session_id":"s"}'
+echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","session_id":"s","total_cost_usd":0.01,"usage":{}}'"#;
+
+/// Files of the session memory are relative to the tree, and what the commit changed is known however it was changed.
+async fn files_are_searchable_by_path(dialect: Dialect) {
+    let command = serde_json::to_string(&["/bin/sh", "-c", EDITS, "edits"]).expect("a list");
+    let config = format!(
+        "  edits: {{ type: script, output: claude, command: {command}, roles: [agent] }}\npriority: {{ agent: [edits] }}\n{LIMITS}"
+    );
+    story(Setup::new(dialect).file("old.txt", "old\n").config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        let found = async |glob: &str| {
+            let (id, asked) =
+                (done.id.clone(), SessionQuery { paths: vec![glob.to_owned()], ..SessionQuery::default() });
+            let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
+            let of_event = |hit: &Hit| match hit {
+                Hit::Event(event) => format!("{} {}: {}", event.kind, event.path.as_deref().unwrap_or("?"), event.text),
+                other => panic!("no event: {other:?}"),
+            };
+            let mut events: Vec<String> = found.hits.iter().map(of_event).collect();
+            events.sort();
+            events
+        };
+        assert_eq!(found("src/**").await, ["file_change src/deep/new.txt: created, +1 -0"]);
+        assert_eq!(found("old.txt").await, ["file_change old.txt: deleted, +0 -1"]);
+        assert_eq!(found("*.md").await, ["file_change README.md: modified, +1 -1"]);
+        let answer = found("answer.txt").await;
+        assert!(answer.contains(&"file_change answer.txt: edited by the agent".to_owned()), "{answer:?}");
+        assert!(answer.contains(&"file_change answer.txt: modified, +1 -1".to_owned()), "{answer:?}");
+        assert!(answer.contains(&"tool_call answer.txt: answer.txt".to_owned()), "{answer:?}");
+        assert_eq!(found("check.sh").await, ["tool_call check.sh: check.sh"]);
     })
     .await;
 }

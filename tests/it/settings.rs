@@ -23,6 +23,8 @@ on_one_forge!(
     required_sandbox_missing_runs_no_agent,
     weaker_sandbox_runs_no_agent_of_a_public_repository,
     every_repository_setting_takes_effect,
+    stated_facts_and_estimate_are_in_the_first_comment,
+    invalid_facts_of_an_issue_are_explained,
     broken_setup_is_returned_to_the_agent,
 );
 
@@ -335,6 +337,60 @@ async fn minimum_permission_is_configurable(dialect: Dialect) {
                 assert_eq!(world.the_loop().await.state, LoopState::Aborted);
             }
         }
+    })
+    .await;
+}
+
+/// Facts come from the issue's block, labels and the repository's file; the estimate comes from loops that ended here.
+async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
+    let file = "checks: [sh check.sh]\ntask: { complexity: 3, breaking_changes: true }\nlabels:\n  Hardening: { security_sensitive: true, complexity: 6 }\n";
+    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
+    let mut setup = Setup::new(dialect).file(".ralph.yml", file).config(limits);
+    setup.body = "It should be 42.\n\n```ralph\ntask: { scope: [answer.txt], estimated_iterations: 2 }\n```\n".into();
+    story(setup, async |world| {
+        world.forge.label(&world.maintainer, world.repo, world.issue, "hardening").await.expect("labelled");
+        world.label().await;
+        world.settle().await;
+        let first = world.bot_comments().into_iter().find(|text| text.contains("- Task: ")).expect("a status");
+        for words in [
+            "complexity 6 of 10, stated by a label",
+            "security-sensitive, stated by a label",
+            "breaking, stated in the repository's file",
+            "scope answer.txt, stated in this issue",
+            "about 2 iterations, stated in this issue",
+        ] {
+            assert!(first.contains(words), "{words}: {first}");
+        }
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.past.map(|past| past.loops), Some(0));
+        let facts = done.facts();
+        assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), true, true));
+        assert_eq!((facts.scope, facts.estimated_iterations), (vec!["answer.txt".to_owned()], Some(2.0)));
+        // The next loop of the repository is told what this one took.
+        world.comment("/ralph abort").await;
+        world.settle().await;
+        let other =
+            world.forge.open_issue(&world.maintainer, world.repo, "The answer is wrong again", "42.", &[]).await;
+        let other = other.expect("an issue");
+        world.forge.comment(&world.maintainer, world.repo, other, "/ralph run").await.expect("commented");
+        world.settle().await;
+        let told = world.bot_comments_on(other).join("\n");
+        let all = world.all_loops().await;
+        let past = all.into_iter().find(|l| l.place.issue == other).and_then(|l| l.past).expect("looked up");
+        assert_eq!((past.loops, past.iterations.map(|found| found.median)), (1, Some(1)), "{told}");
+    })
+    .await;
+}
+
+/// A block that states what cannot be starts nothing and says why.
+async fn invalid_facts_of_an_issue_are_explained(dialect: Dialect) {
+    let mut setup = Setup::new(dialect);
+    setup.body = "It should be 42.\n\n```ralph\ntask: { complexity: 11, colour: red }\n```\n".into();
+    story(setup, async |world| {
+        let waiting = world.run().await;
+        assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
+        assert!(world.bot_commented("`task`: unknown field"), "{:#?}", world.bot_comments());
     })
     .await;
 }

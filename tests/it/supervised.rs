@@ -14,6 +14,10 @@ use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
     stuck_loop_is_redirected_paused_and_guided,
+    figures_of_control_are_shown_to_people,
+    loop_of_ten_iterations_asks_before_its_limit,
+    switched_off_oversight_detects_nothing,
+    critical_detection_redirects_if_pauses_are_off,
     paused_loop_runs_no_agent_after_crashes,
     crash_after_pause_starts_no_agent,
     crash_after_end_starts_no_agent,
@@ -88,6 +92,75 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
             assert!(refused.is_err(), "{sql}");
         }
         assert_eq!(trail(world).await, events);
+    })
+    .await;
+}
+
+/// Alarms, gains and changes of profile with their reasons are where people look: status comment, audit trail, metrics.
+async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
+    story(stuck(dialect), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
+        let status = world.bot_comments().into_iter().find(|text| text.contains("Control signal: ")).expect("a status");
+        for words in [" (P) ", "gains kp ", "Alarm: stuck_loop (critical, since iteration ", "Supervision: paused, "] {
+            assert!(status.contains(words), "{words}: {status}");
+        }
+        let id = stopped.id.clone();
+        let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("the trail");
+        let reasons: Vec<&str> = trail.iter().map(|line| line.entry.reason.as_str()).collect();
+        for words in ["alarm stuck_loop (", "gain profile standard -> "] {
+            assert!(reasons.iter().any(|reason| reason.starts_with(words)), "{words}: {reasons:#?}");
+        }
+        let metrics = world.engine().metrics.encode();
+        for line in [
+            "ralph_detections_total{kind=\"stuck\",severity=\"high\"}",
+            "ralph_interventions_total{level=\"pause\",kind=\"stuck\"} 1",
+            "ralph_alarms_total{kind=\"stuck_loop\",severity=",
+            "ralph_iterations_total{outcome=\"incomplete\"}",
+            "ralph_control_signal_count",
+        ] {
+            assert!(metrics.contains(line), "{line}: {metrics}");
+        }
+    })
+    .await;
+}
+
+/// With the default limit a hopeless loop asks a person before the limit ends it.
+async fn loop_of_ten_iterations_asks_before_its_limit(dialect: Dialect) {
+    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { standstill_chance: 0, no_progress_iterations: 100 } }\nstrategy: { outlook: { enabled: false } }";
+    story(Setup::new(dialect).agent(STUCK).config(limits), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.limits.iterations, 10);
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
+        assert!(stopped.spent.iterations < 10, "{} after {} iterations", stopped.why, stopped.spent.iterations);
+    })
+    .await;
+}
+
+async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
+    let off = "limits: { iterations: 9, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0 }";
+    story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
+        let stopped = world.run().await;
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 9), "{}", stopped.why);
+        assert!(levels(&stopped).is_empty(), "{:?}", levels(&stopped));
+        let judged = stopped.judged().expect("judged");
+        let figures = judged.control.as_ref().expect("figures");
+        assert!(figures.alarms.is_empty() && judged.signal > 0.5, "{judged:?}");
+        let prompts = world.prompts().await;
+        assert!(prompts.iter().all(|prompt| !prompt.contains("OVERRIDE: ") && !prompt.contains("WARNING: ")));
+    })
+    .await;
+}
+
+async fn critical_detection_redirects_if_pauses_are_off(dialect: Dialect) {
+    let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0, escalation_threshold: 50 }";
+    story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
+        let stopped = world.run().await;
+        let levels = levels(&stopped);
+        assert!(
+            levels.contains(&InterventionLevel::Redirect) && !levels.contains(&InterventionLevel::Pause),
+            "{levels:?}"
+        );
     })
     .await;
 }
@@ -318,7 +391,7 @@ async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     .await;
     // The repository makes it more patient: it is noticed later.
     let early = story(stuck(dialect), async |hasty| hasty.run().await.spent.iterations).await;
-    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 90, window: 95 } }\n";
+    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 90, window: 95 } }\nstrategy: { escalation_threshold: 90 }\n";
     let limits = format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
     story(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits), async |patient| {
         let stopped = patient.run().await;

@@ -283,6 +283,7 @@ impl SimWorld {
                     settings: None,
                     detected: Vec::new(),
                     estimates: BTreeMap::new(),
+                    past: Vec::new(),
                     experience: Experience::default(),
                     sandbox: "none".into(),
                 };

@@ -417,6 +417,7 @@ impl SimulatedLoop<'_> {
             tampered: false,
             agent_failed: false,
             redirected: None,
+            followed: None,
         };
         // As in the store, credit is given before this iteration adds learnings.
         for known in recalled {

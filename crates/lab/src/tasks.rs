@@ -102,6 +102,7 @@ const OTHER_PARTS: [(&str, PartSwitch); 7] = [
         "strategy's own pauses",
         PartSwitch::Remove(|ours| {
             ours.settings.strategy.escalation_threshold = 1000;
+            ours.settings.strategy.limit_share = 0.0;
             ours.settings.strategy.budget_critical = 1.0;
         }),
     ),

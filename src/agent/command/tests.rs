@@ -54,6 +54,7 @@ impl CommandFixture {
             session: None,
             keep: None,
             mcp_config: None,
+            tools: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),

@@ -89,7 +89,7 @@ pub(super) async fn run(
         shell: setup::shell(agent, run, &folders, &model),
         system: setup::instructions(agent, run),
         messages: vec![ChatMessage::User(run.prompt.clone())],
-        tools: setup::tools(commands),
+        tools: setup::tools(run, commands),
         commands,
         density: 0.25,
         usage: TokenUsage::default(),
@@ -357,7 +357,13 @@ impl InternalRun<'_> {
             "edit" => {
                 serde_json::from_str::<EditCommand>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit))
             }
-            other => Err(format!("there is no tool {other:?}; the tools are bash and edit")),
+            other => match self.run.tools.as_ref().filter(|_| self.tools.iter().any(|tool| tool.name == other)) {
+                Some(tools) => tools.call(other, &call.arguments).await,
+                None => {
+                    let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+                    Err(format!("there is no tool {other:?}; the tools are {}", known.join(", ")))
+                }
+            },
         })
     }
 
@@ -442,6 +448,6 @@ impl InternalRun<'_> {
 /// Summarizes a call: its command or its path.
 fn about(arguments: &str) -> String {
     let arguments = serde_json::from_str::<serde_json::Value>(arguments).unwrap_or_default();
-    let named = arguments["path"].as_str().or(arguments["command"].as_str());
+    let named = ["path", "command", "query"].iter().find_map(|name| arguments[name].as_str());
     named.unwrap_or_default().to_owned()
 }

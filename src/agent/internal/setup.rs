@@ -51,7 +51,7 @@ pub(super) fn instructions(agent: &InternalAgent, run: &AgentRun) -> String {
 }
 
 /// Returns the tools of a run.
-pub(super) fn tools(commands: bool) -> Vec<ToolDefinition> {
+pub(super) fn tools(run: &AgentRun, commands: bool) -> Vec<ToolDefinition> {
     let tool = |name: &str, description: &str, parameters| ToolDefinition {
         name: name.to_owned(),
         description: description.to_owned(),
@@ -64,5 +64,6 @@ pub(super) fn tools(commands: bool) -> Vec<ToolDefinition> {
         bash::parameters(),
     );
     let edit = tool("edit", "Shows and changes text files of the work tree.", edit::parameters());
-    if commands { vec![bash, edit] } else { vec![edit] }
+    let own = if commands { vec![bash, edit] } else { vec![edit] };
+    own.into_iter().chain(run.tools.iter().flat_map(|tools| tools.definitions())).collect()
 }

@@ -59,6 +59,7 @@ impl InternalFixture {
             session: None,
             keep: None,
             mcp_config: None,
+            tools: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),
@@ -280,7 +281,7 @@ async fn invalid_calls_are_answered_and_run_continues() {
     for (number, words) in [
         (0, "the arguments of bash are invalid: EOF"),
         (1, "missing field `command`"),
-        (2, "there is no tool \"python\"; the tools are bash and edit"),
+        (2, "there is no tool \"python\"; the tools are bash, edit"),
         (3, "without `..`"),
         (4, "unknown variant `remove`"),
         (5, "too long"),
@@ -529,4 +530,43 @@ async fn invalid_settings_are_refused() {
     let error = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
     assert!(error.contains("too small"), "{error}");
     assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));
+}
+
+/// Tool that repeats its arguments, or fails.
+#[derive(Debug)]
+struct EchoTools;
+
+#[async_trait]
+impl crate::agent::RunTools for EchoTools {
+    fn definitions(&self) -> Vec<crate::domain::providers::chat::ToolDefinition> {
+        let parameters = json!({"type": "object"});
+        vec![crate::domain::providers::chat::ToolDefinition {
+            name: "memory_search".into(),
+            description: "Searches.".into(),
+            parameters,
+        }]
+    }
+
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, String> {
+        if arguments.contains("broken") { Err("not now".into()) } else { Ok(format!("{name} {arguments}")) }
+    }
+}
+
+#[tokio::test]
+async fn tools_of_the_run_are_offered_and_called() {
+    let place = InternalFixture::new();
+    let agent = place.agent([
+        calls(&[("memory_search", json!({"query": "walrus"})), ("memory_search", json!({"query": "broken"}))]),
+        says("Done."),
+    ]);
+    let run = AgentRun { tools: Some(Arc::new(EchoTools)), ..place.run() };
+    let (outcome, events) = place.outcome_of(agent.as_ref(), run).await;
+    assert_eq!((outcome.status, outcome.tool_calls, outcome.tool_errors), (AgentStatus::Finished, 2, 1));
+    let offered: Vec<String> = place.asked.lock().unwrap()[0].tools.iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(offered, ["bash", "edit", "memory_search"]);
+    let results = place.results(0);
+    assert_eq!((results[0].text.as_str(), results[0].failed), ("memory_search {\"query\":\"walrus\"}", false));
+    assert_eq!((results[1].text.as_str(), results[1].failed), ("not now", true));
+    let called = AgentEvent::ToolCalled { name: "memory_search".into(), input: "walrus".into() };
+    assert!(events.contains(&called), "{events:?}");
 }

@@ -40,6 +40,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     environment,
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     sessions: &[".claude/projects"],
     keys: &[ModelKey {
         keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],

@@ -45,6 +45,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     environment: |call| for_codex(call.servers).1,
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     sessions: &[".codex/sessions"],
     context_fill: Some(context_fill),
     model: Some(model),

@@ -49,6 +49,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     files: |call| vec![(SETTINGS, settings(call).to_string())],
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     sessions: &[".gemini/tmp"],
     context_fill: Some(context_fill),
     keys: &[ModelKey {

@@ -47,6 +47,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     },
     prompt: PromptDelivery::Arguments,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     sessions: &[".kimi-code/sessions"],
     model: Some(model),
     session_usage: Some(session_usage),

@@ -85,6 +85,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     },
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     // The rest of that folder contains logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
     keys: &KEYS,

@@ -51,6 +51,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     usage: UsageReport::TokensAndModel,
     reports_usage_during_run: true,
     version: Some(&["--version"]),
+    takes_mcp_servers: true,
     sessions: &[".qwen/projects"],
     keys: &[ModelKey {
         keys: &["OPENAI_API_KEY"],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use notify_rust::{Notification, Urgency};
 
 use crate::config::Env;
-use crate::domain::loops::Loop;
+use crate::domain::loops::{Loop, LoopState};
 use crate::domain::trust::sanitize::visible;
 
 /// Maximum time to wait for the desktop.
@@ -20,6 +20,15 @@ const TEXT_MAX: usize = 300;
 pub(super) struct DesktopNotification {
     summary: String,
     body: String,
+    urgency: Urgency,
+}
+
+/// Returns the urgency by the state: a loop that failed or ended is critical, one that waits for an answer is not.
+fn urgency_of(state: LoopState) -> Urgency {
+    match state {
+        LoopState::Failed | LoopState::Aborted => Urgency::Critical,
+        _ => Urgency::Normal,
+    }
 }
 
 /// Returns the notification for a loop that needs a person; `None` for any other.
@@ -32,7 +41,14 @@ pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
     // Desktops interpret some HTML in the body.
     let plain = |text: &str| line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let body = format!("{}\n{}", plain(&current.task.title), plain(&current.why));
-    Some(DesktopNotification { summary: format!("ralph-bot needs you: {}", current.state.as_str()), body })
+    let summary = format!(
+        "ralph-bot needs you: {} is {} (iteration {} of {})",
+        current.id,
+        current.state.words(),
+        current.spent.iterations,
+        current.limits.iterations
+    );
+    Some(DesktopNotification { summary, body, urgency: urgency_of(current.state) })
 }
 
 /// Shows a notification if there is a desktop session.
@@ -41,7 +57,7 @@ pub(super) async fn show(notification: &DesktopNotification, env: &Env) {
         return;
     }
     let mut shown = Notification::new();
-    shown.appname("ralph-bot").summary(&notification.summary).body(&notification.body).urgency(Urgency::Critical);
+    shown.appname("ralph-bot").summary(&notification.summary).body(&notification.body).urgency(notification.urgency);
     match tokio::time::timeout(TIMEOUT, shown.show_async()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "could not show a desktop notification"),
@@ -59,7 +75,7 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
-    use crate::domain::loops::{EscalationCause, LoopStart, LoopState, LoopTask, RunOptions};
+    use crate::domain::loops::{EscalationCause, LoopStart, LoopTask, RunOptions};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::policy::Policy;
@@ -101,7 +117,10 @@ mod tests {
         current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
         let notice = notification(&current).expect("a person is needed");
-        assert_eq!(notice.summary, "ralph-bot needs you: paused");
+        assert_eq!(notice.summary, "ralph-bot needs you: r-42-k7m2qa is paused (iteration 0 of 10)");
+        assert_eq!(notice.urgency, Urgency::Normal);
+        current.state = LoopState::Failed;
+        assert_eq!(notification(&current).map(|notice| notice.urgency), Some(Urgency::Critical));
         let (title, why) = notice.body.split_once('\n').expect("two lines");
         assert_eq!(title, "The &lt;b&gt;answer&lt;/b&gt; is wrong &amp; late");
         assert!(why.starts_with("The loop is stuck: no no ") && why.chars().count() == TEXT_MAX, "{why}");

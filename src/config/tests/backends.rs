@@ -345,3 +345,88 @@ fn documentation_names_no_old_keys() {
     assert!(page.contains("| `priority` |") && page.contains("| `cooldown` |"));
     assert!(!page.contains("`order` | map") && !page.contains("parking"));
 }
+
+/// Sample configuration of the original design, with the address that a built-in agent needs.
+const DESIGN_SAMPLE: &str = r#"
+  claude:
+    type: external
+    command: claude
+    args: ["--model", "{model}", "--prompt", "{prompt}"]
+    enabled: true
+    thresholds:
+      max_requests_per_window: 50
+      max_cost_per_hour: 5.00
+      max_context_pct: 85
+    models:
+      default: sonnet
+      rules:
+        - when: "consec_errors >= 2"
+          model: opus
+        - when: "cost > 8.00"
+          model: haiku
+  kimi:
+    type: external
+    command: kimi
+    args: ["--model", "{model}", "{prompt}"]
+    enabled: true
+    thresholds:
+      max_requests_per_window: 100
+    models:
+      default: kimi-k2
+  buckley:
+    type: internal
+    enabled: true
+    thresholds:
+      max_cost_per_hour: 3.00
+    models:
+      default: sonnet
+rotation:
+  mode: time_sliced
+  interval: 30m
+memory:
+  enabled: true
+  summary_interval: 10
+  summary_model: haiku
+  retention_days: 30
+context_processing:
+  enabled: true
+  model: haiku
+  max_output_tokens: 500
+  budget_pct: 10
+schedule:
+  - trigger:
+      when: "cost > 10.0"
+    action: pause
+    reason: "Cost limit reached"
+"#;
+
+#[test]
+fn sample_of_the_design_is_read_but_for_the_address_of_its_model() {
+    let text = file(&DESIGN_SAMPLE[1..], "");
+    let wrong = problems(&text);
+    assert!(wrong.contains("`url` is missing") && wrong.contains("1 error in"), "{wrong}");
+    let text = text.replace("    type: internal\n", "    type: internal\n    url: http://localhost:11434/v1\n");
+    let config = Config::parse(Path::new("conf/ralph-control.yaml"), &text, &env()).expect("valid");
+    assert_eq!(config.backends["kimi"].settings.command, ["kimi"]);
+    assert_eq!(config.context.model.as_deref(), Some("haiku"));
+    assert_eq!(config.context.summary_model.as_deref(), Some("haiku"));
+    assert_eq!((config.context.max_output_tokens, config.memory.retention_days), (500, 30));
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.iter().any(|text| text.contains("`context_processing` is now called `context`")), "{warnings:?}");
+    let moved = "`memory.summary_model` is now called `context.summary_model`";
+    assert!(warnings.iter().any(|text| text.contains(moved)), "{warnings:?}");
+}
+
+#[test]
+fn moved_key_that_is_set_twice_is_an_error() {
+    let text =
+        file("  claude: { enabled: true }\nmemory: { summary_model: haiku }\ncontext: { summary_model: opus }\n", "");
+    let wrong = problems(&text);
+    assert!(wrong.contains("`memory.summary_model` is the old name of `context.summary_model`"), "{wrong}");
+}
+
+#[test]
+fn command_with_blanks_stays_an_error() {
+    let wrong = problems(&file("  mine: { type: script, command: \"agent --fast\" }\n", ""));
+    assert!(wrong.contains("`backends.mine.command`: expected a list"), "{wrong}");
+}

@@ -14,7 +14,7 @@ use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
 pub use detect::detect;
-pub use issue::from_issue;
+pub use issue::{from_issue, from_issue_with_facts};
 pub use judge::{CheckVerdict, judge};
 pub use kind::{TaskType, task_type};
 pub use spec::check_from_value;

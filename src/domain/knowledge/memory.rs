@@ -23,7 +23,8 @@ mod uplift;
 mod tests;
 
 pub use extract::{
-    IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach, from_iteration, from_loop, remembered,
+    FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach, from_iteration,
+    from_loop, remembered,
 };
 pub use learning::{Content, Learning, LearningKind, LearningState, Source};
 pub use learning_confidence::{Credit, credit, credit_of_iteration};

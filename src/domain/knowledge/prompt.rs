@@ -133,6 +133,8 @@ pub struct PromptView {
     pub resumed: bool,
     /// Lines of the context block; empty if there is none, and `history` is used instead.
     pub context: Vec<String>,
+    /// Whether the agent can ask the session memory. The engine fills it in.
+    pub asks_memory: bool,
     /// Sentences for the loop's situation, in addition to `strategy`.
     pub moment: Vec<String>,
     /// Advice of a model, as lines; framed as data.
@@ -264,6 +266,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         base_branch: current.base_branch.clone(),
         resumed: false,
         context: Vec::new(),
+        asks_memory: false,
         moment: Vec::new(),
         advice: String::new(),
         focus: Vec::new(),

@@ -9,6 +9,7 @@ mod step_events;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod tree_roots;
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +24,8 @@ pub use answer::{
 };
 pub use query::{Form, IterationFilter, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use step_events::step_events;
-pub use summary::{due, extract};
+pub use summary::{due, extract, interval_within};
+pub use tree_roots::TreeRoots;
 
 /// Author of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

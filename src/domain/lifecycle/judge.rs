@@ -8,11 +8,12 @@ use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection, Loop, LoopLimit,
-    LoopState, LoopStopReason, NextRunPlan, error_signature,
+    BranchFinding, ControlFigures, EndedLoop, EscalationCause, Iteration, IterationJudgement, IterationKind,
+    JudgedDetection, Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::{Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -63,6 +64,7 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
+        let stated = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         TaskFacts {
@@ -70,13 +72,18 @@ impl Loop {
             max_iterations: f64::from(self.limits.iterations),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,
-            security_sensitive: named(&SECURITY),
-            breaking_changes: named(&BREAKING),
-            estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
+            complexity: self.stated.get(|facts| facts.complexity).map(|(complexity, _)| f64::from(complexity)),
+            security_sensitive: stated(|facts| facts.security_sensitive).unwrap_or_else(|| named(&SECURITY)),
+            breaking_changes: stated(|facts| facts.breaking_changes).unwrap_or_else(|| named(&BREAKING)),
+            scope: self.stated.scope().map(|(places, _)| places).unwrap_or_default(),
+            estimated_iterations: self
+                .stated
+                .get(|facts| facts.estimated_iterations)
+                .map(|(iterations, _)| f64::from(iterations))
+                .or_else(|| self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations)))),
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             experience: self.experience.clone(),
-            ..TaskFacts::default()
         }
     }
 
@@ -89,6 +96,17 @@ impl Loop {
     pub fn as_earlier(&self) -> EarlierLoop {
         let threshold = self.policy.supervision().oversight.step_threshold();
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
+    }
+
+    /// Returns the resources that this loop took, for later loops of the repository; `None` if it did not work.
+    pub fn as_ended(&self) -> Option<EndedLoop> {
+        let spent = &self.spent;
+        (spent.iterations > 0).then(|| EndedLoop {
+            task_type: self.task_type(),
+            iterations: spent.iterations,
+            time_ms: spent.time_ms.max(0),
+            cost: spent.cost,
+        })
     }
 
     /// Returns the number of records before the first intervention or guidance; `None` if there was none.
@@ -138,7 +156,8 @@ impl Loop {
             coverage: outcomes
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
-                .and_then(|outcome| outcome.measured),
+                .and_then(|outcome| outcome.measured)
+                .or_else(|| outcomes.iter().find_map(|outcome| outcome.coverage)),
             reflection: Some(memory::reflection(self, iteration, error_signature.as_deref()).insight())
                 .filter(|insight| !insight.is_empty()),
             error_signature,
@@ -312,11 +331,14 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
         let served = turn.next.current().map(|current| current.served.backend.clone());
         turn.next.wanted.other_than = served.filter(|name| !name.is_empty());
     }
+    let iteration = turn.next.current().map_or(0, |current| current.number);
+    let of_control = judged.control.iter().flat_map(|figures| figures.audit(iteration));
+    let entries: Vec<AuditEntry> = review.verdict.audit.iter().cloned().chain(of_control).collect();
     if let Some(current) = turn.next.current_mut() {
         current.judged = Some(judged);
     }
-    if !review.verdict.audit.is_empty() {
-        turn.audit(review.verdict.audit.clone());
+    if !entries.is_empty() {
+        turn.audit(entries);
     }
     Some(review)
 }
@@ -366,6 +388,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
             .gives_up
             .clone()
             .or_else(|| (review.decision() >= oversight::OversightDecision::Pause).then(|| reason(review))),
+        control: Some(ControlFigures::of(control)),
     }
 }
 
@@ -429,7 +452,7 @@ fn reason(review: &SupervisionReview) -> String {
         None if review.plan.approach == Approach::Escalate => review.plan.reasoning.clone(),
         None => match review.before.issues.first().filter(|_| review.before.stops()) {
             Some(issue) => issue.text.clone(),
-            None => review.control.recommendations.message.clone(),
+            None => review.control.summary.clone(),
         },
     }
 }

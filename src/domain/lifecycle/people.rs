@@ -4,7 +4,8 @@ use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TestGuard,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TaskStatements,
+    TestGuard,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -75,7 +76,9 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         halting: None,
         schedule: None,
         wanted: BackendRequest::default(),
+        stated: TaskStatements::default(),
         estimate: None,
+        past: None,
         experience: Experience::default(),
         created_at: now,
         updated_at: now,

@@ -125,8 +125,9 @@ pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport
     });
     iteration.ended_at = Some(NOW);
     iteration.commit = Some(sha(100 + number));
-    iteration.stat =
-        DiffStat { files: vec![FileStat { path: "src/parse.py".into(), added: 9, removed: 3, binary: false }] };
+    iteration.stat = DiffStat {
+        files: vec![FileStat { path: "src/parse.py".into(), added: 9, removed: 3, binary: false, change: None }],
+    };
     (iteration.completion, iteration.checks, iteration.report) = (completion, checks, report);
     current.spent.cost = current.spent.cost.plus(Money::from_usd(0.2));
     current.spent.tokens_in += 24_000;
@@ -165,6 +166,7 @@ pub(crate) fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgen
         reasoning: "the same error in 3 of the last 5 iterations".into(),
         moved: Vec::new(),
         stops: None,
+        control: None,
     });
 }
 

@@ -122,6 +122,7 @@ impl LoopRun {
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
+            past: Vec::new(),
             experience: Experience::default(),
             sandbox: "none".into(),
         };
@@ -634,6 +635,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         settings: None,
         detected: Vec::new(),
         estimates: std::collections::BTreeMap::new(),
+        past: Vec::new(),
         experience: Experience::default(),
         sandbox: String::new(),
     }

@@ -6,14 +6,13 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci};
-use crate::domain::checks::criteria;
+use super::{MAX_ATTEMPTS, StepContext, ci, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
     LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
-    PreparedTree, TestEvidence, WaitReason,
+    PastLoops, PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -138,24 +137,14 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
         None => next.pushed = None,
     }
-    if next.checks.is_empty() || (next.baseline.is_none() && next.options.checks.is_empty()) {
-        let issue = if next.task.author_trusted { criteria::from_issue(&next.task.document()) } else { Ok(Vec::new()) };
-        let issue = match issue {
-            Ok(checks) => checks,
-            Err(problem) => {
-                turn.go(LoopState::NeedsCriteria, "the issue's completion criteria are invalid");
-                let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
-                return turn.comment(&format!("criteria/{}", turn.next.version), view);
-            }
-        };
-        let commands = next.options.to_checks();
-        let detected = if next.policy.detect_checks { tree.detected } else { Vec::new() };
-        let (checks, from) = criteria::choose(commands, issue, next.policy.checks.clone(), detected);
-        next.checks_from = (!checks.is_empty()).then_some(from);
-        next.checks = checks;
+    if !task_criteria::choose(turn, tree.detected) {
+        return;
     }
     let adapts = turn.next.policy.intelligence.adapts();
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
+    if first {
+        turn.next.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));
+    }
     turn.next.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.is_empty() {
         turn.go(LoopState::NeedsCriteria, "no check was found");

@@ -10,7 +10,9 @@ use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
+use super::past_loops::PastLoops;
 use super::run_options::RunOptions;
+use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::IssueRef;
@@ -482,9 +484,15 @@ pub struct Loop {
     /// Backend and model that the schedule asked for.
     #[serde(default)]
     pub wanted: BackendRequest,
+    /// Facts about the task that people stated.
+    #[serde(default, skip_serializing_if = "TaskStatements::is_empty")]
+    pub stated: TaskStatements,
     /// Usual iterations, time and cost of such tasks in this repository, if known.
     #[serde(default)]
     pub estimate: Option<Estimate>,
+    /// Resources that earlier loops of the repository took, as known before the first iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub past: Option<PastLoops>,
     /// Progress of earlier loops of the repository.
     #[serde(default, skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,

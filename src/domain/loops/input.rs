@@ -10,6 +10,7 @@ use super::branch_findings::{BranchFinding, TestEvidence};
 use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
+use super::past_loops::EndedLoop;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
@@ -210,6 +211,9 @@ pub struct PreparedTree {
     /// Usual iterations, time and cost in this repository, by task type.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,
+    /// Resources that the newest ended loops of the repository took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<EndedLoop>,
     /// Progress of earlier loops of the repository.
     #[serde(default)]
     pub experience: Experience,

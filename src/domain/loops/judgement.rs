@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::CheckReport;
-use crate::domain::supervision::control::{Trend, Urgency};
+use crate::domain::supervision::control::{
+    Alarm, AlarmKind, AlarmSeverity, ControlDecision, Gains, ProfileTransition, Terms, Trend, Urgency,
+};
 use crate::domain::supervision::oversight::{
-    Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
+    AuditEntry, AuditEvent, Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
 };
 use crate::domain::supervision::strategy::Approach;
 
@@ -43,6 +45,78 @@ pub struct IterationJudgement {
     pub moved: Vec<String>,
     /// Reason to stop the loop, if it stops.
     pub stops: Option<String>,
+    /// Further figures of control; `None` if the judgement was stored without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlFigures>,
+}
+
+/// Figures of control by which a control signal can be explained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ControlFigures {
+    /// Terms of the control signal.
+    pub terms: Terms,
+    /// Gains that were used.
+    pub gains: Gains,
+    /// Change of the gain profile, if any.
+    pub transition: Option<ProfileTransition>,
+    /// Active alarms, most severe first.
+    pub alarms: Vec<KeptAlarm>,
+    /// Alarms cleared in this iteration.
+    pub cleared: Vec<AlarmKind>,
+}
+
+/// Active alarm, as it is kept with an iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptAlarm {
+    /// Kind.
+    pub kind: AlarmKind,
+    /// Severity in this iteration.
+    pub severity: AlarmSeverity,
+    /// Message of one sentence.
+    pub message: String,
+    /// Iteration that raised it.
+    pub since: u64,
+    /// Whether it was raised in this iteration.
+    pub raised: bool,
+    /// Whether a person acknowledged it.
+    pub acknowledged: bool,
+}
+
+impl ControlFigures {
+    /// Figures of a decision.
+    pub(in crate::domain) fn of(decision: &ControlDecision) -> Self {
+        let kept = |alarm: &Alarm| KeptAlarm {
+            kind: alarm.kind,
+            severity: alarm.severity,
+            message: alarm.message.clone(),
+            since: alarm.raised,
+            raised: decision.raised.contains(&alarm.kind),
+            acknowledged: alarm.acknowledged,
+        };
+        Self {
+            terms: decision.terms,
+            gains: decision.gains.gains,
+            transition: decision.transition.clone(),
+            alarms: decision.alarms.iter().map(kept).collect(),
+            cleared: decision.cleared.clone(),
+        }
+    }
+
+    /// Returns the entries of the audit trail: a change of profile, alarms that were raised and alarms that were cleared.
+    pub(in crate::domain) fn audit(&self, iteration: u32) -> Vec<AuditEntry> {
+        let entry = |event, reason| AuditEntry::new(iteration, event, reason);
+        let change = self.transition.iter().map(|change| {
+            let ProfileTransition { from, to, reason } = change;
+            entry(AuditEvent::ProfileChanged, format!("gain profile {from} -> {to}: {reason}"))
+        });
+        let raised = self.alarms.iter().filter(|alarm| alarm.raised).map(|alarm| {
+            let text = format!("alarm {} ({}): {}", alarm.kind.name(), alarm.severity.word(), alarm.message);
+            entry(AuditEvent::AlarmRaised, text)
+        });
+        let cleared = self.cleared.iter();
+        let cleared = cleared.map(|kind| entry(AuditEvent::AlarmCleared, format!("alarm {} cleared", kind.name())));
+        change.chain(raised).chain(cleared).collect()
+    }
 }
 
 impl IterationJudgement {
@@ -144,6 +218,7 @@ mod tests {
             reasoning: String::new(),
             moved: Vec::new(),
             stops: None,
+            control: None,
         }
     }
 

@@ -114,6 +114,9 @@ pub struct CheckOutcome {
     /// Distinct error lines of a failed check, normalised; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
+    /// Coverage that a known tool printed, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<f64>,
     /// Number that the rule compares, for all rules except `ExitCode`.
     pub measured: Option<f64>,
     /// Required number, if the check failed.
@@ -363,6 +366,26 @@ pub struct FileStat {
     pub removed: u64,
     /// Whether git treats the file as binary.
     pub binary: bool,
+    /// Kind of the change; `None` if it was not determined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeKind>,
+}
+
+/// Kind of a file's change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// The file is new.
+    Created,
+    /// Its content, its mode or its type changed.
+    Modified,
+    /// It was removed.
+    Deleted,
+    /// It was moved, and its content may have changed.
+    Renamed {
+        /// Path before, relative to the tree.
+        from: String,
+    },
 }
 
 impl DiffStat {
@@ -378,8 +401,6 @@ impl DiffStat {
 pub struct AgentReport {
     /// Claimed completion, 0..=100.
     pub completion_percentage: Option<f64>,
-    /// Claimed quality, 0..=1.
-    pub quality_score: Option<f64>,
     /// Summary in one or two sentences.
     pub summary: String,
     /// Approach.

@@ -17,6 +17,8 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
+use crate::domain::report::control_words;
+use crate::domain::report::task_words::{past_line, task_facts};
 use crate::domain::report::view::{
     CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
     Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
@@ -225,6 +227,8 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         detected: current.checks_from == Some(CheckSource::Detected),
         started_by: current.requested_by.login.clone(),
         who_may: who_may(&current.policy),
+        task_facts: task_facts(current),
+        past: current.past.as_ref().map(past_line),
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))
@@ -259,6 +263,11 @@ fn course_line(judged: &IterationJudgement) -> CourseLine {
         profile: judged.profile.clone(),
         forecast: judged.forecast,
         strategy: strategy_words(judged),
+        health: judged.health.word().into(),
+        terms: control_words::terms(judged),
+        gains: control_words::gains(judged),
+        transition: control_words::transition(judged),
+        alarms: control_words::alarms(judged),
     }
 }
 

@@ -26,7 +26,7 @@ mod validate;
 use serde::{Deserialize, Serialize};
 
 pub use actuators::{Actuation, Actuator, Breadth, ModelTier, Movement};
-pub use advice::{ControlAction, Recommendations};
+pub use advice::ControlAction;
 pub use alarms::{Alarm, AlarmKind, AlarmSeverity};
 pub use blockers::{Blocker, Blockers};
 pub use bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
@@ -66,12 +66,28 @@ pub struct ControlDecision {
     pub raised: Vec<AlarmKind>,
     /// Alarms cleared in this iteration.
     pub cleared: Vec<AlarmKind>,
-    /// Recommended measures.
-    pub recommendations: Recommendations,
+    /// State of the loop in one sentence: its worst alarm, else its urgency.
+    pub summary: String,
     /// Sentences for the next prompt.
     pub prompt_adjustments: Vec<String>,
     /// Actuator positions for the next iteration.
     pub actuation: Actuation,
     /// Problems of the record, one sentence each.
     pub warnings: Vec<String>,
+}
+
+impl ControlDecision {
+    /// Returns the decision with its figures alone: no alarm, no sentence for the prompt, neutral actuators.
+    fn without_advice(self, settings: &ControlSettings) -> Self {
+        Self {
+            action: ControlAction::Continue,
+            takes_effect: false,
+            alarms: Vec::new(),
+            raised: Vec::new(),
+            cleared: Vec::new(),
+            prompt_adjustments: Vec::new(),
+            actuation: Actuation::neutral(&settings.actuators),
+            ..self
+        }
+    }
 }

@@ -48,6 +48,11 @@ pub use state::{Health, OverseerState, ProgressCounts};
 detectors! {
     /// Settings of the overseer: detections and levels of intervention.
     pub struct OversightSettings {
+        /// Whether the overseer looks for problems. Otherwise nothing is detected and nothing done; weakened tests still keep a
+        /// loop from review.
+        pub enabled: bool = true;
+        /// Whether a critical detection pauses the loop. Otherwise it redirects the agent, as often as it is seen.
+        pub pause_on_critical: bool = true;
         /// Whether people are notified by escalation issue and channels. Otherwise a pause is only reported on the loop's
         /// issue.
         pub auto_escalate: bool = true;
@@ -174,7 +179,7 @@ pub fn review(
     };
     let iteration = detection_input::number(history);
     state.follow(iteration, input.last.completion.get(), settings.min_progress);
-    let detections = detect(&whole, &input);
+    let detections = if settings.enabled { detect(&whole, &input) } else { Vec::new() };
     let mut verdict = OversightVerdict {
         audit: state.forget(iteration, &detections, settings.climb_after),
         ..OversightVerdict::default()
@@ -208,11 +213,17 @@ fn intervene(
     verdict: &mut OversightVerdict,
 ) {
     let (_, observed) = input.settings.switches(detection.kind);
-    let asked = if observed { InterventionLevel::Log } else { asked_level(state, input, &detection) };
+    let mut asked = if observed { InterventionLevel::Log } else { asked_level(state, input, &detection) };
+    let mut redirects = input.settings.redirects;
+    if !input.settings.pause_on_critical {
+        // An end is no pause; without pauses there is no last REDIRECT either.
+        asked = if asked == InterventionLevel::Pause { InterventionLevel::Redirect } else { asked };
+        redirects = u32::MAX;
+    }
     // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.
     let improving = detection.kind != DetectionKind::TestTampering && input.improving();
     let climb_after = (!improving).then_some(input.settings.climb_after);
-    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, input.settings.redirects);
+    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, redirects);
     let climbed = level > asked;
     if climbed && level == InterventionLevel::Pause {
         detection.severity = DetectionSeverity::Critical;
@@ -315,6 +326,11 @@ fn conclude(
         verdict.audit.push(AuditEntry::new(iteration, AuditEvent::Escalated, reason.to_owned()));
     }
     verdict
+}
+
+/// Returns the number of the newest iteration; 0 without one.
+pub fn iteration_of(history: &[Record]) -> u32 {
+    if history.is_empty() { 0 } else { detection_input::number(history) }
 }
 
 /// Ends the loop because the best iteration could not be restored.

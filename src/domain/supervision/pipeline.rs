@@ -123,13 +123,18 @@ impl Supervision {
         let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
         let last = history.last()?;
         let control = self.control.step(last, facts, &settings.control);
-        let view = ControlView::from(&control);
-        let verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
+        let mut view = ControlView::from(&control);
+        if !settings.control.enabled {
+            view.trend = control::Trend::default();
+        }
+        let mut verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
         if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
             let schedule = &settings.control.schedule;
             self.control.redirect((redirect.kind.row().profile)(schedule));
         }
         let after = strategy::validate_after(last, &settings.strategy);
+        let texts = after.iter().map(|issue| issue.text.as_str());
+        verdict.audit.extend(self.overseer.log(oversight::iteration_of(history), texts));
         let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);
         let found = |kind| verdict.detections.iter().any(|detection| detection.kind == kind);
         let situation = PlanInput {
@@ -303,6 +308,49 @@ mod tests {
             record.tree = Some(["a", "b"][n as usize % 2].to_owned());
         };
         assert_eq!(gains(to_and_fro), (DetectionKind::Oscillation, "damped".to_owned()));
+    }
+
+    #[test]
+    fn finding_for_information_is_logged_and_disturbs_nothing() {
+        let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+        let claims = Record { completion_signal: true, ..record(1, 0.3, "E0308 mismatched types") };
+        let mut supervision = Supervision::default();
+        let review = supervision
+            .review(&[claims], &facts, ReviewContext::default(), &SupervisionSettings::default())
+            .expect("a review");
+        let logged: Vec<_> = review.verdict.audit.iter().map(|entry| (entry.level, entry.reason.as_str())).collect();
+        let expected = (Some(oversight::InterventionLevel::Log), "the agent reports completion, but checks fail");
+        assert_eq!(logged, [expected]);
+        assert_eq!(review.decision(), oversight::OversightDecision::Continue);
+        assert!(!review.interferes() && supervision.overseer.health == oversight::Health::Healthy);
+        assert_eq!(
+            oversight::report(&supervision.overseer).to_string().lines().last(),
+            Some("  LOG                 1")
+        );
+    }
+
+    #[test]
+    fn person_is_asked_within_a_loop_of_ten_iterations() {
+        let escalated = |most: f64, settings: &SupervisionSettings| {
+            let facts = TaskFacts { max_iterations: most, ..TaskFacts::default() };
+            let mut settings = settings.clone();
+            // Strategy alone is looked at.
+            settings.strategy.outlook.enabled = false;
+            let mut supervision = Supervision::default();
+            let records: Vec<Record> = (1..=15).map(|n| record(n, 0.3, &"x".repeat(n as usize))).collect();
+            (1..=records.len()).find(|upto| {
+                let review = supervision.review(&records[..*upto], &facts, ReviewContext::default(), &settings);
+                review.expect("a review").plan.reasoning.starts_with("no progress for")
+            })
+        };
+        let fixed = |limit_share: f64| {
+            let mut settings = SupervisionSettings::default();
+            settings.strategy.limit_share = limit_share;
+            settings
+        };
+        assert_eq!(escalated(10.0, &fixed(0.7)), Some(8));
+        assert_eq!(escalated(10.0, &fixed(0.0)), Some(13));
+        assert_eq!(escalated(40.0, &fixed(0.7)), Some(13));
     }
 
     #[test]

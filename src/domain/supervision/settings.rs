@@ -81,7 +81,20 @@ impl SupervisionSettings {
         lay(&mut settings.control, overlay, problems);
         lay(&mut settings.oversight, overlay, problems);
         lay(&mut settings.strategy, overlay, problems);
+        settings.keep_stated_counts(overlay);
         settings
+    }
+
+    /// Takes counts of iterations that a file states as they are: only those of the presets follow the loop's limit.
+    fn keep_stated_counts(&mut self, overlay: &Map<String, Value>) {
+        let states = |group: &str, path: &str| overlay.get(group).is_some_and(|group| group.pointer(path).is_some());
+        let alone = |group: &str, count: &str, share: &str| states(group, count) && !states(group, share);
+        if alone("oversight", "/stuck/critical_error_count", "/stuck/limit_share") {
+            self.oversight.stuck.limit_share = 0.0;
+        }
+        if alone("strategy", "/escalation_threshold", "/limit_share") {
+            self.strategy.limit_share = 0.0;
+        }
     }
 }
 
@@ -104,10 +117,11 @@ fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &m
     }
 }
 
-/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control acts by itself.
+/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control advises and acts by
+/// itself.
 /// Maintainers of a repository cannot disable the supervision of its loops.
 pub fn operators_alone() -> Vec<String> {
-    let mut keys = vec!["control.auto_intervene".to_owned()];
+    let mut keys = vec!["control.auto_intervene".to_owned(), "control.enabled".to_owned()];
     let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();
     switches(&oversight, OversightSettings::GROUP, &mut keys);
     keys
@@ -220,6 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn stated_counts_of_iterations_do_not_follow_the_limit() {
+        let shares = |overlay: Value| {
+            let settings = SupervisionSettings::layered(&map(overlay)).expect("valid");
+            (settings.oversight.stuck.limit_share, settings.strategy.limit_share)
+        };
+        assert_eq!(shares(json!({})), (0.7, 0.7));
+        assert_eq!(shares(json!({ "oversight": { "stuck": { "critical_error_count": 9 } } })), (0.0, 0.7));
+        assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20 } })), (0.7, 0.0));
+        assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20, "limit_share": 0.5 } })), (0.7, 0.5));
+        assert_eq!(shares(json!({ "preset": "seed" })), (0.0, 0.0));
+    }
+
+    #[test]
     fn oversight_switches_are_operator_only() {
         // A repository can name a preset, so that must not switch anything.
         let [default, seed] = [SupervisionPreset::Default, SupervisionPreset::Seed]
@@ -230,6 +257,9 @@ mod tests {
         }
         insta::assert_snapshot!(operators_alone().join("\n"), @r"
         control.auto_intervene
+        control.enabled
+        oversight.enabled
+        oversight.pause_on_critical
         oversight.auto_escalate
         oversight.strict_regression
         oversight.test_tampering.enabled

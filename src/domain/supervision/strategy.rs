@@ -30,6 +30,9 @@ config_section! {
         pub min_progress: f64 = 0.02, in 0.0..=1.0, below near_completion;
         /// Number of iterations without progress after which a person is asked.
         pub escalation_threshold: u32 = 12, in 1..=100;
+        /// Share of the loop's maximum number of iterations that `escalation_threshold` is at most; 0 leaves it as it is, which is
+        /// the default where a file sets `escalation_threshold`.
+        pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of iterations that have to name a blocker before it becomes the goal.
         pub blocker_count: u32 = 2, in 1..=100, at_most escalation_threshold;
         /// Number of iterations before an approach is replaced by the next one.

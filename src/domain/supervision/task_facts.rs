@@ -36,6 +36,17 @@ pub struct TaskFacts {
     pub experience: Experience,
 }
 
+impl TaskFacts {
+    /// Returns a threshold that counts iterations, lowered to this share of the maximum number of iterations, so that it can
+    /// apply before the limit does; not below `least`. A share of 0 lowers nothing.
+    pub fn within_limit(&self, threshold: u32, share: f64, least: u32) -> u32 {
+        let most = (share * self.max_iterations).ceil();
+        // A missing or implausible limit lowers nothing.
+        let most = if most >= 1.0 { most as u32 } else { u32::MAX };
+        threshold.min(most.max(least))
+    }
+}
+
 impl Default for TaskFacts {
     fn default() -> Self {
         Self {
@@ -52,5 +63,23 @@ impl Default for TaskFacts {
             scope: Vec::new(),
             experience: Experience::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_lowered_to_the_limit_of_the_loop() {
+        let within = |most: f64, threshold, least| {
+            TaskFacts { max_iterations: most, ..TaskFacts::default() }.within_limit(threshold, 0.7, least)
+        };
+        assert_eq!([within(10.0, 12, 2), within(10.0, 10, 2), within(25.0, 12, 2)], [7, 7, 12]);
+        assert_eq!([within(3.0, 12, 5), within(3.0, 4, 5)], [5, 4]);
+        for unknown in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(within(unknown, 12, 2), 12, "{unknown}");
+        }
+        assert_eq!(TaskFacts::default().within_limit(12, 0.0, 2), 12);
     }
 }

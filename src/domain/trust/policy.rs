@@ -1,5 +1,7 @@
 //! Settings that decisions depend on: the operator's and the repository's, merged into one value.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,6 +10,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::ids::UserId;
 use crate::domain::model::settings::{config_section, overlay};
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::Check;
 use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
@@ -119,6 +122,12 @@ pub struct Policy {
     pub base: Option<String>,
     /// Type of the task, if the repository's file names it.
     pub task_type: Option<TaskType>,
+    /// Facts that the repository's file states about every task.
+    #[serde(default, skip_serializing_if = "StatedFacts::is_empty")]
+    pub task: StatedFacts,
+    /// Facts that the repository's file states about the tasks with a label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub task_labels: BTreeMap<String, StatedFacts>,
     /// Rules of the operator that act on a condition or at a time.
     #[serde(default)]
     pub schedule: Vec<ScheduleEntry>,
@@ -168,6 +177,8 @@ impl Default for Policy {
             checks: Vec::new(),
             base: None,
             task_type: None,
+            task: StatedFacts::default(),
+            task_labels: BTreeMap::new(),
             schedule: Vec::new(),
             intelligence: Intelligence::Off,
             tampering: TamperingPolicy::default(),
@@ -187,6 +198,12 @@ pub struct RepositorySettings {
     pub setup: Vec<String>,
     /// Type of work of its issues.
     pub task_type: Option<TaskType>,
+    /// Facts about every task.
+    #[serde(default, skip_serializing_if = "StatedFacts::is_empty")]
+    pub task: StatedFacts,
+    /// Facts about the tasks with a label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub task_labels: BTreeMap<String, StatedFacts>,
     /// Form of reports.
     pub progress: Option<ProgressReport>,
     /// Response to a change of a protected path; can be stricter than the operator's, never less strict.
@@ -239,6 +256,8 @@ impl Policy {
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
         policy.base = file.base.clone().or_else(|| self.base.clone());
         policy.task_type = file.task_type.or(self.task_type);
+        policy.task.clone_from(&file.task);
+        policy.task_labels.clone_from(&file.task_labels);
         policy.setup.extend(file.setup.iter().cloned());
         policy.checks = file.checks.clone();
         overlay(&mut policy.thresholds, &file.thresholds);

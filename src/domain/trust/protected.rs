@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn invalid_patterns_protect_everything() {
-        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")] };
         let touched =
             |path: &str| Protected { paths: vec![path.into()], ..Protected::default() }.touched(&change).len();

@@ -2,6 +2,7 @@
 //! backend; the loop waits only if none is left.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -10,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
-use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor};
+use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools};
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
-use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
+use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunTools, ToolCalls};
 use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
@@ -267,17 +268,26 @@ impl Engine {
         seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
         let notes: Vec<String> = note.into_iter().chain(left.map(|(_, words)| words)).collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n"));
-        let (prompt, block) = self.prompt(task, chosen, note, &scratch).await?;
+        let memory = self.memory_of(current, &format!("{iteration}-{attempt}"));
+        let tools = memory.clone().map(|session| Arc::new(SessionTools::new(session)) as Arc<dyn RunTools>);
+        let server = memory.and_then(|session| self.memory_server(session, &scratch));
+        let asks = match backend.tool_calls() {
+            ToolCalls::None => false,
+            ToolCalls::Servers => server.is_some(),
+            ToolCalls::InProcess => tools.is_some(),
+        };
+        let (prompt, block) = self.prompt(task, chosen, (note, asks), &scratch).await?;
         let carried = block.learnings;
         chosen.told.extend(block.told);
         self.carried(current, iteration, &carried).await;
-        let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
-        let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
+        let tree = roots_of(&seen.tree);
+        let run = AgentRun { tools, ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref()) };
         let mut run_monitor = RunMonitor {
             caller: chosen.caller.clone(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),
             iteration,
+            tree,
             at_most: run.max_cost,
             answered: false,
             over_budget: false,
@@ -395,6 +405,7 @@ impl Engine {
             }),
             keep: Some(self.sessions_of(current).join(chosen.session_folder(task.ticket))),
             mcp_config: server.map(|server| server.config.clone()),
+            tools: None,
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             sandbox: self.settings.sandbox.clone(),
@@ -421,7 +432,7 @@ impl Engine {
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
-        note: Option<String>,
+        (note, asks_memory): (Option<String>, bool),
         scratch: &Path,
     ) -> Result<(String, Block), EffectError> {
         let current = task.current;
@@ -438,6 +449,8 @@ impl Engine {
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
+        // Before the first run there is nothing to ask for.
+        view.asks_memory = asks_memory && current.spent.iterations > 1;
         if let Some(base) = &current.base {
             let patterns = &current.policy.protected.paths;
             view.protected = self.workspaces.protected_in(&current.place.repo, base, patterns).await?.patterns;
@@ -545,6 +558,12 @@ impl Engine {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
     }
+}
+
+/// Returns the roots of a work tree, as it was given and without links.
+fn roots_of(tree: &Path) -> session::TreeRoots {
+    let real = std::fs::canonicalize(tree).ok();
+    session::TreeRoots::new([tree.to_owned()].into_iter().chain(real).map(|path| path.display().to_string()))
 }
 
 fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> EffectError {

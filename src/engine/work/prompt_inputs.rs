@@ -14,8 +14,7 @@ use crate::domain::knowledge::intelligence::{
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
-use crate::domain::loops::Estimate;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, Iteration, Loop};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, EndedLoop, Estimate, Iteration, Loop};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
@@ -103,7 +102,7 @@ impl Engine {
         context.history.summaries = recalled.summaries;
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
-        context.project = project::look(tree, &current.branch);
+        context.project = project::look(tree, &current.base_branch);
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
@@ -192,7 +191,7 @@ impl Engine {
 
     /// Returns estimates from earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn estimates(&self, repo: &RepoRef) -> BTreeMap<TaskType, Estimate> {
-        if !self.settings.memory.enabled {
+        if !self.settings.memory.learns() {
             return BTreeMap::new();
         }
         let of = repo.clone();
@@ -202,9 +201,18 @@ impl Engine {
         })
     }
 
+    /// Returns what the newest ended loops of the repository took; empty if it cannot be read.
+    pub(super) async fn past_loops(&self, repo: &RepoRef) -> Vec<EndedLoop> {
+        let of = repo.clone();
+        self.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {
+            tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
+            Vec::new()
+        })
+    }
+
     /// Returns the experience of earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn experience(&self, repo: &RepoRef) -> Experience {
-        if !self.settings.memory.enabled {
+        if !self.settings.memory.learns() {
             return Experience::default();
         }
         let of = repo.clone();

@@ -1,6 +1,7 @@
 //! Consumes the event stream of a run: stores events in the session memory and enforces the cost limit. Also starts
 //! the run's MCP server.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,14 +10,16 @@ use failpoint::kill_point;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::AgentEvent;
+use crate::agent::{AgentEvent, RunTools};
 use crate::clock::Clock;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{LearningQuery, MemorySettings};
-use crate::domain::knowledge::session::{EventKind, SessionEvent};
+use crate::domain::knowledge::session::{EventKind, SessionEvent, TreeRoots};
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, RepoRef, Timestamp};
+use crate::domain::providers::chat::ToolDefinition;
 use crate::domain::providers::prices::TokenUsage;
+use crate::domain::trust::outbound::{AnswerText, Outbound};
 use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::mcp;
@@ -41,6 +44,8 @@ pub(super) struct RunMonitor {
     pub model: Option<String>,
     /// Number of the iteration.
     pub iteration: u32,
+    /// Roots of the work tree.
+    pub tree: TreeRoots,
     /// Maximum cost if the limits cannot be read from the store.
     pub at_most: Option<Money>,
     /// Whether any output was received.
@@ -87,7 +92,9 @@ impl RunMonitor {
         match event {
             AgentEvent::ToolCalled { name, input } => {
                 self.tool.clone_from(&name);
-                self.keep(engine.clock.now(), EventKind::ToolCall, name, None, input, false);
+                let path = self.tree.named(&input);
+                let input = path.clone().unwrap_or(input);
+                self.keep(engine.clock.now(), EventKind::ToolCall, name, path, input, false);
             }
             AgentEvent::ToolFailed { text } => {
                 // With parallel calls the failed tool is unknown; the last one called is recorded.
@@ -95,7 +102,9 @@ impl RunMonitor {
                 self.keep(engine.clock.now(), EventKind::ToolResult, tool, None, text, true);
             }
             AgentEvent::FileChanged { path } => {
-                self.keep(engine.clock.now(), EventKind::FileChange, String::new(), Some(path), String::new(), false);
+                let (tool, path, text) =
+                    (String::new(), Some(self.tree.relative(&path)), "edited by the agent".to_owned());
+                self.keep(engine.clock.now(), EventKind::FileChange, tool, path, text, false);
             }
             AgentEvent::Retried { reason } => {
                 self.keep(engine.clock.now(), EventKind::Error, String::new(), None, reason, true);
@@ -168,6 +177,40 @@ impl mcp::Learnings for RepositoryLearnings {
     }
 }
 
+/// Session memory as tools of an agent that runs in this process.
+pub(super) struct SessionTools(mcp::Tools);
+
+impl SessionTools {
+    /// Creates the tools of a session.
+    pub fn new(session: mcp::Session) -> Self {
+        Self(mcp::Tools::new(Arc::new(session)))
+    }
+}
+
+impl fmt::Debug for SessionTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionTools")
+    }
+}
+
+#[async_trait]
+impl RunTools for SessionTools {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        let named = |(name, description, parameters)| ToolDefinition {
+            name: format!("{}_{name}", mcp::NAME),
+            description,
+            parameters,
+        };
+        self.0.described().into_iter().map(named).collect()
+    }
+
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, String> {
+        let own = name.strip_prefix(mcp::NAME).and_then(|name| name.strip_prefix('_')).unwrap_or(name);
+        let told = |text: Outbound<AnswerText>| text.as_str().to_owned();
+        self.0.call(own, arguments).await.map(told).map_err(told)
+    }
+}
+
 /// MCP server of one run.
 pub(super) struct RunMemoryServer {
     /// Socket of the server.
@@ -181,31 +224,13 @@ pub(super) struct RunMemoryServer {
 }
 
 impl Engine {
-    /// Creates the session memory server of a run in its scratch folder; `None` if memory is disabled or the socket
-    /// cannot be created.
-    pub(super) fn memory_server(
-        &self,
-        current: &Loop,
-        run: &str,
-        scratch: &std::path::Path,
-    ) -> Option<RunMemoryServer> {
-        // It is reached over a Unix socket.
-        let reached = !self.settings.sandboxed || self.settings.sandbox.reaches_sockets();
-        let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled && reached)?;
+    /// Returns the session memory of a run; `None` if memory is disabled.
+    pub(super) fn memory_of(&self, current: &Loop, run: &str) -> Option<mcp::Session> {
+        if !self.settings.memory.enabled {
+            return None;
+        }
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
         self.door.learn("the token of the session memory", &SecretString::from(token.as_str()));
-        let made = mcp::listen(scratch).and_then(|(listener, socket)| {
-            let config = scratch.join("mcp.json");
-            private::write(&config, mcp::config(&socket, &token, program).to_string())?;
-            Ok((listener, socket, config))
-        });
-        let (listener, socket, config) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "the agent runs without session memory");
-                return None;
-            }
-        };
         let learnings = RepositoryLearnings {
             store: self.store.clone(),
             settings: self.settings.memory.clone(),
@@ -214,13 +239,33 @@ impl Engine {
             repository: current.place.repo.clone(),
             task_type: current.task_type(),
         };
-        let session = mcp::Session {
+        Some(mcp::Session {
             store: self.store.clone(),
             loop_id: current.id.clone(),
             token,
-            learnings: Some(Arc::new(learnings)),
+            learnings: self.settings.memory.learns().then(|| Arc::new(learnings) as Arc<dyn mcp::Learnings>),
             answer_tokens: mcp::ANSWER_TOKENS,
             door: self.door.clone(),
+        })
+    }
+
+    /// Creates the server of a run's session memory in its scratch folder; `None` if the agent cannot reach sockets or the socket
+    /// cannot be created.
+    pub(super) fn memory_server(&self, session: mcp::Session, scratch: &std::path::Path) -> Option<RunMemoryServer> {
+        // It is reached over a Unix socket.
+        let reached = !self.settings.sandboxed || self.settings.sandbox.reaches_sockets();
+        let program = self.settings.program.as_ref().filter(|_| reached)?;
+        let made = mcp::listen(scratch).and_then(|(listener, socket)| {
+            let config = scratch.join("mcp.json");
+            private::write(&config, mcp::config(&socket, &session.token, program).to_string())?;
+            Ok((listener, socket, config))
+        });
+        let (listener, socket, config) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(loop_id = %session.loop_id, %error, "the agent runs without session memory");
+                return None;
+            }
         };
         let read_only = vec![socket, config.clone(), program.clone()];
         Some(RunMemoryServer { listener, session, config, read_only })

@@ -48,7 +48,7 @@ pub async fn recall(
     settings: MemorySettings,
     now: Timestamp,
 ) -> StoreResult<Vec<RankedLearning>> {
-    if !settings.enabled || settings.limit == 0 {
+    if !settings.learns() || settings.limit == 0 {
         return Ok(Vec::new());
     }
     let lookup = move |c: &Connection| Lookup { query: &query, settings: &settings }.run(c, now);

@@ -105,6 +105,11 @@ impl StepMemory {
         let (id, settings) = (&current.id, &self.settings);
         let mut learnt = Vec::new();
         match observation {
+            // A loop that learns nothing for others keeps its own reflections.
+            MemoryObservation::Iteration { reflection, .. } if !settings.learns() => {
+                add_reflection(c, &self.masker, id, &reflection, now)?;
+            }
+            _ if !settings.learns() => {}
             MemoryObservation::Iteration { facts, reflection } => {
                 // Learnings of the prompt are credited before this iteration adds new ones.
                 let did = (facts.approach.as_str(), facts.gained());

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 2_000;
 /// Retention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRetention {
-    /// Days that turns and events are kept; summaries of finished loops are kept for the same time.
+    /// Days that turns and events are kept; summaries and reflections of finished loops are kept for the same time.
     pub days: u32,
     /// Maximum turns of a loop; the oldest are removed first, summaries stay.
     pub max_raw_turns: u32,
@@ -34,6 +34,8 @@ pub struct RemovedRows {
     pub events: usize,
     /// Summaries.
     pub summaries: usize,
+    /// Reflections.
+    pub reflections: usize,
     /// Whether more rows may remain; call again.
     pub more: bool,
 }
@@ -49,8 +51,12 @@ pub fn apply_retention(c: &Connection, retention: SessionRetention, now: Timesta
     let ended = "SELECT s.id FROM session_summaries s JOIN loops l ON l.id = s.loop_id
         WHERE l.open = 0 AND l.updated_at < ?1 AND s.made_at < ?1 LIMIT ?2";
     let summaries = remove(c, "session_summaries", &ids(c, ended, before)?)?;
-    let more = [turns, events, summaries].into_iter().any(|removed| removed >= AT_ONCE);
-    Ok(RemovedRows { turns, events, summaries, more })
+    let sql = "DELETE FROM reflections WHERE (loop_id, iteration) IN (
+            SELECT r.loop_id, r.iteration FROM reflections r JOIN loops l ON l.id = r.loop_id
+            WHERE l.open = 0 AND l.updated_at < ?1 AND r.at < ?1 LIMIT ?2)";
+    let reflections = c.prepare_cached(sql)?.execute(params![before, AT_ONCE as i64])?;
+    let more = [turns, events, summaries, reflections].into_iter().any(|removed| removed >= AT_ONCE);
+    Ok(RemovedRows { turns, events, summaries, reflections, more })
 }
 
 fn ids(c: &Connection, sql: &str, before: i64) -> StoreResult<Vec<i64>> {

@@ -100,16 +100,25 @@ struct Filter<'a> {
     query: &'a SessionQuery,
     tools: Patterns,
     paths: Patterns,
+    backends: Patterns,
 }
 
 impl<'a> Filter<'a> {
     fn new(id: &'a LoopId, query: &'a SessionQuery, notes: &mut Vec<String>) -> Self {
         let tools = Patterns::of_names(&query.tools, notes);
         let paths = Patterns::of_paths(&query.paths, notes);
-        if query.tier.is_some_and(|tier| query.tiers() != [tier]) {
-            notes.push("event_types, tools and paths apply to events, so only events were searched".to_owned());
+        let backends = Patterns::of_names(&query.backends, notes);
+        let searched = query.tiers();
+        if !query.backends.is_empty() && searched == [SessionTier::Events] {
+            notes.push("events do not name a backend, so `backends` was ignored".to_owned());
         }
-        Self { id, query, tools, paths }
+        if query.tier.is_some_and(|tier| searched != [tier]) {
+            notes.push(match searched[..] {
+                [SessionTier::Raw] => "backends applies to turns, so only turns were searched".to_owned(),
+                _ => "event_types, tools and paths apply to events, so only events were searched".to_owned(),
+            });
+        }
+        Self { id, query, tools, paths, backends }
     }
 
     fn tiers(&self, c: &Connection, expression: Option<&str>) -> Result<Vec<TierScan>, SearchFailure> {
@@ -128,7 +137,8 @@ impl<'a> Filter<'a> {
                 break;
             }
             let text = |at: usize| row.get_ref(at).ok().and_then(|value| value.as_str_or_null().ok().flatten());
-            if !(self.tools.matches(text(1)) && self.paths.matches(text(2))) {
+            let of_backend = tier != SessionTier::Raw || self.backends.matches(text(3));
+            if !(self.tools.matches(text(1)) && self.paths.matches(text(2)) && of_backend) {
                 continue;
             }
             if scan.matches.len() < self.query.limit() {
@@ -140,7 +150,7 @@ impl<'a> Filter<'a> {
         Ok(scan)
     }
 
-    /// Builds the statement that selects id, tool and path of matches, best first.
+    /// Builds the statement that selects id, tool, path and backend of matches, best first.
     fn statement(&self, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
         let (table, columns, weights) = match tier {
             SessionTier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
@@ -148,6 +158,7 @@ impl<'a> Filter<'a> {
             SessionTier::Summaries => ("session_summaries", "{text}", "0.0, 1.0"),
         };
         let (tool, path) = if tier == SessionTier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
+        let backend = if tier == SessionTier::Raw { "t.backend" } else { "NULL" };
         let (first, last) = if tier == SessionTier::Summaries {
             ("t.from_iteration", "t.to_iteration")
         } else {
@@ -170,12 +181,15 @@ impl<'a> Filter<'a> {
         }
         let Some(expression) = expression else {
             let order = format!("ORDER BY {last} DESC, t.id DESC");
-            return (format!("SELECT t.id, {tool}, {path} FROM {table} t WHERE {conditions} {order}"), values);
+            return (
+                format!("SELECT t.id, {tool}, {path}, {backend} FROM {table} t WHERE {conditions} {order}"),
+                values,
+            );
         };
         values.push(format!("scope : {} AND {columns} : ({expression})", scope(self.id)).into());
         let words = format!("{table}_words");
         let sql = format!(
-            "SELECT t.id, {tool}, {path} FROM {words} JOIN {table} t ON t.id = {words}.rowid
+            "SELECT t.id, {tool}, {path}, {backend} FROM {words} JOIN {table} t ON t.id = {words}.rowid
              WHERE {words} MATCH ?4 AND {conditions} ORDER BY bm25({words}, {weights}), t.id DESC"
         );
         (sql, values)

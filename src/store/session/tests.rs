@@ -121,6 +121,19 @@ fn kinds(found: &SearchResults) -> Vec<String> {
 }
 
 #[test]
+fn turns_are_found_by_backend() {
+    let c = filled();
+    add(&c, &own(), SessionTurn { backend: "codex-2".into(), ..sample(3, "The importer skips empty rows.") });
+    assert_eq!(kinds(&ask(&c, r#"{"backends": ["codex*"]}"#)), ["turn 3"]);
+    assert_eq!(kinds(&ask(&c, r#"{"query": "importer", "backends": ["CLAUDE"]}"#)), ["turn 1", "turn 2"]);
+    assert!(kinds(&ask(&c, r#"{"backends": ["gemini"]}"#)).is_empty());
+    let other_tier = ask(&c, r#"{"backends": ["codex-2"], "tier": "summaries"}"#);
+    assert!(kinds(&other_tier) == ["turn 3"] && other_tier.notes[0].contains("only turns"), "{other_tier:?}");
+    let of_events = ask(&c, r#"{"backends": ["codex-2"], "paths": ["docs/**"]}"#);
+    assert!(kinds(&of_events) == ["file_change 3"] && of_events.notes[0].contains("was ignored"), "{of_events:?}");
+}
+
+#[test]
 fn turns_and_events_are_read_unchanged() {
     let c = database();
     let long = "A line of a long answer, which is packed.\n".repeat(500);
@@ -282,9 +295,11 @@ fn expired_rows_are_removed() {
         let events = [SessionEvent { at, ..happened(days as u32, EventKind::Error, "", "", "oldword", true) }];
         tell(&c, &id, &events);
         add_summary(&c, &id, &extract(days as u32, days as u32, &[], &events, at)).expect("added");
+        let reflection = "INSERT INTO reflections (loop_id, iteration, at, data) VALUES (?1, ?2, ?3, '{}')";
+        c.execute(reflection, params![id.as_str(), days, at.0]).expect("added");
     }
     let removed = apply_retention(&c, SessionRetention::default(), now).expect("applied");
-    assert_eq!(removed, RemovedRows { turns: 2, events: 2, summaries: 1, more: false });
+    assert_eq!(removed, RemovedRows { turns: 2, events: 2, summaries: 1, reflections: 1, more: false });
     assert_eq!(kinds(&ask(&c, r#"{"query": "oldword", "tier": "raw"}"#)), ["turn 20"], "its words went with it");
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2, "an open loop's summaries stay");
     assert_eq!(apply_retention(&c, SessionRetention::default(), now).expect("applied"), RemovedRows::default());
@@ -347,7 +362,7 @@ proptest! {
         let tier = (!narrow.0).then_some(SessionTier::Raw);
         let iterations = IterationFilter { from, to: None };
         let query = SessionQuery { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
-            paths: globs(narrow.1), has_error, limit };
+            paths: globs(narrow.1), backends: globs(!narrow.1), has_error, limit };
         let found = search(&c, &own(), &query);
         prop_assert!(found.is_ok(), "{:?}: {:?}", query, found);
         let answer = format!("{:?}", found);

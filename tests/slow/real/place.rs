@@ -111,6 +111,7 @@ impl InstalledAgentFixture {
             session: None,
             keep: None,
             mcp_config: None,
+            tools: None,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             sandbox: SandboxSettings::default(),

@@ -112,7 +112,19 @@ would not be done in time are counted separately. Intervals are 95 %: by the nor
 tasks for ratios; `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `seed`, by key.
-const REASONS: [(&str, &str); 29] = [
+const REASONS: [(&str, &str); 32] = [
+    (
+        "control.windup_guard",
+        "The integral term is high in the middle of every longer task; only without progress is it a sign of trouble.",
+    ),
+    (
+        "oversight.stuck.limit_share",
+        "A count of ten never applies in a loop of ten iterations. Tasks of the simulation have 25 iterations, so its figures do not depend on it.",
+    ),
+    (
+        "strategy.limit_share",
+        "Twelve iterations without progress never happen in a loop of ten. The simulation's tasks have 25, so its figures do not depend on it.",
+    ),
     (
         "control.actuators.effort.enabled",
         "The signal is near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",

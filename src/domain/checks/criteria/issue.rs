@@ -7,7 +7,11 @@ use serde_json::Value;
 
 use super::{CriteriaError, MAX_CHECKS, check_from_value, plain, validate};
 use crate::domain::model::document::{Document, DocumentElement, DocumentPart};
+use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
+
+/// Keys of a `ralph` block that is a mapping.
+const KEYS: [&str; 2] = ["checks", "task"];
 
 /// Headings of sections with checks, in lower case without punctuation at the end.
 const HEADINGS: [&str; 4] =
@@ -48,26 +52,31 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
 /// shell code blocks, one command a line (a block that is a script is one command). Returns an empty list if there are
 /// no criteria.
 pub fn from_issue(issue: &Document) -> Result<Vec<Check>, CriteriaError> {
+    from_issue_with_facts(issue).map(|(checks, _)| checks)
+}
+
+/// Parses the checks in an issue, and the facts about the task that the key `task:` of its `ralph` blocks states.
+pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     let found = read(issue);
-    let checks = if found.blocks.is_empty() {
-        found.section
-    } else {
-        let mut checks = Vec::new();
-        for (block, closed) in &found.blocks {
-            if !closed {
-                return Err(CriteriaError::Unclosed);
-            }
-            checks.extend(from_block(block)?);
+    let (mut checks, mut facts) = (Vec::new(), StatedFacts::default());
+    if found.blocks.is_empty() {
+        checks = found.section;
+    }
+    for (block, closed) in &found.blocks {
+        if !closed {
+            return Err(CriteriaError::Unclosed);
         }
-        checks
-    };
+        let (of_block, stated) = from_block(block)?;
+        checks.extend(of_block);
+        facts = facts.and(&stated);
+    }
     if checks.len() > MAX_CHECKS {
         return Err(CriteriaError::TooMany(checks.len()));
     }
     for check in &checks {
         validate(check).map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason })?;
     }
-    Ok(checks)
+    Ok((checks, facts))
 }
 
 /// Findings of one pass over a document.
@@ -189,37 +198,52 @@ fn is_command(code: &str) -> bool {
     !alone || KNOWN_ALONE.contains(&program.as_str()) || program.as_str().starts_with("./")
 }
 
-fn from_block(text: &str) -> Result<Vec<Check>, CriteriaError> {
+fn from_block(text: &str) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     let meaningful =
         || text.lines().map(str::trim_end).filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let mapping = meaningful().next().is_some_and(|line| line.starts_with("checks:"));
+    let mapping = meaningful().next().is_some_and(|line| KEYS.iter().any(|key| line.starts_with(&format!("{key}:"))));
     let list = meaningful().all(|line| line.starts_with("- ") || line.starts_with(' '))
         && meaningful().any(|l| l.starts_with("- "));
     if !mapping && !list {
-        return Ok(commands(text).iter().map(|command| plain(command, CheckSource::Issue)).collect());
+        let commands = commands(text);
+        let checks = commands.iter().map(|command| plain(command, CheckSource::Issue)).collect();
+        return Ok((checks, StatedFacts::default()));
     }
     let value: Value =
         serde_saphyr::from_str(text).map_err(|error| CriteriaError::Block(first_line(&error.to_string())))?;
-    let entries = match value {
-        Value::Array(entries) => entries,
+    let (entries, facts) = match value {
+        Value::Array(entries) => (entries, StatedFacts::default()),
         Value::Object(mut map) => {
-            let entries = map.remove("checks");
+            let (entries, task) = (map.remove("checks"), map.remove("task"));
             if let Some(key) = map.keys().next() {
                 return Err(CriteriaError::Block(format!(
-                    "unknown key `{key}`; only `checks` can be given in an issue"
+                    "unknown key `{key}`; only `checks` and `task` can be given in an issue"
                 )));
             }
-            match entries {
-                Some(Value::Array(entries)) => entries,
+            let entries = match (entries, &task) {
+                (Some(Value::Array(entries)), _) => entries,
+                (None, Some(_)) => Vec::new(),
                 _ => return Err(CriteriaError::Block("`checks` must be a list".to_owned())),
-            }
+            };
+            (entries, task.map(stated).transpose()?.unwrap_or_default())
         }
         _ => return Err(CriteriaError::Block("it must be `checks:` with a list, or a command a line".to_owned())),
     };
     if entries.len() > MAX_CHECKS {
         return Err(CriteriaError::TooMany(entries.len()));
     }
-    entries.iter().map(|entry| check_from_value(entry, CheckSource::Issue)).collect()
+    let checks = entries.iter().map(|entry| check_from_value(entry, CheckSource::Issue)).collect::<Result<_, _>>()?;
+    Ok((checks, facts))
+}
+
+/// Parses the facts about a task.
+fn stated(task: Value) -> Result<StatedFacts, CriteriaError> {
+    let facts: StatedFacts =
+        serde_json::from_value(task).map_err(|error| CriteriaError::Block(format!("`task`: {error}")))?;
+    match facts.problem("task") {
+        Some(problem) => Err(CriteriaError::Block(problem)),
+        None => Ok(facts),
+    }
 }
 
 /// Returns the commands of a block: one a line, without `$ `, with continued lines joined. If any line has a prompt,

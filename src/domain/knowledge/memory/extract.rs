@@ -68,6 +68,17 @@ pub struct IterationFacts {
     pub agent_failed: bool,
     /// REDIRECT that followed.
     pub redirected: Option<RedirectedApproach>,
+    /// Approach that a REDIRECT before the iteration proposed, and the detection that it answered; `None` without one.
+    pub followed: Option<FollowedRedirect>,
+}
+
+/// Approach that a REDIRECT proposed to an iteration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FollowedRedirect {
+    /// Proposed approach.
+    pub way: String,
+    /// Title of the detection.
+    pub cause: String,
 }
 
 impl IterationFacts {
@@ -167,6 +178,20 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
             };
             found.push(learnt(content, FAILED, &about));
         }
+    }
+    let helped = facts.followed.as_ref().filter(|_| gain > 0.0 && !facts.tampered && !facts.agent_failed);
+    if let Some(FollowedRedirect { way, cause }) = helped {
+        let content = Content::Strategy {
+            approach: format!("{way}, after: {}", cause.to_lowercase()),
+            tools: facts.tools.clone(),
+            resolution: [approach, &facts.resolution.join("; ")]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
+            iterations: Dispersion::of(f64::from(facts.iteration)),
+        };
+        found.push(learnt(content, HELPED, &about));
     }
     let redirected = facts.redirected.as_ref().filter(|redirected| !redirected.from.trim().is_empty());
     if let Some(RedirectedApproach { from, to }) = redirected {

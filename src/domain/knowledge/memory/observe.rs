@@ -3,7 +3,7 @@
 //! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
 //! The task's text counts as trusted only if its author is.
 
-use super::extract::{IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach};
+use super::extract::{FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::loops::{
@@ -96,6 +96,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
         agent_failed,
         // If the run failed, the directive was not about the approach.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
+        followed: followed(current, iteration),
     };
     MemoryObservation::Iteration { facts: Box::new(facts), reflection }
 }
@@ -151,6 +152,15 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproac
     };
     let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
+}
+
+/// Approach that the overseer proposed after the iteration before this one.
+fn followed(current: &Loop, iteration: &Iteration) -> Option<FollowedRedirect> {
+    let before = current.retained_iterations().rev().find(|known| known.number < iteration.number)?;
+    let judged = before.judged.as_ref().filter(|judged| !judged.way.is_empty())?;
+    let ordered = |found: &&JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh;
+    let cause = judged.found.iter().find(ordered)?.kind.title().to_owned();
+    Some(FollowedRedirect { way: judged.way.clone(), cause })
 }
 
 /// Outcome of a loop that ended with this step, and whether it succeeded; `None` if it continues or had ended before.

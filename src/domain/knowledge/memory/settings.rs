@@ -7,8 +7,11 @@ use crate::domain::model::settings::{Settings, config_section};
 config_section! {
     /// Extraction, confidence and retrieval of learnings.
     pub struct MemorySettings {
-        /// Whether learnings are extracted from loops and used in prompts.
+        /// Whether loops have a memory: learnings, reflections, and the tool `session_memory` of agents.
         pub enabled: bool = true;
+        /// Whether loops learn from each other: learnings, and estimates from earlier loops. Otherwise a loop has only the memory of
+        /// its own session.
+        pub across_loops: bool = true;
         /// Whether learnings of one repository are used in the other repositories of its owner. What is learnt in a private
         /// repository is then in the prompts of the others.
         pub share_within_owner: bool = false;
@@ -40,9 +43,9 @@ config_section! {
         pub half_life_days: u32 = 180, in 1..=100_000;
         /// Confidence below which a learning is archived.
         pub archive_below: f64 = 0.2, in 0.0..=1.0, below min_confidence;
-        /// Number of iterations per summary of a loop.
+        /// Number of iterations per summary of a loop; at most half of the loop's maximum.
         pub summary_interval: u32 = 10, in 1..=1_000;
-        /// Days for which prompts, answers and events of loops are kept.
+        /// Days for which prompts, answers and events of loops are kept, and the summaries and reflections of those that ended.
         pub retention_days: u32 = 30, in 1..=100_000;
         /// Maximum number of prompts and answers kept per loop. The oldest are deleted first; summaries are kept.
         pub max_raw_turns: u32 = 1_000, in 1..=1_000_000;
@@ -55,6 +58,13 @@ config_section! {
         /// Folder of an embedding model in the format of model2vec (`model.safetensors`, `tokenizer.json`, `config.json`);
         /// learnings are then also found by meaning. Needs a build with the feature `embeddings`.
         pub embeddings: Option<PathBuf> = None;
+    }
+}
+
+impl MemorySettings {
+    /// Whether loops learn from each other.
+    pub fn learns(&self) -> bool {
+        self.enabled && self.across_loops
     }
 }
 

@@ -64,6 +64,8 @@ pub struct SessionQuery {
     pub tools: Vec<String>,
     /// Only events about files that match one of these globs, such as src/**/*.rs; without a slash, the file's name.
     pub paths: Vec<String>,
+    /// Only turns of these backends; globs work.
+    pub backends: Vec<String>,
     /// true: only what failed; false: only what did not.
     pub has_error: Option<bool>,
     /// Maximum number of results, 1 to 50; default 10.
@@ -76,11 +78,12 @@ impl SessionQuery {
         self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
     }
 
-    /// Returns the tiers to search, shortest first. Filters for events leave only events.
+    /// Returns the tiers to search, shortest first. Filters for events leave only events, and one for backends only turns.
     pub fn tiers(&self) -> Vec<SessionTier> {
         let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
         match self.tier {
             _ if about_events => vec![SessionTier::Events],
+            _ if !self.backends.is_empty() => vec![SessionTier::Raw],
             Some(tier) => vec![tier],
             None => vec![SessionTier::Summaries, SessionTier::Events, SessionTier::Raw],
         }

@@ -8,9 +8,12 @@ use crate::domain::loops::{
     AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
 };
 use crate::domain::model::ids::Timestamp;
-use crate::domain::model::task::CheckReport;
+use crate::domain::model::task::{ChangeKind, CheckReport, DiffStat};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
+
+/// Maximum number of recorded files of a commit.
+const MAX_FILES: usize = 200;
 
 /// Events of the step from `before` to `after`, in order. Late outcomes and commands that only request information are left
 /// out. Texts are not masked.
@@ -28,6 +31,10 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
             found.checks(report, before.step == LoopStep::Verify)
         }
         LoopInput::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
+        // A merge brings the changes of the other side.
+        LoopInput::Committed { ticket, change } if counts(*ticket) && before.merging.is_none() => {
+            found.committed(&change.stat)
+        }
         _ => {}
     }
     if let Some(iteration) = judged_anew(before, after) {
@@ -66,6 +73,29 @@ impl CollectedEvents {
                 None => format!("{}{place}", outcome.why),
             };
             self.add_of(EventKind::Check, Some(outcome.name.clone()), text, !outcome.holds);
+        }
+    }
+
+    /// Records the files of a commit, whichever backend changed them and how.
+    fn committed(&mut self, stat: &DiffStat) {
+        let Self { iteration, at, .. } = *self;
+        for file in stat.files.iter().take(MAX_FILES) {
+            let what = match &file.change {
+                Some(ChangeKind::Created) => "created".to_owned(),
+                Some(ChangeKind::Deleted) => "deleted".to_owned(),
+                Some(ChangeKind::Renamed { from }) => format!("renamed from {from}"),
+                Some(ChangeKind::Modified) | None => "modified".to_owned(),
+            };
+            let size = if file.binary { "binary".to_owned() } else { format!("+{} -{}", file.added, file.removed) };
+            self.events.push(SessionEvent {
+                iteration,
+                kind: EventKind::FileChange,
+                tool: None,
+                path: Some(file.path.clone()),
+                text: format!("{what}, {size}"),
+                failed: false,
+                at,
+            });
         }
     }
 

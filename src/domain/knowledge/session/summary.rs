@@ -35,6 +35,12 @@ static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("co
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
+/// Number of iterations per summary in a loop of at most `limit` iterations: `interval`, but at most half of the limit, so that
+/// the agent gets a summary before the loop ends.
+pub fn interval_within(interval: u32, limit: u32) -> u32 {
+    interval.min(limit.div_ceil(2)).max(1)
+}
+
 /// Range of iterations to summarise now: one interval at a time, and the rest at the loop's end. `done` is the newest ended
 /// iteration, `summed` the last one with a summary.
 pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {

@@ -238,3 +238,9 @@ fn summaries_are_due_at_intervals_and_end() {
     }
     assert_eq!(due(1, 0, 0, false), Some(1..=1), "an interval of none is one of one");
 }
+
+#[test]
+fn short_loop_is_summarised_at_half_of_its_iterations() {
+    assert_eq!([interval_within(10, 10), interval_within(10, 40), interval_within(3, 10)], [5, 10, 3]);
+    assert_eq!([interval_within(10, 1), interval_within(10, 0)], [1, 1]);
+}

@@ -54,7 +54,7 @@ impl LoopRun {
         };
         change(&mut run);
         self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
-        let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false };
+        let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false, change: None };
         self.committed(|c| c.stat.files.push(file)).pushed();
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
@@ -423,7 +423,7 @@ fn weakened_checks_are_restored_before_review() {
     let mut run = LoopRun::started();
     let finding = TamperFinding::new("tests/parser.rs", TamperKind::TestSkipped, "#[ignore]");
     let whole = |path: &str| {
-        let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         Some(DiffStat { files: vec![file] })
     };
     run.agent(AgentEnd::Finished).committed(|c| {
@@ -556,8 +556,15 @@ fn cost_and_time_are_compared_with_earlier_loops() {
     };
     assert_eq!(burnt(false, 5), [], "its limits are far away");
     assert_eq!(LoopRun::started().current.facts().estimated_iterations, None, "a task's type is no estimate");
-    assert_eq!(burnt(true, 0), [(DetectionKind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
-    let both = "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %";
+    assert_eq!(
+        burnt(true, 0),
+        [(
+            DetectionKind::ResourceBurn,
+            "4 of 1.99 dollars used, 201 %, for 20 % of completion, 5 % per iteration".to_owned()
+        )]
+    );
+    let both =
+        "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %, for 20 % of completion, 5 % per iteration";
     assert_eq!(burnt(true, 5), [(DetectionKind::ResourceBurn, both.to_owned())]);
 }
 
@@ -655,7 +662,7 @@ fn limit_takes_precedence_over_pause() {
 fn raised_limit_renews_forecast() {
     let burns = |run: &LoopRun| {
         let found = run.current.judged().map_or(&[][..], |judged| &judged.found);
-        found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
+        found.iter().any(|found| found.evidence.starts_with("control raised the alarm resource_burn"))
     };
     // An iteration takes four seconds and a dollar.
     let cases: [(Limits, RunOptions); 2] = [

@@ -40,8 +40,13 @@ impl LoopRun {
             self.agent(AgentEnd::Finished);
         }
         let found = findings.to_vec();
-        let files =
-            findings.iter().map(|one| FileStat { path: one.found.path.clone(), added: 0, removed: 5, binary: false });
+        let files = findings.iter().map(|one| FileStat {
+            path: one.found.path.clone(),
+            added: 0,
+            removed: 5,
+            binary: false,
+            change: None,
+        });
         let stat = DiffStat { files: files.collect() };
         self.committed(|change| {
             change.branch_findings = Some(found);

@@ -201,11 +201,26 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
         intervention: action_words(current).into(),
         recommendations: vec![sentence(advice)],
         recent,
+        tried: tried(current),
+        learnings: learnings(current).into_iter().chain(blockers(current)).collect(),
         replies: commands(current),
         next: next_of_ended(current),
         dashboard: None,
         at_home: false,
     }))
+}
+
+/// Returns the approaches that supervision proposed, each with its cause and first iteration.
+fn tried(current: &Loop) -> Vec<String> {
+    let tried = current.supervision.iter().flat_map(|known| &known.strategy.tried);
+    let cause = |cause: &str| cause.replace('_', " ");
+    tried.map(|tried| format!("{} ({}, from iteration {})", tried.name, cause(&tried.cause), tried.since)).collect()
+}
+
+/// Returns the blockers that the last iteration reported.
+fn blockers(current: &Loop) -> impl Iterator<Item = String> + '_ {
+    let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
+    last.into_iter().flat_map(|last| &last.report.blockers).map(|blocker| format!("Blocked by: {blocker}"))
 }
 
 /// Returns the cause of an escalation in a few words.

@@ -191,6 +191,12 @@ pub struct EscalationView {
     pub recommendations: Vec<String>,
     /// Last iterations, oldest first; three are shown.
     pub recent: Vec<RecentIteration>,
+    /// Approaches that supervision proposed and the agent tried, oldest first.
+    #[serde(default)]
+    pub tried: Vec<String>,
+    /// Learnings and blockers that the agent reported.
+    #[serde(default)]
+    pub learnings: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
     /// Next action of a person if no reply continues the loop, without a full stop; empty otherwise.

@@ -71,11 +71,38 @@ pub struct StatusView {
     pub started_by: String,
     /// People who may give commands, in words ("people with write access").
     pub who_may: String,
+    /// Facts about the task, stated or estimated, each with its source.
+    #[serde(default)]
+    pub task_facts: Vec<String>,
+    /// Estimate from earlier loops; `None` if they were not looked up.
+    #[serde(default)]
+    pub past: Option<PastLine>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as the agent gets them; empty if unknown.
     #[serde(default)]
     pub task_text: String,
+}
+
+/// Resources that earlier loops of the repository took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastLine {
+    /// Number of loops; 0 if there are none.
+    pub loops: u32,
+    /// Type of their tasks; empty if they have several.
+    pub task_type: String,
+    /// Median of the number of iterations.
+    pub usual_iterations: i64,
+    /// 90th percentile of the number of iterations.
+    pub most_iterations: i64,
+    /// Median of the running time.
+    pub usual_seconds: u64,
+    /// 90th percentile of the running time.
+    pub most_seconds: u64,
+    /// Median of the cost; `None` if it is unknown.
+    pub usual_cost: Option<Money>,
+    /// 90th percentile of the cost; `None` if it is unknown.
+    pub most_cost: Option<Money>,
 }
 
 /// Check and its source.
@@ -106,6 +133,21 @@ pub struct CourseLine {
     pub forecast: Option<u64>,
     /// Strategy of the next iteration; empty if it does not change.
     pub strategy: String,
+    /// Health of the loop.
+    #[serde(default)]
+    pub health: String,
+    /// Control signal as the sum of its terms; empty if they are not known.
+    #[serde(default)]
+    pub terms: String,
+    /// Gains; empty if they are not known.
+    #[serde(default)]
+    pub gains: String,
+    /// Change of the gain profile, with its reason; empty if it did not change.
+    #[serde(default)]
+    pub transition: String,
+    /// Active alarms, most severe first.
+    #[serde(default)]
+    pub alarms: Vec<String>,
 }
 
 /// Detection and the action taken.

@@ -1,9 +1,9 @@
-//! Recommendations of control, and its sentences for the next prompt.
+//! Recommended action of control, its summary, and its sentences for the next prompt.
 
 use serde::{Deserialize, Serialize};
 
 use super::actuators::{Actuation, Breadth};
-use super::alarms::{Alarm, AlarmKind, AlarmSeverity};
+use super::alarms::{Alarm, AlarmSeverity};
 use super::blockers::Blocker;
 use super::metrics::{ControlMetrics, Trend};
 use super::signal::Urgency;
@@ -28,19 +28,6 @@ pub enum ControlAction {
     Abort,
 }
 
-/// Recommended measures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recommendations {
-    /// Whether more iterations, time or money are recommended.
-    pub adjust_budget: bool,
-    /// Whether another approach is recommended.
-    pub change_strategy: bool,
-    /// Whether notifying a person is recommended.
-    pub escalate: bool,
-    /// Reason, one sentence.
-    pub message: String,
-}
-
 /// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, else `continue`. An
 /// acknowledged alarm causes at most `adjust`; finished work needs no action.
 pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
@@ -58,22 +45,14 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
     alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
-/// Returns measures against the active alarms at this urgency.
-pub(super) fn recommend(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
+/// Returns the state of the loop in one sentence: its worst alarm, else its urgency.
+pub(super) fn summary(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> String {
     let open = metrics.gap > 0.0;
-    let stands =
-        |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > AlarmSeverity::Info);
-    let adjust_budget = open && (urgency >= Urgency::High || stands(AlarmKind::ResourceBurn));
-    let goes_nowhere =
-        [AlarmKind::StuckLoop, AlarmKind::Oscillation, AlarmKind::IntegralWindup].into_iter().any(stands);
-    let change_strategy = open && (urgency >= Urgency::Critical || goes_nowhere);
-    let escalate = open && alarms.iter().any(|alarm| alarm.severity >= AlarmSeverity::Critical && !alarm.acknowledged);
-    let message = match alarms.first().filter(|alarm| open && alarm.severity > AlarmSeverity::Info) {
+    match alarms.first().filter(|alarm| open && alarm.severity > AlarmSeverity::Info) {
         Some(worst) => worst.message.clone(),
         None if !open => "The work is finished.".to_owned(),
         None => format!("Urgency is {}: {}", urgency.word(), standing(metrics)),
-    };
-    Recommendations { adjust_budget, change_strategy, escalate, message }
+    }
 }
 
 /// Describes completion and trend in one sentence.

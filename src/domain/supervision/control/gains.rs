@@ -84,7 +84,9 @@ impl ControlSettings {
 
     /// Returns the target profile for these figures, and the reason: the first condition that is true decides.
     fn target<'a>(&'a self, task: &ProfileInput<'a>, metrics: &ControlMetrics) -> (&'a str, String) {
-        let ControlMetrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
+        let ControlMetrics { p, i, d, d_raw, velocity, gap, trend, .. } = *metrics;
+        // I is also high in the middle of a task that goes well.
+        let winds_up = i > WINDUP && !(self.windup_guard && velocity >= self.min_progress_rate);
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
             (&self.schedule.regressing, format!("the loop gets worse: D is {d:.2}"))
@@ -94,7 +96,7 @@ impl ControlSettings {
             (&self.schedule.near_completion, format!("it is nearly done: P is {p:.2}"))
         } else if p > FAR && d_raw.abs() < UNMOVED && task.iteration > GRACE {
             (&self.schedule.stuck, format!("no progress: P is {p:.2} and changes by {d_raw:+.3} per iteration"))
-        } else if i > WINDUP {
+        } else if winds_up {
             (&self.schedule.windup, format!("errors accumulate: I is {i:.2}"))
         } else if task.complexity >= COMPLEX && early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))

@@ -76,7 +76,7 @@ pub struct ProfileSchedule {
     pub near_completion: String,
     /// Used if P > 0.7 and |D| < 0.02 after the third iteration.
     pub stuck: String,
-    /// Used if I > 3.
+    /// Used if I > 3; with `windup_guard` only without progress.
     pub windup: String,
     /// Used in the first fifth of the iterations of a task of complexity 7 or more.
     pub early: String,

@@ -14,6 +14,8 @@ pub const AUTO: &str = "auto";
 config_section! {
     /// Settings of control.
     pub struct ControlSettings {
+        /// Whether control advises: its alarms, its sentences in prompts and its actuators. Otherwise its figures are only recorded.
+        pub enabled: bool = true;
         /// Number of past iterations that are considered.
         pub window: u32 = 5, in 2..=MAX_WINDOW;
         /// Share of the integral that remains after an iteration; smaller values forget faster.
@@ -30,6 +32,8 @@ config_section! {
         pub base_profile: String = AUTO.to_owned();
         /// Profile names by purpose.
         pub schedule: ProfileSchedule;
+        /// Whether the profile `windup` is not used while P falls by at least `min_progress_rate` per iteration.
+        pub windup_guard: bool = true;
         /// Estimate of a task's complexity if it is not stated.
         pub complexity: ComplexitySettings => section;
         /// Whether `pause` and `abort` take effect without the overseer.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlDecision;
 use super::actuators::{Actuation, ActuatorInput, actuate};
-use super::advice::{ControlAction, action, prompt, recommend};
+use super::advice::{ControlAction, action, prompt, summary};
 use super::alarms::{self, Alarm, AlarmKind};
 use super::blockers::Blockers;
 use super::bounds::{MAX_INTEGRAL, MAX_WINDOW, MIN_INTEGRAL};
@@ -90,7 +90,7 @@ impl ControlState {
         let recurring = self.blockers.recurring(iteration);
         let prompt_adjustments = prompt(&metrics, record, &recurring, &self.alarms, &actuation);
         self.scheduled = Some(gains.clone());
-        ControlDecision {
+        let decision = ControlDecision {
             iteration,
             action,
             takes_effect: settings.auto_intervene && action >= ControlAction::Pause,
@@ -99,7 +99,7 @@ impl ControlState {
             terms,
             gains,
             transition,
-            recommendations: recommend(&metrics, urgency, &self.alarms),
+            summary: summary(&metrics, urgency, &self.alarms),
             metrics,
             alarms: self.alarms.clone(),
             raised,
@@ -107,7 +107,8 @@ impl ControlState {
             prompt_adjustments,
             actuation,
             warnings: out_of_range(wrong, iteration).into_iter().collect(),
-        }
+        };
+        if settings.enabled { decision } else { decision.without_advice(settings) }
     }
 
     /// Computes the state from all records, to replace one that cannot be read. Acknowledgements are not in the records and

@@ -23,6 +23,12 @@ pub enum AuditEvent {
     Resumed,
     /// A person said something else.
     Answered,
+    /// Control took another gain profile.
+    ProfileChanged,
+    /// Control raised an alarm.
+    AlarmRaised,
+    /// The condition of an alarm holds no longer.
+    AlarmCleared,
 }
 
 /// One line of the trail.

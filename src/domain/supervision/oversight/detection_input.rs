@@ -136,3 +136,15 @@ pub(super) fn percent(share: f64) -> String {
     let tenths = (share * 1_000.0).round() / 10.0;
     format!("{tenths} %")
 }
+
+/// Names some files that each of these iterations changed, after `; `; empty if they changed none.
+pub(super) fn named_files<'a>(records: impl Iterator<Item = &'a Record>) -> String {
+    const NAMED: usize = 3;
+    let of = |record: &Record| {
+        let names: Vec<String> = record.files.iter().take(NAMED).map(|path| line(path)).collect();
+        let more = if record.files.len() > NAMED { " and others" } else { "" };
+        (!names.is_empty()).then(|| format!("iteration {:.0} changed {}{more}", record.iteration, names.join(", ")))
+    };
+    let each: Vec<String> = records.filter_map(of).collect();
+    if each.is_empty() { String::new() } else { format!("; {}", each.join(", ")) }
+}

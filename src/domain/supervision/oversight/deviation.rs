@@ -9,7 +9,7 @@ use super::DetectionKind;
 use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
-use super::detection_input::{DetectionInput, percent};
+use super::detection_input::{DetectionInput, named_files, percent};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, WordCounts};
@@ -74,10 +74,14 @@ impl DetectionDefinition for DeviationSettings {
             }
             let judged: Vec<f64> = similarities.iter().rev().take(self.window as usize).copied().flatten().collect();
             let average = judged.iter().sum::<f64>() / judged.len() as f64;
+            let latest = input.recent(self.window);
+            let of_latest = similarities.iter().skip(similarities.len().saturating_sub(latest.len()));
+            let deviating = latest.iter().zip(of_latest).filter(|(_, found)| is_low(found)).map(|(record, _)| record);
             let text = format!(
-                "{low} of the last {} iterations are less than {} like the objective",
+                "{low} of the last {} iterations are less than {} like the objective{}",
                 judged.len(),
-                percent(self.objective_similarity)
+                percent(self.objective_similarity),
+                named_files(deviating)
             );
             evidence.push(DetectionEvidence::new("objective", average, self.objective_similarity, text));
         }

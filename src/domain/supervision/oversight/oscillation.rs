@@ -6,7 +6,7 @@ use super::DetectionKind;
 use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
-use super::detection_input::{DetectionInput, number};
+use super::detection_input::{DetectionInput, named_files, number};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::{Record, TreeChange};
 use crate::domain::supervision::control::Trend;
@@ -81,7 +81,8 @@ impl DetectionDefinition for OscillationSettings {
             evidence.push(DetectionEvidence::new("tree_return", exact, self.tree_returns, text));
         }
         if repeated {
-            let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
+            let changed = named_files(window.iter().rev().take(2).rev());
+            let text = format!("{cycles} returns to an earlier state in the last {} iterations{changed}", window.len());
             evidence.push(DetectionEvidence::new("undo_redo", cycles, self.undo_redo_cycles, text));
         }
         let turns = turns(window, self.min_swing);

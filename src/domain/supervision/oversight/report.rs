@@ -51,11 +51,15 @@ impl OversightReport {
 impl fmt::Display for OversightReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.detections.is_empty() {
-            return writeln!(f, "Nothing was detected.");
+            writeln!(f, "Nothing was detected.")?;
+        } else {
+            writeln!(f, "Detections (iterations each):")?;
         }
-        writeln!(f, "Detections (iterations each):")?;
         for (kind, count) in &self.detections {
             writeln!(f, "  {kind:<16}{count:>5}")?;
+        }
+        if self.interventions.is_empty() {
+            return Ok(());
         }
         writeln!(f, "Interventions:")?;
         for (level, count) in &self.interventions {

@@ -86,7 +86,12 @@ impl DetectionDefinition for ResourceBurnSettings {
         }
         let severity =
             if worst >= self.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
-        let nearly_done = input.last.completion.get() > self.nearly_done;
+        let done = input.last.completion.get();
+        if let Some(last) = evidence.last_mut() {
+            let per_iteration = percent(done / f64::from(number(input.history).max(1)));
+            last.text.push_str(&format!(", for {} of completion, {per_iteration} per iteration", percent(done)));
+        }
+        let nearly_done = done > self.nearly_done;
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 

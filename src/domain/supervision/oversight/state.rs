@@ -34,6 +34,19 @@ pub enum Health {
     Aborted,
 }
 
+impl Health {
+    /// Returns the name, for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+            Self::Paused => "paused",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
 /// Number of interventions with and without progress within two iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgressCounts {
@@ -188,6 +201,23 @@ impl OverseerState {
             standing.told.insert(0, detection.cause.clone());
         }
         (level, fresh)
+    }
+
+    /// Counts findings that are only for information, and returns their audit entries, of the level LOG.
+    pub(in crate::domain::supervision) fn log<'a>(
+        &mut self,
+        iteration: u32,
+        findings: impl Iterator<Item = &'a str>,
+    ) -> Vec<AuditEntry> {
+        let entry = |text: &str| AuditEntry {
+            level: Some(InterventionLevel::Log),
+            ..AuditEntry::new(iteration, AuditEvent::Intervened, text.to_owned())
+        };
+        let entries: Vec<AuditEntry> = findings.map(entry).collect();
+        if !entries.is_empty() {
+            *self.interventions.entry(InterventionLevel::Log).or_default() += entries.len() as u32;
+        }
+        entries
     }
 
     /// Counts an intervention, and waits for what follows it; `best` is the best completion until now.

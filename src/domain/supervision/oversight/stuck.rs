@@ -4,7 +4,7 @@ use super::DetectionKind;
 use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
-use super::detection_input::{DetectionInput, percent};
+use super::detection_input::{DetectionInput, line, percent};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalise;
@@ -24,6 +24,9 @@ detection_settings! {
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
         /// Number of occurrences at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
+        /// Share of the loop's maximum number of iterations that `critical_error_count` is at most, but two more than
+        /// `same_error_count`; 0 leaves it as it is, which is the default where a file sets `critical_error_count`.
+        pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Iterations without progress.
         pub no_progress_iterations: u32 = 8, in 2..=100;
         /// Completion that they gain together, less than which is no progress.
@@ -40,6 +43,14 @@ detection_settings! {
         pub step_part: f64 = 0.4, in 0.0..=1.0;
         /// Iterations without a step that a blocker counts for which the agent names meanwhile.
         pub blocker_weight: f64 = 2.0, in 0.0..=10.0;
+    }
+}
+
+impl StuckSettings {
+    /// Returns the number of occurrences at which the same error is critical in this loop.
+    fn critical_count(&self, input: &DetectionInput<'_>) -> u32 {
+        let least = self.same_error_count.saturating_add(2);
+        input.facts.within_limit(self.critical_error_count, self.limit_share, least)
     }
 }
 
@@ -78,7 +89,7 @@ impl DetectionDefinition for StuckSettings {
         let mut severity = DetectionSeverity::High;
         let error = if slow { repeated_error(input) } else { None };
         if let Some((error, times)) = &error {
-            if *times >= self.critical_error_count {
+            if *times >= self.critical_count(input) {
                 severity = DetectionSeverity::Critical;
             }
             let text = format!("the same error in {times} of the last {} iterations: {error}", self.window);
@@ -105,6 +116,9 @@ impl DetectionDefinition for StuckSettings {
         let enough = evidence.len() >= self.alarm_beside as usize;
         if slow && enough && input.control.alarm(AlarmKind::StuckLoop).is_some() {
             evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
+        }
+        if let (Some(blocker), Some(last)) = (input.last.blockers.last(), evidence.last_mut()) {
+            last.text.push_str(&format!("; the agent names the blocker: {}", line(blocker)));
         }
         let detection = Detection::of(DetectionKind::Stuck, severity, evidence)?;
         Some(match error {

@@ -96,11 +96,11 @@ fn replay_redirects_and_pauses_stuck_loop() {
     [4,[{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"no_change"}],"pivot","warning"]
     [5,[{"type":"no_change","severity":"high"},{"type":"stuck","severity":"high"}],[{"level":"redirect","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","warning"]
     [6,[{"type":"no_change","severity":"high"},{"type":"stuck","severity":"high"}],[{"level":"redirect","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","warning"]
-    [7,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"high"}],[{"level":"pause","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","paused"]
-    [8,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"critical"}],[{"level":"pause","type":"no_change"},{"level":"pause","type":"stuck"}],"pivot","paused"]
+    [7,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"critical"}],[{"level":"pause","type":"no_change"},{"level":"pause","type":"stuck"}],"pivot","paused"]
+    [8,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"critical"}],[{"level":"pause","type":"no_change"},{"level":"pause","type":"stuck"}],"escalate","paused"]
     "#);
     let summary = ReplaySummary::of(&reviews);
-    assert_eq!(summary.interventions[&InterventionLevel::Redirect], 6);
+    assert_eq!(summary.interventions[&InterventionLevel::Redirect], 5);
     assert_eq!(summary.ended.map(|ended| ended.by), Some(EndKind::Pause));
 }
 

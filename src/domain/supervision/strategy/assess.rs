@@ -74,6 +74,8 @@ pub struct StateAssessment {
     pub iterations_left: f64,
     /// Number of iterations since the last progress.
     pub without_progress: u32,
+    /// Number of iterations without progress after which a person is asked.
+    pub escalates_after: u32,
     /// Open blockers, most frequent first.
     pub blockers: Vec<OpenBlocker>,
     /// Failing checks, first those that most others depend on.
@@ -110,6 +112,11 @@ pub fn assess(
         budget_used,
         iterations_left: at_this_pace.min(left),
         without_progress: without_progress(history, settings.min_progress),
+        escalates_after: facts.within_limit(
+            settings.escalation_threshold,
+            settings.limit_share,
+            settings.patience.max(settings.blocker_count),
+        ),
         blockers: blockers(history),
         failing: failing(history.last(), checks),
         last_change: last_change(history.last(), change),

@@ -105,10 +105,10 @@ pub fn plan(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &Str
 
 type RuleResult = Option<StrategyPlan>;
 
-fn no_progress(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
+fn no_progress(_: &mut StrategyState, situation: &PlanInput<'_>, _: &StrategySettings) -> RuleResult {
     let without = situation.assessment.without_progress;
     let reasoning = format!("no progress for {without} iterations");
-    (without >= settings.escalation_threshold).then(|| StrategyPlan::new(Approach::Escalate, "", reasoning, &[]))
+    (without >= situation.assessment.escalates_after).then(|| StrategyPlan::new(Approach::Escalate, "", reasoning, &[]))
 }
 
 fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {

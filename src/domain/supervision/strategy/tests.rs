@@ -105,7 +105,7 @@ fn failing_checks_have_first_error_and_dependents() {
             outcome("npm run build", false, "src/a.ts(3,5): error TS2304: Cannot find name 'x'.\n"),
         ],
     };
-    let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false };
+    let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false, change: None };
     let change = DiffStat { files: vec![file("a"), file("b")] };
     let settings = design();
     let found = assess(&history(&[0.4]), &TaskFacts::default(), Some(&report), Some(&change), &settings);

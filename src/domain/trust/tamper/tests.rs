@@ -666,8 +666,10 @@ fn protected_paths_are_configurable_and_findings_bounded() {
 fn manifests_are_known() {
     let paths =
         ["Cargo.lock", "web/package.json", "requirements-dev.txt", "Dockerfile.test", "src/Cargo.toml.rs", "notes.txt"];
-    let files =
-        paths.iter().map(|path| FileStat { path: (*path).into(), added: 1, removed: 0, binary: false }).collect();
+    let files = paths
+        .iter()
+        .map(|path| FileStat { path: (*path).into(), added: 1, removed: 0, binary: false, change: None })
+        .collect();
     assert_eq!(
         flagged_manifests(&DiffStat { files }),
         ["Cargo.lock", "web/package.json", "requirements-dev.txt", "Dockerfile.test"]

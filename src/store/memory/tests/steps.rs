@@ -114,6 +114,7 @@ impl LearningRun {
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
+            past: Vec::new(),
             experience: Experience::default(),
             sandbox: String::new(),
         };
@@ -251,6 +252,39 @@ async fn disabled_memory_learns_nothing() {
     run.iterate("balance each entry on its own", 0).await;
     run.tell(LoopInput::PullMerged).await;
     assert_eq!((counted(&store).await, run.reflections().await), (LearningCounts::default(), Vec::new()));
+}
+
+#[tokio::test]
+async fn loop_that_learns_nothing_from_others_keeps_its_reflections() {
+    let store = Store::in_memory().expect("opened");
+    let settings = MemorySettings { across_loops: false, ..MemorySettings::default() };
+    let memory = StepMemory { settings: settings.clone(), ..StepMemory::default() };
+    let mut run = LearningRun::new(&store, "r-1", memory).await;
+    run.begin().await;
+    run.iterate("balance each entry on its own", 0).await;
+    run.tell(LoopInput::PullMerged).await;
+    assert_eq!(counted(&store).await, LearningCounts::default());
+    assert_eq!(run.reflections().await, [ReflectionOutcome::Done]);
+    assert!(settings.enabled && !settings.learns());
+}
+
+#[tokio::test]
+async fn use_of_ended_loops_is_listed_newest_first() {
+    let store = Store::in_memory().expect("opened");
+    let mut repo = None;
+    for (name, failing) in [("r-1", vec![0]), ("r-22", vec![4, 0])] {
+        let mut run = LearningRun::new(&store, name, StepMemory::default()).await;
+        run.begin().await;
+        for failing in failing {
+            run.iterate("balance each entry on its own", failing).await;
+        }
+        repo = Some(run.now().await.place.repo);
+        run.tell(LoopInput::PullMerged).await;
+    }
+    let repo = repo.expect("a repository");
+    let ended = store.read(move |c| loops::ended(c, &repo)).await.expect("read");
+    let used: Vec<_> = ended.iter().map(|ended| (ended.iterations, ended.cost)).collect();
+    assert_eq!(used, [(2, Money(200)), (1, Money(100))]);
 }
 
 #[tokio::test]

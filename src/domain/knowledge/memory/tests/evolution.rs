@@ -25,6 +25,7 @@ fn iteration() -> IterationFacts {
         tampered: false,
         agent_failed: false,
         redirected: None,
+        followed: None,
     }
 }
 
@@ -392,4 +393,25 @@ proptest! {
             prop_assert!(one.check().is_ok());
         }
     }
+}
+
+#[test]
+fn redirect_that_was_followed_by_a_gain_is_learnt() {
+    let followed = Some(FollowedRedirect { way: "find the cause first".into(), cause: "The loop is stuck".into() });
+    let learnt = |completion_after: f64, tampered: bool| {
+        let facts = IterationFacts {
+            followed: followed.clone(),
+            completion_before: 0.4,
+            completion_after,
+            tampered,
+            verified: false,
+            error_after: None,
+            ..iteration()
+        };
+        let all = from_iteration(&facts, &MemorySettings::default(), Timestamp(1));
+        all.into_iter().map(|learning| learning.line()).find(|line| line.contains("find the cause first"))
+    };
+    let line = learnt(0.45, false).expect("learnt");
+    assert!(line.contains("find the cause first, after: the loop is stuck"), "{line}");
+    assert_eq!((learnt(0.4, false), learnt(0.45, true)), (None, None), "no gain, and weakened checks");
 }

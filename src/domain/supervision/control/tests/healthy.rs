@@ -3,7 +3,7 @@
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::{AlarmSeverity, ControlAction, ControlSettings};
+use crate::domain::supervision::control::{AlarmSeverity, ControlAction, ControlSettings, Urgency};
 
 /// Pseudo-random numbers in -1..1 from a linear congruential generator.
 struct SignalNoise(u64);
@@ -35,6 +35,32 @@ fn healthy_noisy_loop_raises_only_info() {
     }
 }
 
+/// Returns the profile and urgency of each iteration of a loop that gains 10 % per iteration with one error.
+fn steady_gain(settings: &ControlSettings) -> Vec<(String, Urgency)> {
+    let mut records = completions(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]);
+    records.iter_mut().for_each(|record| record.errors = 1.0);
+    let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+    run(&records, &facts, settings).into_iter().map(|decision| (decision.gains.profile, decision.urgency)).collect()
+}
+
+#[test]
+fn windup_of_a_loop_with_progress_keeps_profile_and_urgency() {
+    for (profile, urgency) in steady_gain(&ControlSettings::default()) {
+        assert_ne!(profile, "recovery");
+        assert!(urgency < Urgency::Critical, "{profile}: {urgency:?}");
+    }
+    let unguarded = steady_gain(&ControlSettings { windup_guard: false, ..ControlSettings::default() });
+    assert!(unguarded.contains(&("recovery".to_owned(), Urgency::Critical)), "{unguarded:?}");
+}
+
+#[test]
+fn windup_without_progress_selects_its_profile() {
+    let decisions = run(&completions(&[0.05, 0.06, 0.06, 0.07, 0.07, 0.08]), &long(), &ControlSettings::default());
+    assert_eq!(decisions[5].gains.profile, "recovery");
+    let reasons: Vec<String> = decisions.into_iter().filter_map(|d| d.transition).map(|change| change.reason).collect();
+    assert!(reasons.iter().any(|reason| reason.contains("errors accumulate") || reason.contains("no progress")));
+}
+
 #[test]
 fn finished_work_raises_no_alarm() {
     let mut records = completions(&[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0]);
@@ -46,9 +72,7 @@ fn finished_work_raises_no_alarm() {
     for decision in &decisions[9..] {
         assert!(decision.alarms.is_empty() && decision.prompt_adjustments.is_empty());
         assert_eq!(decision.action, ControlAction::Continue);
-        assert_eq!(decision.recommendations.message, "The work is finished.");
-        let recommended = &decision.recommendations;
-        assert!(!recommended.adjust_budget && !recommended.change_strategy && !recommended.escalate);
+        assert_eq!(decision.summary, "The work is finished.");
     }
     assert_eq!(decisions[9].cleared.len(), decisions[8].alarms.len());
     let again = run(&completions(&[1.0, 0.9, 1.0]), &long(), &ControlSettings::default());

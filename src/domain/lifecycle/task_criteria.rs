@@ -1,0 +1,48 @@
+//! Checks and facts of a task from its sources: options, issue, repository's file, detection.
+
+use super::StepContext;
+use crate::domain::checks::criteria;
+use crate::domain::loops::{Loop, LoopState, TaskStatements};
+use crate::domain::model::event::names_label;
+use crate::domain::model::stated_facts::StatedFacts;
+use crate::domain::model::task::Check;
+use crate::domain::report;
+
+/// Chooses the checks and takes over the stated facts, until the first check has run. Returns `false` if the issue's `ralph`
+/// block is invalid: the loop then waits for a valid one.
+pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
+    let next = &mut turn.next;
+    if !next.checks.is_empty() && (next.baseline.is_some() || !next.options.checks.is_empty()) {
+        return true;
+    }
+    // The text of an author without write access states nothing.
+    let issue = match next.task.author_trusted {
+        true => criteria::from_issue_with_facts(&next.task.document()),
+        false => Ok(Default::default()),
+    };
+    let (checks, facts) = match issue {
+        Ok(found) => found,
+        Err(problem) => {
+            turn.go(LoopState::NeedsCriteria, "the issue's completion criteria are invalid");
+            let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
+            turn.comment(&format!("criteria/{}", turn.next.version), view);
+            return false;
+        }
+    };
+    next.take_statements(facts);
+    let commands = next.options.to_checks();
+    let detected = if next.policy.detect_checks { detected } else { Vec::new() };
+    let (checks, from) = criteria::choose(commands, checks, next.policy.checks.clone(), detected);
+    next.checks_from = (!checks.is_empty()).then_some(from);
+    next.checks = checks;
+    true
+}
+
+impl Loop {
+    /// Takes over the facts that the repository's file states, for every task and by label, and those of the issue.
+    fn take_statements(&mut self, issue: StatedFacts) {
+        let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
+        let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));
+        self.stated = TaskStatements { issue, labels, file: self.policy.task.clone() };
+    }
+}

@@ -1,0 +1,84 @@
+//! Facts about a loop's task as people stated them, by source.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::stated_facts::StatedFacts;
+
+/// Source of a stated fact, in the order of precedence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactSource {
+    /// The `ralph` block of the issue.
+    Issue,
+    /// A label of the issue, by the repository's file.
+    Label,
+    /// The repository's file.
+    RepositoryFile,
+}
+
+impl FactSource {
+    /// Returns the source within a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Issue => "stated in this issue",
+            Self::Label => "stated by a label",
+            Self::RepositoryFile => "stated in the repository's file",
+        }
+    }
+}
+
+/// Facts about a task as people stated them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskStatements {
+    /// Facts of the issue's `ralph` block; those of an author without write access do not count.
+    pub issue: StatedFacts,
+    /// Facts of the issue's labels together.
+    pub labels: StatedFacts,
+    /// Facts of the repository's file.
+    pub file: StatedFacts,
+}
+
+impl TaskStatements {
+    /// Returns a fact of the first source that states it, with the source.
+    pub fn get<T>(&self, of: impl Fn(&StatedFacts) -> Option<T>) -> Option<(T, FactSource)> {
+        let sources = [
+            (&self.issue, FactSource::Issue),
+            (&self.labels, FactSource::Label),
+            (&self.file, FactSource::RepositoryFile),
+        ];
+        sources.into_iter().find_map(|(facts, source)| Some((of(facts)?, source)))
+    }
+
+    /// Returns the scope, with its source.
+    pub fn scope(&self) -> Option<(Vec<String>, FactSource)> {
+        self.get(|facts| Some(facts.places()).filter(|places| !places.is_empty()))
+    }
+
+    /// Whether nothing is stated.
+    pub fn is_empty(&self) -> bool {
+        self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_source_states_a_fact() {
+        let facts = |complexity, scope: &[&str]| StatedFacts {
+            complexity,
+            scope: scope.iter().map(|place| (*place).to_owned()).collect(),
+            ..StatedFacts::default()
+        };
+        let stated = TaskStatements {
+            issue: facts(None, &["src/**"]),
+            labels: facts(Some(2), &[]),
+            file: facts(Some(9), &["x"]),
+        };
+        assert_eq!(stated.get(|facts| facts.complexity), Some((2, FactSource::Label)));
+        assert_eq!(stated.scope(), Some((vec!["src".to_owned()], FactSource::Issue)));
+        assert_eq!(stated.get(|facts| facts.security_sensitive), None);
+        assert!(TaskStatements::default().is_empty() && !stated.is_empty());
+    }
+}
