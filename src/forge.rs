@@ -319,6 +319,8 @@ pub struct GitAccess {
     pub url: String,
     /// User name and password or token.
     pub credential: Option<(String, SecretString)>,
+    /// Time for which the server may not know the credential everywhere, in milliseconds.
+    pub settling_ms: i64,
 }
 
 /// Verified and parsed delivery.

@@ -57,6 +57,9 @@ impl Engine {
         key: &str,
         view: &View,
     ) -> Result<Receipt, EffectError> {
+        if let Some(known) = self.posted(&claimed.subject, key).await? {
+            return Ok(Receipt { posted: Some((key.to_owned(), known)), ..Receipt::text("already exists") });
+        }
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
         if claimed.attempts > 0
             && let Some(found) = self.find_comment(account, repo, on, claimed, &marker).await?
@@ -65,12 +68,40 @@ impl Engine {
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
         }
         let body = self.renderer.comment(view, &marker);
-        let created = account.forge.create_comment(repo, on, &body).await?;
+        self.create_comment(account, claimed, repo, on, (key, marker), &body).await
+    }
+
+    /// Creates a comment and records it at once: a failure of what the effect does next must not create it again.
+    async fn create_comment(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        on: Number,
+        (key, marker): (String, Marker),
+        body: &Outbound<BodyText>,
+    ) -> Result<Receipt, EffectError> {
+        let created = account.forge.create_comment(repo, on, body).await?;
         kill_point("K10");
+        let mut posted = ForgePost { forge_id: created.id.0, digest: digest(body.as_str()) };
+        self.record_post(claimed, &key, &posted).await?;
         let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
-        let digest = if remaining == created.id { digest(body.as_str()) } else { String::new() };
-        let posted = ForgePost { forge_id: remaining.0, digest };
+        if remaining != created.id {
+            posted = ForgePost { forge_id: remaining.0, digest: String::new() };
+        }
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    /// Records a comment of an effect that is not finished yet.
+    pub(super) async fn record_post(
+        &self,
+        claimed: &ClaimedEffect,
+        key: &str,
+        posted: &ForgePost,
+    ) -> Result<(), EffectError> {
+        let (subject, key, posted) = (claimed.subject.clone(), key.to_owned(), posted.clone());
+        let (counted_on, now) = (claimed.place.key(), self.clock.now());
+        Ok(self.store.write(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
     }
 
     /// Updates the comment that is edited in place; creates it if it is missing.
@@ -104,12 +135,7 @@ impl Engine {
                 Err(e) => return Err(e.into()),
             }
         }
-        let created = account.forge.create_comment(repo, on, &body).await?;
-        kill_point("K10");
-        let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
-        let digest = if remaining == created.id { digest } else { String::new() };
-        let posted = ForgePost { forge_id: remaining.0, digest };
-        Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+        self.create_comment(account, claimed, repo, on, (key, marker), &body).await
     }
 
     pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, EffectError> {

@@ -15,7 +15,7 @@ use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
-use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_posts::ForgePost;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;
@@ -155,9 +155,7 @@ impl Engine {
         if let Some((key, new)) = receipt.posted.take() {
             // The entry under its own key counts against the budget of comments; the entry `status` is kept up to
             // date.
-            let (subject, counted_on, now) = (claimed.subject.clone(), claimed.place.key(), self.clock.now());
-            let counted = new.clone();
-            self.store.write(move |c| forge_posts::put(c, &subject, &key, &counted, &counted_on, now)).await?;
+            self.record_post(claimed, &key, &new).await?;
             receipt.posted = Some(("status".into(), new));
         }
         Ok(receipt)
@@ -434,7 +432,7 @@ impl Engine {
         for number in numbers {
             match account.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
-                    let key = format!("closed/{}", claimed.id);
+                    let key = format!("closed/{}/{number}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
                     self.comment_under(account, claimed, repo, number, &key, &view).await?;
                     kill_point("K29b");

@@ -418,7 +418,7 @@ impl Forge for Gitea {
         under(repo, &[])?;
         let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);
         let token = SecretString::from(self.settings.token.expose_secret());
-        Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)) })
+        Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)), settling_ms: 0 })
     }
 
     capabilities! {

@@ -314,11 +314,12 @@ impl Forge for GitHub {
 
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
         let purpose = if push { Purpose::Push } else { Purpose::Fetch };
-        let token = self.client.git_token(repo, purpose).await?;
+        let (token, settling_ms) = self.client.git_token(repo, purpose).await?;
         let base = self.web_url.as_str().trim_end_matches('/');
         Ok(GitAccess {
             url: format!("{base}/{}/{}.git", repo.owner, repo.name),
             credential: Some(("x-access-token".to_owned(), token)),
+            settling_ms,
         })
     }
 

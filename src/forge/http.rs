@@ -111,6 +111,9 @@ pub struct RateSettings {
     pub reserve: u32,
     /// Maximum number of attempts; at least one is made.
     pub attempts: u32,
+    /// Time from its creation for which a token may not be known to every server of the forge, so that its refusals are
+    /// retried, in milliseconds.
+    pub settling_ms: i64,
     /// Timeouts of each attempt.
     pub timeouts: Timeouts,
 }
@@ -122,6 +125,7 @@ impl Default for RateSettings {
             mutation_hold: Duration::from_secs(2),
             reserve: 100,
             attempts: 3,
+            settling_ms: 10_000,
             timeouts: Timeouts::USUAL,
         }
     }

@@ -514,7 +514,7 @@ impl World {
         if self.app.is_none() {
             self.start().await;
         }
-        let engine = self.engine();
+        let engine = self.engine().clone();
         // A service that runs by itself is stopped first: it would change loops between two reads of the database.
         if self.live {
             self.stop().await;

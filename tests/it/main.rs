@@ -16,6 +16,7 @@ mod evil;
 mod forge_faults;
 mod git_faults;
 mod gitea;
+mod github;
 mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;

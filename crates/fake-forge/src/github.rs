@@ -291,5 +291,9 @@ pub(super) fn job_log(core: &Core, path: &str) -> Option<FakeReply> {
 
 /// Returns the credential of a git request.
 pub(super) fn git_sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, FakeRefusal> {
-    apps::sign_in(core, headers).map_err(|_| FakeRefusal::Unauthorized)
+    apps::sign_in(core, headers).map_err(|refused| match refused.status.as_u16() {
+        403 => FakeRefusal::Forbidden("the token is refused".to_owned()),
+        404 => FakeRefusal::NotFound("repository".to_owned()),
+        _ => FakeRefusal::Unauthorized,
+    })
 }

@@ -531,6 +531,9 @@ pub struct FakeState {
     pub draft_age_ms: i64,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
+    /// Number of requests for which a new installation token is not known, and the status that they are answered with.
+    pub new_token_refusals: Option<(u32, u16)>,
+    pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
     /// Remaining API requests and time of the next renewal, by account (GitHub).
@@ -561,6 +564,8 @@ impl FakeState {
             teams: Vec::new(),
             draft_age_ms: 0,
             narrowed: BTreeMap::new(),
+            new_token_refusals: None,
+            refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),

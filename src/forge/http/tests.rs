@@ -18,6 +18,7 @@ const UNSPACED: RateSettings = RateSettings {
     mutation_hold: Duration::from_secs(2),
     reserve: 100,
     attempts: 3,
+    settling_ms: 0,
     timeouts: Timeouts::USUAL,
 };
 

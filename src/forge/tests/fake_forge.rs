@@ -88,6 +88,7 @@ const QUICK: RateSettings = RateSettings {
     mutation_hold: Duration::from_secs(2),
     reserve: 0,
     attempts: 1,
+    settling_ms: 0,
     timeouts: Timeouts::USUAL,
 };
 

@@ -57,6 +57,10 @@ pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Fake
         return signed(core, &credential);
     }
     core.act(|state| {
+        if let Some(status) = state.unknown_yet(&credential) {
+            let message = if status == 404 { "Not Found" } else { "Bad credentials" };
+            return Err(FakeReply::json(status, &json!({"message": message, "status": status.to_string()})));
+        }
         let user = state.authenticate(&credential).map_err(|_| bad("Bad credentials"))?;
         match state.narrowed.get(&credential) {
             Some(narrowed) if state.app(narrowed.app).is_ok_and(|app| app.suspended_at.is_some()) => {
