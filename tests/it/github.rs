@@ -1,10 +1,10 @@
 //! What GitHub does that other forges do not: tokens that are not known at once, refused pushes, installations that change.
 
 use fake_forge::{Dialect, OpKind};
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 
-use crate::harness::{Setup, World, prepared_story};
+use crate::harness::{Setup, World, prepared_story, story};
 
 /// Makes the service an App that receives its deliveries from the repository's webhook.
 fn as_app(world: &mut World) {
@@ -35,4 +35,108 @@ async fn token_that_is_not_known_yet_delays_and_loses_nothing() {
         })
         .await;
     }
+}
+
+/// Refused pushes, each with words of the reason and of the way back that people read.
+const REFUSED_PUSHES: [(&str, [&str; 2]); 5] = [
+    (
+        "error: GH013: Repository rule violations found\n\n- Commits must have verified signatures.",
+        ["a ruleset of the repository refuses pushes", "Commits must have verified signatures"],
+    ),
+    ("error: GH006: Protected branch update failed", ["is a protected branch", "let the bot push to its branches"]),
+    (
+        "refusing to allow a GitHub App to create or update workflow `.github/workflows/x.yml` without `workflows` permission",
+        ["may not change the workflow file `.github/workflows/x.yml`", "Workflows: write"],
+    ),
+    (
+        "error: File big.bin is 123.00 MB; this exceeds GitHub's file size limit of 100.00 MB\nerror: GH001: Large files detected.",
+        ["does not accept files of this size (big.bin)", "/ralph retry"],
+    ),
+    ("fatal: pack exceeds maximum allowed size (2.00 GiB)", ["has no space left", "make space on the forge"]),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_push_pauses_with_its_reason_and_goes_on_when_allowed() {
+    for (printed, words) in REFUSED_PUSHES {
+        story(Setup::new(Dialect::GitHub), async |world| {
+            world.forge.refuse_pushes(world.repo, Some(printed)).expect("a rule");
+            let paused = world.run().await;
+            assert_eq!((paused.state, &paused.pushed), (LoopState::Paused, &None), "{printed}: {}", paused.why);
+            let [escalation] = world.escalations()[..] else { panic!("{printed}: one escalation") };
+            let text = world.issue_of(escalation).body;
+            assert!(words.iter().all(|word| text.contains(word)), "{printed}: {text}");
+            world.forge.refuse_pushes(world.repo, None).expect("no rule");
+            world.comment("/ralph resume").await;
+            world.settle().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{printed}: {}", done.why);
+            assert!(world.escalations().is_empty(), "the escalation is closed");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn push_that_met_a_failing_server_is_retried() {
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.forge.refuse_pushes(world.repo, Some("Internal Server Error")).expect("a rule");
+        world.label().await;
+        world.settle().await;
+        let waiting = world.the_loop().await;
+        assert_eq!((waiting.state, waiting.step), (LoopState::Running, LoopStep::Push), "{}", waiting.why);
+        world.forge.refuse_pushes(world.repo, None).expect("no rule");
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert!(world.escalations().is_empty());
+    })
+    .await;
+}
+
+/// Number of commits on the forge's branches whose files hold a text.
+fn commits_with(world: &World, text: &str) -> usize {
+    world.git(&["log", "--all", "--oneline", "-S", text]).lines().count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secret_found_by_the_forge_leaves_the_branch_before_the_next_push() {
+    let key = "acme-key-8d2f";
+    // The agent repeats the secret once, although it is told.
+    let agent = format!(
+        "echo 42 >answer.txt\nn=$(cat $HOME/runs 2>/dev/null || echo 0); echo $((n + 1)) >$HOME/runs\n\
+         if test $n = 0; then echo 'key: {key}' >settings.txt; fi\n"
+    );
+    story(Setup::new(Dialect::GitHub).agent(&agent), async |world| {
+        world.forge.protect_secret(world.repo, Some(key)).expect("a rule");
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(done.iterations[0].commit, None, "it is no part of the branch");
+        assert!(world.escalations().is_empty());
+        assert_eq!(commits_with(world, key), 0, "the history holds it");
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let told = world.prompt(2).await;
+        assert!(told.contains("settings.txt:1") && told.contains("Acme API Key"), "{told}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secret_that_stays_pauses_the_loop_with_commit_and_file() {
+    let key = "acme-key-8d2f";
+    let agent = format!("echo 42 >answer.txt\necho 'key: {key}' >settings.txt\n");
+    story(Setup::new(Dialect::GitHub).agent(&agent), async |world| {
+        world.forge.protect_secret(world.repo, Some(key)).expect("a rule");
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 3), "{}", paused.why);
+        let head = paused.head.clone().expect("a commit");
+        let [escalation] = world.escalations()[..] else { panic!("one escalation") };
+        let text = world.issue_of(escalation).body;
+        assert!(text.contains("settings.txt:1") && text.contains(&head.as_str()[..9]), "{text}");
+        assert_eq!(commits_with(world, key), 0, "the history holds it");
+        // Somebody allows it on the forge.
+        world.forge.protect_secret(world.repo, None).expect("no rule");
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
 }

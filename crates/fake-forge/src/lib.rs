@@ -271,6 +271,16 @@ impl FakeForge {
         self.core.protect(repo, branch, protected)
     }
 
+    /// Sets the words with which the server refuses every push; `None` accepts pushes again.
+    pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
+        self.core.git.refuse_pushes(repo, words)
+    }
+
+    /// Sets the text that push protection takes for a secret; `None` for none.
+    pub fn protect_secret(&self, repo: RepoId, secret: Option<&str>) -> std::io::Result<()> {
+        self.core.git.protect_secret(repo, secret)
+    }
+
     /// Adds a webhook for all events as the repository's owner; returns its id.
     pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> FakeResult<i64> {
         self.with(|state| {

@@ -6,13 +6,13 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci};
+use super::{MAX_ATTEMPTS, StepContext, ci, pushes};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
-    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
+    LoopInput, LoopLimit, LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
     PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
@@ -62,7 +62,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Committed { change, .. } => committed(turn, *change),
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
-        LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
+        LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
         LoopInput::PushBlocked { reason, .. } => turn.push_blocked(&reason),
         LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
             merged(turn, other, conflicts, up_to_date, base)
@@ -339,7 +339,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
 }
 
 /// Adds a fact to the next prompt, once.
-fn tell_next_run(turn: &mut StepContext, text: String) {
+pub(super) fn tell_next_run(turn: &mut StepContext, text: String) {
     let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
     if !turn.next.guidance.contains(&fact) {
         turn.next.guidance.push(fact);
@@ -379,49 +379,6 @@ fn run_checks(turn: &mut StepContext) {
 }
 
 /// Handles a push that was rejected because somebody else pushed: their commits are merged after a person resumes the loop.
-fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
-    turn.close_open_iteration(reason);
-    if turn.next.halting.is_some() {
-        if let Some(theirs) = remote.filter(|remote| turn.next.pushed.as_ref() != Some(remote)) {
-            turn.next.merge_wanted = Some(MergeWith::Pushed(theirs.clone()));
-            turn.next.pushed = Some(theirs);
-        }
-        return turn.halt_without(reason);
-    }
-    match remote {
-        Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
-        Some(remote) => {
-            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
-            turn.stop(LoopState::Paused, &why);
-            turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
-            turn.next.pushed = Some(remote);
-            turn.escalate(
-                EscalationCause::BranchMoved,
-                "`/ralph resume` merges their commits and continues from there",
-            );
-        }
-        None if turn.next.pushed.is_some() => {
-            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
-            turn.stop(LoopState::Paused, &why);
-            turn.next.pushed = None;
-            turn.escalate(
-                EscalationCause::BranchDeleted,
-                "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
-            );
-        }
-        None => refused_push(turn, reason),
-    }
-}
-
-fn refused_push(turn: &mut StepContext, reason: &str) {
-    // What is put back could not be pushed either.
-    let why = format!("the push was refused: {reason}");
-    turn.finish(
-        LoopStopReason::Failed { why, advice: "let the bot push to its branches, then `/ralph resume`".into() },
-        "",
-    );
-}
-
 fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
     if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.

@@ -75,7 +75,7 @@ async fn push_does_not_overwrite_other_commits() {
     git(&world.path("forge.git"), &["update-ref", "-d", &format!("refs/heads/{BRANCH}")]);
     let outcome = world.push(&second, Some(&first)).await;
     assert!(
-        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("deleted")),
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason, .. } if reason.contains("deleted")),
         "{outcome:?}"
     );
     assert_eq!(world.prepare().await.remote_branch, None);
@@ -93,7 +93,7 @@ async fn rejected_push_reports_the_forges_message() {
     );
     let outcome = world.push(&commit, None).await;
     assert!(
-        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("GH006: Protected branch")),
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason, .. } if reason.contains("GH006: Protected branch")),
         "{outcome:?}"
     );
     assert_eq!(world.forge_tip(BRANCH), None);

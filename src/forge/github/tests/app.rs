@@ -334,7 +334,7 @@ async fn repositories_of_all_installations_are_listed() {
 }
 
 /// GitHub knows a new token everywhere only after some seconds.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
     let known = json!({ "data": { "node": { "id": "x" } } });
     let refusals = [(401, json!({ "message": "Bad credentials" })), (403, json!({})), (404, json!({ "message": "Not Found" }))];
@@ -352,7 +352,6 @@ async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
             if aged {
                 clock.advance_ms(10_000);
             }
-            transport.on("GET", ISSUE, status, body.clone());
             transport.on("GET", ISSUE, status, body.clone());
             issue(&transport);
             if aged && status == 401 {
