@@ -1,6 +1,7 @@
 //! GitHub adapter for github.com and Enterprise Server, as a GitHub App or with a personal token.
 
 mod account;
+mod actions;
 mod auth;
 mod ci;
 mod client;

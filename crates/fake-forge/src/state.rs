@@ -288,6 +288,8 @@ pub struct FakeCheckRun {
     pub summary: String,
     /// Log of its job.
     pub log: String,
+    /// Workflow and event of its run; `None` for a check run of another App.
+    pub workflow: Option<(String, String)>,
     /// Start time.
     pub at: Timestamp,
 }
@@ -531,6 +533,8 @@ pub struct FakeState {
     pub draft_age_ms: i64,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
+    /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
+    pub fine_grained_tokens: bool,
     /// Number of requests for which a new installation token is not known, and the status that they are answered with.
     pub new_token_refusals: Option<(u32, u16)>,
     pub(super) refusals_left: BTreeMap<String, u32>,
@@ -564,6 +568,7 @@ impl FakeState {
             teams: Vec::new(),
             draft_age_ms: 0,
             narrowed: BTreeMap::new(),
+            fine_grained_tokens: false,
             new_token_refusals: None,
             refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),

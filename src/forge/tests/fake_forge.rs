@@ -570,6 +570,39 @@ async fn failed_job_is_reported_with_its_log() {
 }
 
 #[tokio::test]
+async fn newest_check_run_of_a_name_workflow_and_event_counts() {
+    let mut world = world(Dialect::GitHub).await;
+    let forge = with_app(&mut world, "");
+    let sha = world.forge.branch_sha(world.repo, "main").await.unwrap();
+    let add = |name: &str, workflow: Option<(&str, &str)>, conclusion: &str| {
+        let workflow = workflow.map(|(name, event)| (name.to_owned(), event.to_owned()));
+        let outcome = Some((conclusion, "", if workflow.is_some() { "a log\n" } else { "" }));
+        world
+            .forge
+            .with(|state| state.add_check_run(world.maintainer.id, world.repo, &sha, (name, workflow), outcome))
+            .unwrap();
+    };
+    // Run again by hand, with success; a release with a job of the same name fails; another App's run is on its own.
+    add("build", Some(("ci", "push")), "failure");
+    add("build", Some(("ci", "pull_request")), "failure");
+    add("build", Some(("release", "push")), "failure");
+    add("build", Some(("ci", "push")), "success");
+    add("build", None, "success");
+    let token = with_token(&world);
+    world.forge.grant(world.repo, &world.bot, Access::Write).unwrap();
+    let repo = reference(&world);
+    let both: [&dyn Forge; 2] = [&forge, &token];
+    for (n, forge) in both.into_iter().enumerate() {
+        // Fine-grained tokens cannot read check runs, and go by the jobs of Actions.
+        world.forge.with(|state| state.fine_grained_tokens = n == 1);
+        let state = forge.ci().unwrap().ci_results(&repo, &sha).await.unwrap();
+        let passed = if n == 1 { 1 } else { 2 };
+        assert_eq!((state.passed, state.pending, state.failed.len()), (passed, 0, 2), "{n}: {state:?}");
+        assert!(state.failed.iter().all(|one| one.log == "a log"), "{n}: {state:?}");
+    }
+}
+
+#[tokio::test]
 async fn expired_app_tokens_are_renewed() {
     let mut world = world(Dialect::GitHub).await;
     let forge = with_app(&mut world, "");

@@ -9,7 +9,7 @@ use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
 use crate::core::Core;
-use crate::state::FakeRefusal;
+use crate::state::{FakeCheckRun, FakeRefusal, FakeRepo};
 use crate::state::pulls::StatusDraft;
 use ralph_types::ids::{RepoId, Sha};
 
@@ -61,6 +61,19 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             })?;
             Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, "statuses"))
         }
+        ("GET", ["commits", _, "check-runs"]) if is_fine_grained(core, call) => {
+            Err(FakeRefusal::Forbidden("Resource not accessible by personal access token".to_owned()))
+        }
+        ("GET", ["actions", "runs"]) => {
+            let sha = call.param("head_sha").unwrap_or_default().to_owned();
+            list_runs(core, call, repo, "workflow_runs", |run| run.sha.as_str() == sha, |shape, entry, run| {
+                shape.workflow_run(entry, run)
+            })
+        }
+        ("GET", ["actions", "runs", text, "jobs"]) => {
+            let wanted = id(text)?;
+            list_runs(core, call, repo, "jobs", |run| run.id == wanted, |shape, entry, run| shape.job(entry, run))
+        }
         ("GET", ["commits", name, "check-runs"]) => {
             let sha = resolve(core, repo, name).await?;
             let all: Vec<Value> = core.act(|state| {
@@ -89,6 +102,28 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
         ("GET", ["contents", path @ ..]) => contents(core, call, repo, &path.join("/")).await,
         _ => Err(nothing_here()),
     }
+}
+
+fn is_fine_grained(core: &Core, call: &FakeCall) -> bool {
+    matches!(call.signed_in, SignedIn::Person(_)) && core.act(|state| state.fine_grained_tokens)
+}
+
+/// Responds with the jobs of Actions that satisfy `wanted`, each written by `write`.
+fn list_runs(
+    core: &Core,
+    call: &FakeCall,
+    repo: RepoId,
+    field: &str,
+    wanted: impl Fn(&FakeCheckRun) -> bool,
+    write: impl Fn(&GitHubShape<'_>, &FakeRepo, &FakeCheckRun) -> Value,
+) -> FakeAnswer {
+    let all: Vec<Value> = core.act(|state| {
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
+        let found = entry.check_runs.iter().filter(|run| run.workflow.is_some() && wanted(run));
+        Ok(found.map(|run| write(&shape, entry, run)).collect())
+    })?;
+    let around = json!({"total_count": all.len()});
+    Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, field))
 }
 
 async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, FakeRefusal> {

@@ -433,6 +433,21 @@ impl FakeState {
         name: &str,
         outcome: Option<(&str, &str, &str)>,
     ) -> Result<i64, FakeRefusal> {
+        let logged = outcome.is_some_and(|(_, _, log)| !log.is_empty());
+        let workflow = logged.then(|| ("ci".to_owned(), "push".to_owned()));
+        self.repo_mut(repo)?.check_runs.retain(|known| !(known.sha == *sha && known.name == name));
+        self.add_check_run(actor, repo, sha, (name, workflow), outcome)
+    }
+
+    /// Adds a check run beside others with the same name: name, and workflow with event for a job of Actions.
+    pub fn add_check_run(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        sha: &Sha,
+        (name, workflow): (&str, Option<(String, String)>),
+        outcome: Option<(&str, &str, &str)>,
+    ) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         let (id, at) = (self.fresh_id(), self.clock.now());
         let (conclusion, summary, log) =
@@ -444,11 +459,10 @@ impl FakeState {
             conclusion: conclusion.map(str::to_owned),
             summary: summary.to_owned(),
             log: log.to_owned(),
+            workflow,
             at,
         };
-        let runs = &mut self.repo_mut(repo)?.check_runs;
-        runs.retain(|known| !(known.sha == *sha && known.name == name));
-        runs.push(run);
+        self.repo_mut(repo)?.check_runs.push(run);
         self.log(actor, OpKind::CheckRunSet, repo, None, format!("{name}: {}", conclusion.unwrap_or("running")));
         self.emit(repo, actor, FakeEventKind::CheckRunChanged(id));
         Ok(id)
