@@ -347,7 +347,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             };
             let settings = GitHubSettings {
                 name: forge.name.clone(),
-                api_url: github_api(&forge.url)?,
+                api_url: forge.api_url.clone().unwrap_or_else(|| forge.url.clone()),
                 web_url: forge.url.clone(),
                 auth,
                 rates: options.rates,
@@ -355,15 +355,6 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             Arc::new(GitHub::new(settings, options.clock.clone())?)
         }
     })
-}
-
-/// Returns the API URL of a GitHub server: a separate host for github.com, a path for Enterprise Server.
-fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
-    let address = match web.host_str() {
-        Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
-        _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
-    };
-    url::Url::parse(&address).with_context(|| format!("{web} is not the address of a GitHub server"))
 }
 
 /// Creates the configured channels.

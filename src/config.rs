@@ -136,6 +136,8 @@ pub struct ForgeConfig {
     pub kind: ForgeKind,
     /// Address of the web interface (`https://github.com`), `http` or `https`.
     pub url: Url,
+    /// Address of GitHub's REST API.
+    pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
     /// Accepted secrets of webhook signatures; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.

@@ -121,8 +121,11 @@ config_section! {
         pub name: String;
         /// Software of the forge. Required.
         pub kind: Option<ForgeKindName>;
-        /// Address of the server. Required for `gitea`; for `github` only with Enterprise Server.
+        /// Address of the server. Required for `gitea`; for `github` only with Enterprise Server and GHE.com.
         pub url: Option<String>;
+        /// Address of GitHub's REST API, if it is not the usual one: `https://api.github.com`, `https://api.NAME.ghe.com` for
+        /// `https://NAME.ghe.com`, and `/api/v3` below the address of Enterprise Server.
+        pub api_url: Option<String>;
         /// Id of the GitHub App.
         pub app_id: Option<u64>;
         /// File with the private key of the GitHub App.

@@ -105,6 +105,29 @@ fn sample_file_is_parsed() {
 }
 
 #[test]
+fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
+    let of = |keys: &str| {
+        let text = format!("forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n");
+        let config = parse(&text).unwrap_or_else(|problems| panic!("{keys}: {problems}"));
+        config.forges[0].api_url.as_ref().expect("an address").to_string()
+    };
+    for (keys, address) in [
+        ("", "https://api.github.com/"),
+        (", url: 'https://github.com'", "https://api.github.com/"),
+        (", url: 'https://octo.ghe.com/'", "https://api.octo.ghe.com/"),
+        (", url: 'https://git.acme.example'", "https://git.acme.example/api/v3/"),
+        (", url: 'https://git.acme.example', api_url: 'https://api.acme.example/v3'", "https://api.acme.example/v3"),
+        (", api_url: 'http://proxy.lan:8000/github'", "http://proxy.lan:8000/github"),
+    ] {
+        assert_eq!(of(keys), address, "{keys}");
+    }
+    let gitea = forge_problems("name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S");
+    assert!(gitea.contains("only GitHub has an API address of its own"), "{gitea}");
+    let broken = forge_problems("name: g, kind: github, api_url: 'git.example', token_env: T, webhook_secret_env: S");
+    assert!(broken.contains("api_url") && broken.contains("expected an address"), "{broken}");
+}
+
+#[test]
 fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));
