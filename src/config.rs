@@ -39,6 +39,7 @@ pub use validate_repository::parse_repository;
 
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
 use crate::domain::providers::backends::{BackendSettings, BackendsSettings, WireName};
@@ -87,6 +88,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Files with secrets that were read, with their keys.
     pub secret_files: Vec<(String, PathBuf)>,
+    /// Signatures of commits; `None` if they are not signed.
+    pub signing: Option<CommitSigning>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
     /// Reuse of work trees.

@@ -29,6 +29,7 @@ pub use capabilities::*;
 use async_trait::async_trait;
 use secrecy::SecretString;
 
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::report::view::CommitState;
@@ -391,6 +392,10 @@ pub trait Forge: Send + Sync {
     async fn server_info(&self) -> ForgeResult<ServerInfo>;
     /// Returns the service's account.
     async fn own_account(&self) -> ForgeResult<User>;
+    /// Returns the author of the service's commits; `None` if the forge has no accounts.
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        Ok(None)
+    }
     /// Returns all repositories that the credential can access.
     async fn repositories(&self) -> ForgeResult<Vec<Repository>>;
     /// Returns a repository by `owner/name`; `NotFound` if its numeric id is not that of `repo`.

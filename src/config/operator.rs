@@ -50,6 +50,8 @@ config_section! {
         pub branch_prefix: String = "ralph/".to_owned();
         /// Whether the branch of a finished loop is deleted.
         pub delete_branch: bool = false;
+        /// Signatures of the bot's commits.
+        pub commits: CommitsSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
         /// Protected paths, which an agent may not change.
@@ -170,6 +172,41 @@ impl<T> OneOrMany<T> {
             Self::Many(many) => many,
         }
     }
+}
+
+config_section! {
+    /// Signatures of the bot's commits. Author is the bot's account on the forge.
+    pub struct CommitsSection {
+        /// Whether commits are signed: `none`, or `git` for a key of the operator's.
+        pub sign: CommitSigningName;
+        /// Format of the signatures.
+        pub format: SignatureFormat;
+        /// File with the private SSH key, without a passphrase and readable only by the service. Required for the format `ssh`.
+        pub key_file: Option<PathBuf>;
+        /// Fingerprint or id of the OpenPGP key. Required for the format `openpgp`.
+        pub key_id: Option<String>;
+        /// Folder of GnuPG with that key, without a passphrase. Required for the format `openpgp`.
+        pub gnupg_home: Option<PathBuf>;
+    }
+}
+
+/// Signing of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitSigningName {
+    #[default]
+    None,
+    Git,
+    Api,
+}
+
+/// Format of signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SignatureFormat {
+    #[default]
+    Ssh,
+    OpenPgp,
 }
 
 config_section! {

@@ -128,6 +128,31 @@ fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
 }
 
 #[test]
+fn keys_that_cannot_sign_commits_are_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, "x").expect("written");
+    let (key, folder) = (key.display(), folder.path().display());
+    for (keys, words) in [
+        ("sign: api".to_owned(), "sign them with a key"),
+        ("sign: git".to_owned(), "need `key_file`"),
+        (format!("key_file: '{key}'"), "commits are not signed"),
+        ("sign: git, key_file: /no/such/key".to_owned(), "no such file"),
+        (format!("sign: git, key_file: '{key}', key_id: ABCDEF12"), "no other key"),
+        (format!("sign: git, format: openpgp, key_file: '{key}'"), "need `key_id` and `gnupg_home`"),
+        (format!("sign: git, format: openpgp, key_id: 'me', gnupg_home: '{folder}'"), "fingerprint"),
+        ("sign: git, format: openpgp, key_id: ABCDEF12, gnupg_home: /no/such".to_owned(), "no such folder"),
+    ] {
+        let found = problems(&format!("{SAMPLE}commits: {{ {keys} }}\n"));
+        assert!(found.contains("commits.") && found.contains(words), "{keys}: {found}");
+    }
+    let config = parse(&format!("{SAMPLE}commits: {{ sign: git, key_file: '{key}' }}\n")).expect("valid");
+    assert!(config.signing.is_some());
+    let hidden = config.secret_files.iter().any(|(name, _)| name == "commits.key_file");
+    assert!(hidden, "agents do not see it: {:?}", config.secret_files);
+}
+
+#[test]
 fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));

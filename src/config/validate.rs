@@ -2,6 +2,7 @@
 
 mod backends;
 mod channels;
+mod commits;
 mod hooks;
 
 use std::net::SocketAddr;
@@ -59,6 +60,7 @@ pub(super) fn operator(
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let hooks = check.hooks(&file.hooks);
+    let signing = check.commits(&file.commits);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
@@ -74,6 +76,7 @@ pub(super) fn operator(
         sandbox,
         file: None,
         secret_files,
+        signing,
         templates,
         workspace: file.workspace,
         engine: file.engine,

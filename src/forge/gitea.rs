@@ -24,6 +24,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::client::{GiteaClient, under};
+use self::parts::AccountAddress;
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{
@@ -34,6 +35,7 @@ use super::{
     Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
@@ -190,6 +192,13 @@ impl Forge for Gitea {
 
     async fn server_info(&self) -> ForgeResult<ServerInfo> {
         Ok(self.probed().await?.info.clone())
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        let what = format!("read the address of the token's account on {}", self.settings.url);
+        let account: AccountAddress = self.client.get(&what, &["user"], &[]).await?;
+        let name = account.full_name.trim();
+        Ok(CommitAuthor::checked(if name.is_empty() { &account.login } else { name }, &account.email))
     }
 
     async fn own_account(&self) -> ForgeResult<User> {

@@ -35,6 +35,7 @@ use super::{
     ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
@@ -188,6 +189,12 @@ impl Forge for GitHub {
 
     async fn own_account(&self) -> ForgeResult<User> {
         self.own_account.get_or_try_init(|| self.ask_own_account()).await.cloned()
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        let host = self.web_url.host_str().unwrap_or("github.com");
+        let host = host.strip_prefix("www.").unwrap_or(host);
+        Ok(Some(CommitAuthor::noreply(&self.own_account().await?, host)))
     }
 
     async fn repositories(&self) -> ForgeResult<Vec<Repository>> {

@@ -31,6 +31,8 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
+            authors: Default::default(),
+            signing: None,
         protected: crate::domain::trust::protected::PROTECTED_PATHS
             .iter()
             .copied()

@@ -140,3 +140,79 @@ async fn secret_that_stays_pauses_the_loop_with_commit_and_file() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_an_app_have_the_author_that_github_shows_as_the_app() {
+    prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let shown = world.git(&["log", "-1", "--format=%an <%ae>|%cn <%ce>", &done.branch]);
+        let one = format!("ralph-bot[bot] <{}+ralph-bot[bot]@users.noreply.127.0.0.1>", world.bot.id);
+        assert_eq!(shown.trim(), format!("{one}|{one}"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_on_gitea_have_the_address_of_the_bots_account() {
+    story(Setup::new(Dialect::Gitea), async |world| {
+        let done = world.run().await;
+        let shown = world.git(&["log", "-1", "--format=%an <%ae>", &done.branch]);
+        assert_eq!(shown.trim(), "ralph-bot <ralph-bot@noreply.localhost>");
+    })
+    .await;
+}
+
+/// Runs a program and returns its output.
+#[expect(clippy::disallowed_methods, reason = "the story makes a key as an operator does")]
+fn run(program: &str, arguments: &[&str], home: &std::path::Path) -> String {
+    let mut command = std::process::Command::new(program);
+    let output = command.args(arguments).env("GNUPGHOME", home).output().expect("the program runs");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_are_signed_by_the_operators_ssh_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("signing");
+    run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", "bot", "-f", &key.display().to_string()], folder.path());
+    let public = std::fs::read_to_string(key.with_extension("pub")).expect("a public key");
+    let allowed = folder.path().join("allowed");
+    std::fs::write(&allowed, format!("* {public}")).expect("written");
+    let setup = Setup::new(Dialect::GitHub).config(&format!("commits: {{ sign: git, key_file: '{}' }}", key.display()));
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let signers = format!("gpg.ssh.allowedSignersFile={}", allowed.display());
+        let shown = world.git(&["-c", &signers, "log", "--format=%G?", &format!("main..{}", done.branch)]);
+        assert!(!shown.is_empty() && shown.lines().all(|line| line == "G"), "{shown}");
+        // A key that cannot sign stops the push with its reason; nothing unsigned leaves.
+        std::fs::write(&key, "no key\n").expect("written");
+        world.comment("/ralph guide Once more, please.").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
+        assert!(stopped.why.contains("write a commit"), "{}", stopped.why);
+        assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, done.pushed);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_are_signed_by_the_operators_openpgp_key() {
+    let home = tempfile::Builder::new().prefix("gpg").tempdir().expect("a folder");
+    let generate = ["--batch", "--passphrase", "", "--quick-generate-key", "bot@example.org", "ed25519", "sign"];
+    run("gpg", &generate, home.path());
+    let listed = run("gpg", &["--list-keys", "--with-colons"], home.path());
+    let id = listed.lines().find_map(|line| line.strip_prefix("fpr:")).expect("a key").trim_matches(':').to_owned();
+    let keys = format!("commits: {{ sign: git, format: openpgp, key_id: {id}, gnupg_home: '{}' }}", home.path().display());
+    story(Setup::new(Dialect::GitHub).config(&keys), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let commit = world.git(&["cat-file", "commit", &done.branch]);
+        assert!(commit.contains("-----BEGIN PGP SIGNATURE-----"), "{commit}");
+    })
+    .await;
+    run("gpgconf", &["--kill", "all"], home.path());
+}

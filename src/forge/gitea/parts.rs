@@ -1,6 +1,7 @@
 //! Requests behind the adapter's operations: comments, files, pull requests, reviewers.
 
 use ::http::Method;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::Gitea;
@@ -12,6 +13,16 @@ use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
+
+/// Names and address of the token's account.
+#[derive(Deserialize)]
+pub(super) struct AccountAddress {
+    pub login: String,
+    #[serde(default)]
+    pub full_name: String,
+    #[serde(default)]
+    pub email: String,
+}
 
 impl Gitea {
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.

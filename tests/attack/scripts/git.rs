@@ -152,6 +152,8 @@ impl TrapWorld {
             pool: 1,
             committer_name: "ralph-bot".into(),
             committer_email: "bot@forge.example".into(),
+            authors: Default::default(),
+            signing: None,
             protected: Vec::new(),
             door: Door::default(),
         };
