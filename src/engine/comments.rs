@@ -11,10 +11,10 @@ use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
 use crate::domain::trust::outbound::{BodyText, Outbound};
-use crate::forge::ForgeErrorKind;
+use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
-use crate::store::outbox::ClaimedEffect;
+use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -22,6 +22,17 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const LOOK_BACK_MS: i64 = 120_000;
 /// Age from which a comment is in every list of the forge and in the store, in milliseconds.
 const LATE_MS: i64 = 60_000;
+
+/// First wait for a locked conversation, in milliseconds; doubles up to an hour.
+const FIRST_LOCK_WAIT_MS: i64 = 60_000;
+/// Age from which a comment no longer waits for a locked conversation, in milliseconds.
+const LONGEST_LOCK_MS: i64 = 30 * DAY_MS;
+
+/// Whether a forge refused a comment because the conversation is locked.
+fn is_locked(error: &ForgeError) -> bool {
+    let refused = matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::Conflict);
+    refused && error.detail.to_ascii_lowercase().contains("locked")
+}
 
 /// Returns a digest of a text, used to skip updates that change nothing.
 pub(super) fn digest(text: &str) -> String {
@@ -81,7 +92,10 @@ impl Engine {
         (key, marker): (String, Marker),
         body: &Outbound<BodyText>,
     ) -> Result<Receipt, EffectError> {
-        let created = account.forge.create_comment(repo, on, body).await?;
+        let created = match account.forge.create_comment(repo, on, body).await {
+            Err(error) if is_locked(&error) => return Err(self.wait_for_unlocking(claimed, on, error)),
+            created => created?,
+        };
         kill_point("K10");
         let mut posted = ForgePost { forge_id: created.id.0, digest: digest(body.as_str()) };
         self.record_post(claimed, &key, &posted).await?;
@@ -90,6 +104,17 @@ impl Engine {
             posted = ForgePost { forge_id: remaining.0, digest: String::new() };
         }
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.
+    fn wait_for_unlocking(&self, claimed: &ClaimedEffect, on: Number, error: ForgeError) -> EffectError {
+        let why = format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
+        if self.clock.now().since(claimed.created_at) >= LONGEST_LOCK_MS {
+            return EffectError::Permanent { why };
+        }
+        let doublings = claimed.tries.saturating_sub(1).min(6);
+        let after_ms = (FIRST_LOCK_WAIT_MS << doublings).min(HOUR_MS);
+        EffectError::Retry { after_ms: Some(after_ms), ambiguous: false, why }
     }
 
     /// Records a comment of an effect that is not finished yet.

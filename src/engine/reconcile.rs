@@ -424,10 +424,17 @@ impl Engine {
         }
         let usable = async || matches!(self.place(account, &repo, true).await, Ok(Place::Usable(_)));
         let issue = match account.forge.issue(&repo, current.place.issue).await {
-            // In a repository that is gone or has no issues, nothing ended: the loop waits.
-            Err(e) if e.kind == ForgeErrorKind::NotFound && !usable().await => return Ok(()),
-            Err(e) if e.kind == ForgeErrorKind::NotFound => {
-                return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
+            Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
+                return match self.place(account, &repo, true).await {
+                    // In a repository that is gone or has no issues, nothing ended: the loop waits.
+                    Ok(Place::Unusable { why }) => {
+                        tell("unavailable", LoopInput::RepositoryUnavailable { ticket: current.ticket, why }).await
+                    }
+                    Ok(Place::Usable(_)) if e.kind == ForgeErrorKind::NotFound => {
+                        tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await
+                    }
+                    _ => Ok(()),
+                };
             }
             Err(error) => {
                 tracing::debug!(%error, "the issue could not be read");

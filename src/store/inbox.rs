@@ -102,11 +102,14 @@ impl DeliveryOutcome {
     }
 }
 
-/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored.
+/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored. One that was given up is processed
+/// again when it is sent again.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (forge, delivery) DO NOTHING",
+         ON CONFLICT (forge, delivery) DO UPDATE SET state = 'new', attempts = 0, not_before = 0, reason = NULL,
+             event = excluded.event, body = excluded.body, received_at = excluded.received_at
+         WHERE inbox.state = 'dead'",
     )?;
     let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body.0, at.0];
     Ok(statement.execute(row)? == 1)

@@ -1,9 +1,14 @@
 //! What GitHub does that other forges do not: tokens that are not known at once, refused pushes, installations that change.
 
-use fake_forge::{Dialect, OpKind};
-use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+use std::time::Duration;
 
+use fake_forge::{Dialect, FakeFault, OpKind};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
+use ralph_bot::domain::model::ids::ForgeName;
+use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+use ralph_bot::store::outbox;
+
+use crate::harness::setup::SECRET;
 use crate::harness::{Setup, World, prepared_story, story};
 
 /// Makes the service an App that receives its deliveries from the repository's webhook.
@@ -215,4 +220,125 @@ async fn commits_are_signed_by_the_operators_openpgp_key() {
     })
     .await;
     run("gpgconf", &["--kill", "all"], home.path());
+}
+
+/// Sends the App's deliveries to the service instead of those of the repository's webhook.
+fn deliver_as_app(world: &World) -> u64 {
+    let address = world.app().address.expect("the service listens");
+    world.forge.with(|state| {
+        state.repo_mut(world.repo).expect("the repository").hooks.clear();
+        let app = state.apps.values_mut().next().expect("an App");
+        app.hook.url = format!("http://{address}/webhooks/forge");
+        app.hook.secret = SECRET.to_owned();
+        app.hook.active = true;
+        app.id.unsigned_abs()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loop_stops_while_the_installation_is_suspended_or_lacks_the_repository() {
+    for suspends in [true, false] {
+        prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
+            let app = deliver_as_app(world);
+            let change = |on: bool| match suspends {
+                true => world.forge.suspend(app, on),
+                false => world.forge.install_on(app, world.repo, !on),
+            };
+            world.label().await;
+            world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            change(true);
+            world.settle().await;
+            world.clock.advance_ms(60_000);
+            world.reconcile().await;
+            let stopped = world.the_loop().await;
+            assert_eq!(stopped.state, LoopState::Paused, "{suspends}: {}", stopped.why);
+            let words = if suspends { "a suspended installation" } else { "the bot was removed" };
+            assert!(stopped.why.contains(words) && stopped.why.contains("continues by itself"), "{}", stopped.why);
+            assert_eq!(done_by_bot(world, OpKind::PullOpened), 0);
+            change(false);
+            world.settle().await;
+            world.clock.advance_ms(60_000);
+            world.reconcile().await;
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!(done.state, LoopState::Review, "{suspends}: {}", done.why);
+            let heard = world.delivery_outcomes().await;
+            let about = heard.iter().filter(|(_, why)| why.contains("installation changed")).count();
+            assert_eq!(about, 2, "{heard:#?}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repository_that_is_added_to_the_installation_is_looked_at() {
+    let without = |world: &mut World| {
+        as_app(world);
+        let repo = world.repo;
+        world.forge.with(|state| state.apps.values_mut().next().expect("an App").excluded.insert(repo));
+    };
+    prepared_story(Setup::new(Dialect::GitHub), without, async |world| {
+        let app = deliver_as_app(world);
+        world.label().await;
+        world.settle().await;
+        assert!(world.newest().await.is_none(), "the App does not see the repository");
+        world.clock.advance_ms(60_000);
+        world.forge.install_on(app, world.repo, true);
+        world.settle().await;
+        world.reconcile().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delivery_that_was_given_up_is_processed_when_it_is_sent_again() {
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.label().await;
+        world.forge.flush().await;
+        // As after its last attempt.
+        let given_up = |c: &rusqlite::Connection| {
+            c.execute("UPDATE inbox SET state = 'dead', attempts = 21, reason = 'no answer'", [])?;
+            Ok(())
+        };
+        world.engine().store.write(given_up).await.expect("changed");
+        world.settle().await;
+        assert!(world.newest().await.is_none());
+        let sent = world.forge.hooks().log();
+        let labelled = sent.iter().find(|one| one.sent.body.contains("\"labeled\"")).expect("a delivery");
+        world.forge.hooks().redeliver(labelled);
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
+    let locked = FakeFault::Respond {
+        status: 403,
+        headers: Vec::new(),
+        body: r#"{"message": "Unable to create comment because issue is locked."}"#.into(),
+        apply: false,
+    };
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.forge.faults().next(10_000, "POST", r"/issues/\d+/comments$", locked).expect("a pattern");
+        world.label().await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(done.pull.is_some() && world.bot_comments().is_empty());
+        assert!(!world.is_draft(&world.the_pull().await), "the pull request is ready");
+        let waiting = world.engine().store.read(|c| outbox::locked_out(c, &ForgeName::new("forge"))).await.expect("read");
+        assert!(waiting.0 >= 2 && waiting.1.is_some_and(|why| why.contains("unlock it")), "{}", waiting.0);
+        world.forge.faults().clear();
+        for _ in 0..3 {
+            world.advance(Duration::from_secs(3_600)).await;
+        }
+        world.recover().await;
+        assert!(world.bot_commented("Ready for review"), "{:#?}", world.bot_comments());
+        assert!(world.receipts().await.iter().all(|r| r.state != "rejected"));
+    })
+    .await;
 }

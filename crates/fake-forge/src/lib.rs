@@ -308,6 +308,22 @@ impl FakeForge {
         }
     }
 
+    /// Adds a repository to an App's installation, or removes it, and delivers the event.
+    pub fn install_on(&self, app: u64, repo: RepoId, added: bool) {
+        let action = if added { "added" } else { "removed" };
+        let event = ("installation_repositories", action);
+        self.core.change_installation(app.cast_signed(), event, Some((repo, added)), |app, _| {
+            if added { app.excluded.remove(&repo) } else { app.excluded.insert(repo) };
+        });
+    }
+
+    /// Suspends an App's installation, or ends that, and delivers the event.
+    pub fn suspend(&self, app: u64, suspended: bool) {
+        let action = if suspended { "suspend" } else { "unsuspend" };
+        let at = |app: &mut FakeApp, now| app.suspended_at = suspended.then_some(now);
+        self.core.change_installation(app.cast_signed(), ("installation", action), None, at);
+    }
+
     /// Creates or replaces a check run of a commit (GitHub). `outcome` has its conclusion, its summary and the log of its
     /// job; `None` while it runs.
     pub async fn set_check_run(

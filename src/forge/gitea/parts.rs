@@ -2,7 +2,6 @@
 
 use ::http::Method;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::Gitea;
 use super::client::under;
