@@ -377,7 +377,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             };
             let settings = GitHubSettings {
                 name: forge.name.clone(),
-                api_url: forge.api_url.clone().unwrap_or_else(|| forge.url.clone()),
+                api_url: forge.github_api(),
                 web_url: forge.url.clone(),
                 auth,
                 rates: options.rates,

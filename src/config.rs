@@ -139,7 +139,7 @@ pub struct ForgeConfig {
     pub kind: ForgeKind,
     /// Address of the web interface (`https://github.com`), `http` or `https`.
     pub url: Url,
-    /// Address of GitHub's REST API.
+    /// Address of GitHub's REST API, if configured.
     pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
@@ -149,6 +149,19 @@ pub struct ForgeConfig {
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
     /// Numeric id of the bot's account, if configured.
     pub own_id: Option<UserId>,
+}
+
+impl ForgeConfig {
+    /// Returns the address of GitHub's REST API: the configured one, a host of its own for github.com and GHE.com, a path for
+    /// Enterprise Server.
+    pub fn github_api(&self) -> Url {
+        let usual = match self.url.host_str() {
+            Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
+            Some(host) if host.ends_with(".ghe.com") => format!("{}://api.{host}/", self.url.scheme()),
+            _ => format!("{}/api/v3/", self.url.as_str().trim_end_matches('/')),
+        };
+        self.api_url.clone().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| self.url.clone())
+    }
 }
 
 /// Software of a forge.

@@ -21,6 +21,7 @@ mod places;
 mod prompt_memory;
 mod providers;
 mod reconcile;
+mod redelivery;
 mod settings;
 mod supervisor;
 mod timer;

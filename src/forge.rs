@@ -324,6 +324,23 @@ pub struct GitAccess {
     pub settling_ms: i64,
 }
 
+/// Attempt of the forge to deliver an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptedDelivery {
+    /// Id of the attempt.
+    pub id: i64,
+    /// Id of the delivery, the same in each attempt.
+    pub delivery: String,
+    /// Time.
+    pub at: Timestamp,
+    /// Whether the receiver took it.
+    pub succeeded: bool,
+    /// Name of the event.
+    pub event: String,
+    /// Answer of the receiver, or why there was none.
+    pub status: String,
+}
+
 /// Verified and parsed delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedDelivery {

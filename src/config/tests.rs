@@ -109,7 +109,7 @@ fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
     let of = |keys: &str| {
         let text = format!("forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n");
         let config = parse(&text).unwrap_or_else(|problems| panic!("{keys}: {problems}"));
-        config.forges[0].api_url.as_ref().expect("an address").to_string()
+        config.forges[0].github_api().to_string()
     };
     for (keys, address) in [
         ("", "https://api.github.com/"),

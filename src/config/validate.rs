@@ -252,10 +252,6 @@ impl Validator<'_> {
             }
             _ => self.url(&format!("{key}.api_url"), address),
         });
-        let api_url = match (api_url, kind, &url) {
-            (None, Some(ForgeKind::GitHub), Some(url)) => github_api(url),
-            (given, _, _) => given,
-        };
         let auth = self.forge_auth(key, forge, kind);
         let webhook_secrets = self.webhook_secrets(key, forge);
         Some(ForgeConfig {
@@ -534,15 +530,4 @@ pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
         && !prefix.starts_with(['-', '/'])
         && !prefix.contains("..")
         && !prefix.contains("//")
-}
-
-/// Returns the address of GitHub's REST API for that of its web pages: a host of its own for github.com and GHE.com, a path for
-/// Enterprise Server.
-fn github_api(web: &Url) -> Option<Url> {
-    let address = match web.host_str() {
-        Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
-        Some(host) if host.ends_with(".ghe.com") => format!("{}://api.{host}/", web.scheme()),
-        _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
-    };
-    Url::parse(&address).ok()
 }

@@ -148,6 +148,9 @@ impl Engine {
 
     /// Checks the repositories of a forge that have open loops or whose turn has come, or all watched ones.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
+        if everything {
+            self.ask_for_missed(account).await?;
+        }
         let with_loops = self.repositories(account, everything).await?;
         let due = self.due_repositories(account).await?;
         let due = due.into_iter().filter(|repo| !with_loops.iter().any(|known| known.id == repo.id)).collect();

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use super::{
-    CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery, PullReview, Reaction,
+    AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery, PullReview, Reaction,
     ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -58,6 +58,14 @@ pub trait Webhooks: Confirmations {
     /// serves all repositories.
     async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
+    }
+    /// Returns the attempts of deliveries since a time if one webhook serves all repositories; otherwise `None`.
+    async fn attempted_deliveries(&self, _since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
+        Ok(None)
+    }
+    /// Requests that an attempted delivery is sent again, under the same delivery id.
+    async fn redeliver(&self, _attempt: i64) -> ForgeResult<()> {
+        Ok(())
     }
     /// Requests a test delivery to a webhook.
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;

@@ -6,6 +6,7 @@ mod auth;
 mod ci;
 mod client;
 mod commit_status;
+mod deliveries;
 mod issues;
 mod transport;
 mod webhook;
@@ -29,7 +30,7 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
+    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
     IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
     Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
     ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
@@ -398,6 +399,14 @@ impl Webhooks for GitHub {
 
     async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
         if self.is_app() { Ok(None) } else { self.hooks_to(repo, url).await.map(Some) }
+    }
+
+    async fn attempted_deliveries(&self, since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
+        if self.is_app() { self.attempts_since(since).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn redeliver(&self, attempt: i64) -> ForgeResult<()> {
+        self.send_again(attempt).await
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {

@@ -1,6 +1,7 @@
 //! Inbox: deliveries of webhooks, stored before they are acknowledged and processed in order.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -113,6 +114,19 @@ pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> Store
     )?;
     let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body.0, at.0];
     Ok(statement.execute(row)? == 1)
+}
+
+/// Returns those of a forge's deliveries that are stored and were not given up.
+pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &Vec<String>) -> StoreResult<HashSet<String>> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE forge = ?1 AND delivery = ?2 AND state <> 'dead')";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut found = HashSet::new();
+    for delivery in deliveries {
+        if statement.query_row([forge.as_str(), delivery], |row| row.get(0))? {
+            found.insert(delivery.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the waiting deliveries that are due, oldest first.

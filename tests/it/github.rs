@@ -342,3 +342,35 @@ async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
+    prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
+        deliver_as_app(world);
+        world.reconcile().await;
+        world.clock.advance_ms(600_000);
+        world.forge.hooks().drop_next(3);
+        world.label().await;
+        world.forge.flush().await;
+        world.forge.hooks().drop_next(0);
+        world.clock.advance_ms(30_000);
+        let lost: Vec<_> = world.forge.hooks().log().into_iter().filter(|one| one.status.is_none()).collect();
+        assert!(lost.iter().any(|one| one.sent.body.contains("\"labeled\"")), "the story loses the label's delivery");
+        world.reconcile().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let log = world.forge.hooks().log();
+        for one in &lost {
+            let again: Vec<_> = log.iter().filter(|other| other.id == one.id).collect();
+            assert_eq!(again.len(), 2, "asked for once: {}", one.sent.event.0);
+            assert_eq!(again[1].status, Some(202));
+        }
+        // Nothing that arrived is asked for again.
+        world.clock.advance_ms(60_000);
+        world.reconcile().await;
+        assert!(world.forge.hooks().log().iter().all(|one| log.iter().filter(|o| o.id == one.id).count() <= 2));
+        let asked = world.forge.requests().iter().filter(|r| r.path.ends_with("/attempts")).count();
+        assert_eq!(asked, lost.len());
+    })
+    .await;
+}

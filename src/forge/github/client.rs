@@ -258,12 +258,25 @@ impl GitHubClient {
         call: &ApiCall<'_>,
         items: impl Fn(P) -> Vec<T>,
     ) -> ForgeResult<Vec<T>> {
+        self.pages_while(call, items, |_| true).await
+    }
+
+    /// Reads the pages of a list up to the first whose last entry does not satisfy `goes_on`.
+    pub(super) async fn pages_while<P: DeserializeOwned, T>(
+        &self,
+        call: &ApiCall<'_>,
+        items: impl Fn(P) -> Vec<T>,
+        goes_on: impl Fn(&T) -> bool,
+    ) -> ForgeResult<Vec<T>> {
         let mut call = call.clone();
         let mut all = Vec::new();
         for _ in 0..MAX_PAGES {
             let response = self.send(&call).await?;
             all.extend(items(json(&call.what, &response)?));
             let Some(next) = next_page(response.headers()) else { return Ok(all) };
+            if !all.last().is_none_or(&goes_on) {
+                return Ok(all);
+            }
             let same_server = Url::parse(&next).is_ok_and(|next| next.origin() == self.api.origin());
             if !same_server {
                 return Err(error(
