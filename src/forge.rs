@@ -324,6 +324,15 @@ pub struct GitAccess {
     pub settling_ms: i64,
 }
 
+/// Rule of a repository that may refuse a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushRule {
+    /// Whether signed commits satisfy it.
+    pub asks_for_signatures: bool,
+    /// What it demands, as a phrase.
+    pub demand: String,
+}
+
 /// Attempt of the forge to deliver an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptedDelivery {
@@ -472,6 +481,21 @@ pub trait Forge: Send + Sync {
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
     /// forge refuses them before or after it looks at the permission, and changes nothing.
     async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns what is wrong with the App's own settings, one phrase each: permissions, events, and its webhook, which should
+    /// send to `hook_url` if given. `None` if the credential is not that of an App.
+    async fn app_problems(&self, _hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
+        Ok(None)
+    }
+    /// Returns what is wrong with the App's installation on a repository, one phrase each.
+    async fn installation_problems(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Returns the rules of a repository that may refuse a push to a branch, whether or not it exists. Somebody may have exempted
+    /// the bot from them, which a forge does not tell.
+    async fn push_rules(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<Vec<PushRule>> {
         Ok(Vec::new())
     }
 

@@ -2,6 +2,7 @@
 
 mod account;
 mod actions;
+mod app_settings;
 mod auth;
 mod ci;
 mod client;
@@ -32,7 +33,7 @@ use super::http::{RateSettings, RequestPriority, Transport, TransportError, erro
 use super::{
     AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
     IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
-    Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
+    Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
     ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
@@ -319,6 +320,18 @@ impl Forge for GitHub {
 
     async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         self.scopes_refused(repo).await
+    }
+
+    async fn app_problems(&self, hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { self.problems_of_app(hook_url).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn installation_problems(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        if self.is_app() { self.problems_of_installation(repo).await } else { Ok(Vec::new()) }
+    }
+
+    async fn push_rules(&self, repo: &RepoRef, branch: &str) -> ForgeResult<Vec<PushRule>> {
+        self.rules_for(repo, branch).await
     }
 
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {

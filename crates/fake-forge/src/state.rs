@@ -336,6 +336,8 @@ pub struct FakeRepo {
     pub access: BTreeMap<UserId, Access>,
     /// Protected branches.
     pub protected: BTreeSet<String>,
+    /// Kinds of the rules for all branches but the default one (GitHub).
+    pub rules: Vec<String>,
     /// Labels, oldest first.
     pub labels: Vec<FakeLabel>,
     /// Issues and pulls by number.
