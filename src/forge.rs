@@ -127,6 +127,8 @@ pub struct LabelSpec {
     pub color: String,
     /// One sentence of ours, at most 100 characters.
     pub description: &'static str,
+    /// Whether it replaces other labels with the same beginning up to the last `/`, on forges that have such labels.
+    pub exclusive: bool,
 }
 
 /// Reactions that the bot sets.
@@ -401,6 +403,17 @@ fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<St
         problems.push(format!("the webhook lacks the events {}", missing.join(", ")));
     }
     problems
+}
+
+/// Returns the body that requests reviews of accounts by login and of teams as `organisation/team`.
+fn reviewers_body(reviewers: &[String]) -> serde_json::Value {
+    let (teams, logins): (Vec<&String>, Vec<&String>) = reviewers.iter().partition(|one| one.contains('/'));
+    let teams: Vec<&str> = teams.into_iter().filter_map(|team| team.split('/').nth(1)).collect();
+    let mut body = serde_json::json!({ "reviewers": logins });
+    if !teams.is_empty() {
+        body["team_reviewers"] = serde_json::json!(teams);
+    }
+    body
 }
 
 /// Returns the number at the end of an issue's or pull request's address.

@@ -44,7 +44,8 @@ config_section! {
         pub permissions: PermissionsSection;
         /// Limits at which the bot stops.
         pub limits: Limits => section;
-        /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, ….
+        /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, …. With `ralph/`, the labels of states are exclusive
+        /// scoped labels on Gitea and Forgejo.
         pub label_prefix: String = "ralph:".to_owned();
         /// Prefix of the bot's branches.
         pub branch_prefix: String = "ralph/".to_owned();

@@ -451,7 +451,12 @@ impl Engine {
 /// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let spec =
-        |name: String, color: &str, description: &'static str| LabelSpec { name, color: color.into(), description };
+        |name: String, color: &str, description: &'static str| LabelSpec {
+        name,
+        color: color.into(),
+        description,
+        exclusive: false,
+    };
     let state = |state: LoopState| match state {
         LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
@@ -469,7 +474,8 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let mut specs = vec![spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue")];
     specs.extend(LoopState::ALL.iter().map(|s| {
         let (color, description) = state(*s);
-        spec(format!("{prefix}{}", s.label()), color, description)
+        // A loop has one state. The label that starts a loop stays beside it.
+        LabelSpec { exclusive: prefix.ends_with('/'), ..spec(format!("{prefix}{}", s.label()), color, description) }
     }));
     specs.push(spec(format!("{prefix}escalation"), "b60205", "ralph-bot needs a person"));
     specs.push(spec("critical".into(), "b60205", "needs attention soon"));

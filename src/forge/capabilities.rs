@@ -102,8 +102,8 @@ pub trait Teams: Send + Sync {
 /// Reviews of pull requests.
 #[async_trait]
 pub trait Reviews: Send + Sync {
-    /// Requests reviews; leaves out accounts that cannot review.
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
+    /// Requests reviews of accounts by login and of teams as `organisation/team`; leaves out those that cannot review.
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, reviewers: &[String]) -> ForgeResult<()>;
     /// Returns the reviews, oldest first.
     async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
     /// Returns the comments on lines, oldest first.

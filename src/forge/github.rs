@@ -34,7 +34,7 @@ use super::{
     AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
     IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
     Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
-    ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
+    ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -460,7 +460,7 @@ impl Reviews for GitHub {
         let ask = async |reviewers: &[String]| {
             let path = ["pulls", &number.to_string(), "requested_reviewers"];
             let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
-            self.client.send(&call.json(json!({ "reviewers": reviewers }))).await.map(drop)
+            self.client.send(&call.json(reviewers_body(reviewers))).await.map(drop)
         };
         if logins.is_empty() {
             return Ok(());

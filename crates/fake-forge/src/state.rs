@@ -79,6 +79,15 @@ pub struct FakeLabel {
     pub color: String,
     /// One sentence.
     pub description: String,
+    /// Whether it replaces others of its scope (Gitea).
+    pub exclusive: bool,
+}
+
+impl FakeLabel {
+    /// Returns the beginning of its name up to the last `/`; `None` unless it is exclusive.
+    pub fn scope(&self) -> Option<&str> {
+        self.name.rsplit_once('/').map(|(scope, _)| scope).filter(|_| self.exclusive)
+    }
 }
 
 /// A reaction to a comment.
@@ -223,6 +232,8 @@ pub struct FakePull {
     pub merged: Option<MergeRecord>,
     /// Requested reviewers.
     pub requested: Vec<UserId>,
+    /// Names of requested teams.
+    pub requested_teams: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
     /// Reads that still find the forge checking whether it can be merged (Gitea).

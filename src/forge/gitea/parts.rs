@@ -11,7 +11,7 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
+use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile, reviewers_body};
 
 /// Names and address of the token's account.
 #[derive(Deserialize)]
@@ -126,7 +126,7 @@ impl Gitea {
         let what = format!("request reviews of {repo}#{number}");
         let number = number.to_string();
         let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
-        self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
+        self.client.send(&what, Method::POST, &path, &reviewers_body(logins)).await.map(drop)
     }
 }
 

@@ -160,7 +160,7 @@ fn reference(world: &AdapterWorld) -> RepoRef {
 }
 
 fn spec(name: &str) -> LabelSpec {
-    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph" }
+    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph", exclusive: false }
 }
 
 /// Calls all operations and checks their effects on the fake forge.

@@ -172,7 +172,11 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
     };
     match call.method {
         Method::POST => {
-            let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins));
+            let teams = call.list("team_reviewers");
+            let asked = core.act(|state| {
+                state.request_teams(actor, repo, number, &teams)?;
+                state.request_reviewers(actor, repo, number, &logins)
+            });
             match asked {
                 Err(FakeRefusal::NotFound(text) | FakeRefusal::Invalid(text)) => {
                     // The pull request itself may be missing.

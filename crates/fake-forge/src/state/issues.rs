@@ -234,7 +234,7 @@ impl FakeState {
             return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
         }
         let label =
-            FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
+            FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned(), exclusive: false };
         self.repo_mut(repo)?.labels.push(label.clone());
         self.log(actor, OpKind::LabelCreated, repo, None, name);
         Ok(label)
@@ -298,6 +298,17 @@ impl FakeState {
             return Err(FakeRefusal::NotFound(format!("label {id}")));
         }
         let before = self.issue(repo, number)?.labels.clone();
+        // A new exclusive label takes the place of those of its scope.
+        let scopes: Vec<&str> = known
+            .iter()
+            .filter(|label| wanted.contains(&label.id) && !before.contains(&label.id))
+            .filter_map(FakeLabel::scope)
+            .collect();
+        let replaced = |id: &i64| {
+            let scope = known.iter().find(|label| label.id == *id).and_then(FakeLabel::scope);
+            before.contains(id) && scope.is_some_and(|scope| scopes.contains(&scope))
+        };
+        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(id)).copied().collect::<Vec<_>>();
         let pick = |ids: &[i64], without: &[i64]| -> Vec<FakeLabel> {
             known.iter().filter(|label| ids.contains(&label.id) && !without.contains(&label.id)).cloned().collect()
         };

@@ -136,6 +136,7 @@ impl FakeState {
             draft: draft.draft,
             merged: None,
             requested: Vec::new(),
+            requested_teams: Vec::new(),
             reviews: Vec::new(),
             checking: 0,
         };
@@ -422,6 +423,30 @@ impl FakeState {
             }
         }
         latest
+    }
+
+    /// Requests a review of teams of the repository's organisation that have access.
+    pub fn request_teams(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        names: &[String],
+    ) -> Result<(), FakeRefusal> {
+        let author = self.pull(repo, number)?.0.author;
+        self.require_own_or(actor, repo, author, Access::Write)?;
+        let org = self.user(self.repo(repo)?.owner).login;
+        for name in names {
+            let team = self.teams_of(&org).find(|team| team.name == *name && team.repos.contains(&repo));
+            if team.is_none() {
+                return Err(FakeRefusal::Invalid(format!("the team {name} is no collaborator")));
+            }
+        }
+        for name in names {
+            self.pull_mut(repo, number)?.requested_teams.push(name.clone());
+            self.log(actor, OpKind::ReviewRequested, repo, Some(number), format!("team {name}"));
+        }
+        Ok(())
     }
 
     /// Creates a check run, or replaces the one with the same name and commit.

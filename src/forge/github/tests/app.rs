@@ -371,6 +371,7 @@ async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
     installed(&transport);
     minted(&transport, "ghs_new", "2026-01-01T01:00:00Z");
     let refused = json!({ "data": null, "errors": [{ "type": "FORBIDDEN", "message": "Resource not accessible by integration" }] });
+    transport.outside("POST", "/graphql");
     transport.on("POST", "/graphql", 200, refused);
     transport.on("POST", "/graphql", 200, known);
     let repo = repo();

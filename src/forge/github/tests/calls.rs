@@ -142,7 +142,7 @@ async fn logins_and_labels_are_escaped_in_addresses() {
 #[tokio::test]
 async fn missing_labels_are_created_and_existing_ones_unchanged() {
     let (github, transport) = with_token();
-    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d" };
+    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d", exclusive: false };
     let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
     let labels = "/repos/{owner}/{repo}/labels";
     transport.on("GET", "/repos/acme/app/labels?per_page=100", 200, answer("GET", labels, 200, present));
