@@ -217,6 +217,21 @@ pub struct CommitStatus {
     pub summary: Outbound<BodyText>,
     /// Web page with more; empty if there is none.
     pub url: String,
+    /// Lines of the commit's files that it is about; forges that have only a line leave them out.
+    pub annotations: Vec<LineAnnotation>,
+}
+
+/// Remark of a status on a line that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineAnnotation {
+    /// Path from the root of the repository.
+    pub path: String,
+    /// 1-based line.
+    pub line: u64,
+    /// One line.
+    pub title: Outbound<TitleText>,
+    /// Text.
+    pub message: Outbound<BodyText>,
 }
 
 impl CommitStatus {

@@ -18,6 +18,7 @@ mod git;
 mod git_version;
 mod known;
 mod layout;
+mod lines;
 mod lock;
 mod merge;
 mod mirror;

@@ -374,3 +374,19 @@ async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
+    let check = "test \"$(cat answer.txt)\" = 42 || { echo 'README.md:1: too short'; echo 'answer.txt:99: no such line'; echo 'gone.c:1: x'; exit 1; }\n";
+    let setup = Setup::new(Dialect::GitHub).agent("echo 43 >answer.txt\n").file("check.sh", check).config("limits: { iterations: 1 }");
+    prepared_story(setup, as_app, async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+        world.advance(Duration::from_secs(120)).await;
+        let runs = world.forge.with(|state| state.repo(world.repo).expect("the repository").check_runs.clone());
+        let run = runs.iter().find(|run| run.name == "ralph/verified").expect("a check run");
+        assert_eq!(run.conclusion.as_deref(), Some("failure"));
+        assert_eq!(run.annotations, [("README.md".to_owned(), 1, "README.md:1: too short".to_owned())]);
+    })
+    .await;
+}

@@ -299,6 +299,8 @@ pub struct FakeCheckRun {
     pub summary: String,
     /// Log of its job.
     pub log: String,
+    /// Annotations: path, line and message.
+    pub annotations: Vec<(String, u64, String)>,
     /// Workflow and event of its run; `None` for a check run of another App.
     pub workflow: Option<(String, String)>,
     /// Start time.

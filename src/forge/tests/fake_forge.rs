@@ -642,6 +642,7 @@ async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
         title: door.title(title),
         summary: door.body("| check |"),
         url: "https://forge.test/acme/app/pull/2".to_owned(),
+        annotations: Vec::new(),
     };
     let statuses = forge.commit_statuses().unwrap();
     let mut id = None;

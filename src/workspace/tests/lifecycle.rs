@@ -287,3 +287,16 @@ async fn agent_repository_works_with_git() {
         }
     );
 }
+
+#[tokio::test]
+async fn lines_of_files_that_exist_are_counted() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "printf 'a\\nb' >two.txt; : >empty; mkdir folder; echo x >'folder/a b.c'");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let paths = ["two.txt", "empty", "folder", "folder/a b.c", "gone.c"].into_iter().collect();
+    let counts = world.workspaces.line_counts(&world.loop_id, &world.repo, &commit, &paths).await.unwrap();
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort();
+    assert_eq!(counts, [("empty".to_owned(), 0), ("folder/a b.c".to_owned(), 1), ("two.txt".to_owned(), 2)]);
+}

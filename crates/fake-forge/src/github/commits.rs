@@ -152,6 +152,7 @@ async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer
     only_apps(call)?;
     let outcome = call.text("conclusion").map(|conclusion| (conclusion, summary(call), ""));
     let created = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
+    annotate(core, call, repo, created)?;
     one_check_run(core, repo, 201, created)
 }
 
@@ -159,7 +160,27 @@ fn update_check_run(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> 
     let actor = call.actor()?;
     only_apps(call)?;
     core.act(|state| state.update_check_run(actor, repo, wanted, call.text("conclusion"), summary(call)))?;
+    annotate(core, call, repo, wanted)?;
     one_check_run(core, repo, 200, wanted)
+}
+
+/// Adds the annotations of a request to a check run; at most 50.
+fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
+    let list = call.body.pointer("/output/annotations").and_then(Value::as_array).cloned().unwrap_or_default();
+    if list.len() > 50 {
+        return Err(FakeRefusal::Invalid("No more than 50 annotations can be added in a request.".to_owned()));
+    }
+    let one = |found: &Value| {
+        let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some((text("path")?, found.get("start_line")?.as_u64()?, text("message")?))
+    };
+    let parsed: Option<Vec<_>> = list.iter().map(one).collect();
+    let parsed = parsed.ok_or_else(|| FakeRefusal::Invalid("an annotation lacks a path, line or message".to_owned()))?;
+    core.act(|state| {
+        let runs = &mut state.repo_mut(repo)?.check_runs;
+        runs.iter_mut().find(|run| run.id == wanted).ok_or_else(nothing_here)?.annotations.extend(parsed);
+        Ok(())
+    })
 }
 
 fn summary(call: &FakeCall) -> &str {

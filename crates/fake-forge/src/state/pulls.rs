@@ -485,6 +485,7 @@ impl FakeState {
             summary: summary.to_owned(),
             log: log.to_owned(),
             workflow,
+            annotations: Vec::new(),
             at,
         };
         self.repo_mut(repo)?.check_runs.push(run);
