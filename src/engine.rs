@@ -22,6 +22,7 @@ mod prompt_memory;
 mod providers;
 mod reconcile;
 mod redelivery;
+mod remarks;
 mod settings;
 mod supervisor;
 mod timer;

@@ -17,6 +17,7 @@ mod next_run;
 mod open_findings;
 mod push_refusal;
 mod red_ci;
+mod remarks;
 mod run_options;
 mod task_text;
 
@@ -33,6 +34,7 @@ pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree,
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
 pub use limits::iterations_used;
+pub use remarks::{remark_key, remark_of};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use push_refusal::{PushRefusal, SecretPlace};

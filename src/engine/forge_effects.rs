@@ -75,16 +75,19 @@ impl Engine {
                 Ok(Receipt::text("label removed"))
             }
             Effect::React { comment, mark } => {
-                let reaction = match mark {
-                    Mark::Seen => Reaction::Eyes,
-                    Mark::Done => Reaction::Rocket,
-                    Mark::Wrong => Reaction::Confused,
-                    Mark::Refused => Reaction::ThumbsDown,
-                };
                 if let Some(reactions) = account.forge.reactions() {
-                    reactions.react(&repo, *comment, reaction).await?;
+                    reactions.react(&repo, *comment, reaction_of(*mark)).await?;
                 }
                 Ok(Receipt::text("reacted"))
+            }
+            Effect::ReactToRemark { comment, mark } => {
+                if let Some(reactions) = account.forge.reactions() {
+                    reactions.react_to_remark(&repo, *comment, reaction_of(*mark)).await?;
+                }
+                Ok(Receipt::text("reacted"))
+            }
+            Effect::AnswerRemark { comment, commit } => {
+                self.answer_remark(account, &repo, claimed, *comment, commit).await
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
             Effect::DraftPull => self.draft_pull(account, &repo, claimed).await,
@@ -445,6 +448,15 @@ impl Engine {
             }
         }
         Ok(Receipt::text(format!("{closed} closed")))
+    }
+}
+
+fn reaction_of(mark: Mark) -> Reaction {
+    match mark {
+        Mark::Seen => Reaction::Eyes,
+        Mark::Done => Reaction::Rocket,
+        Mark::Wrong => Reaction::Confused,
+        Mark::Refused => Reaction::ThumbsDown,
     }
 }
 

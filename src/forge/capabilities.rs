@@ -9,6 +9,7 @@ use super::{
 };
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
 
 /// Single objects that deliveries report. The signature of a delivery proves only that its sender knows the secret, so each is
@@ -108,6 +109,20 @@ pub trait Reviews: Send + Sync {
     async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
     /// Returns the comments on lines, oldest first.
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
+    /// Answers a comment on a line in its thread, and returns the answer's id; `None` if the forge cannot.
+    async fn answer_remark(
+        &self,
+        _repo: &RepoRef,
+        _number: Number,
+        _remark: CommentId,
+        _body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        Ok(None)
+    }
+    /// Marks the thread of a comment on a line as resolved; without effect if the forge cannot.
+    async fn resolve_remark(&self, _repo: &RepoRef, _number: Number, _remark: CommentId) -> ForgeResult<()> {
+        Ok(())
+    }
 }
 
 /// Draft pull requests.
@@ -155,6 +170,10 @@ pub trait IssueHistory: Send + Sync {
 pub trait Reactions: Send + Sync {
     /// Adds a reaction to a comment; without effect if it exists.
     async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
+    /// Adds a reaction to a comment on a line of a pull request; without effect if it exists.
+    async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react(repo, id, reaction).await
+    }
 }
 
 /// Minimizing of comments.

@@ -9,6 +9,7 @@ mod client;
 mod commit_status;
 mod deliveries;
 mod issues;
+mod threads;
 mod transport;
 mod webhook;
 mod wire;
@@ -158,6 +159,20 @@ impl GitHub {
 
     fn has_graphql(&self) -> bool {
         !self.no_graphql.load(Ordering::Relaxed)
+    }
+
+    /// Reacts to a comment in the conversation of an issue (`issues`) or on a line of a pull request (`pulls`).
+    async fn react_to(&self, of: &str, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let path = [of, "comments", &id.to_string(), "reactions"];
+        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
+        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 
     fn is_app(&self) -> bool {
@@ -488,6 +503,20 @@ impl Reviews for GitHub {
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
         self.review_comments_of(repo, number).await
     }
+
+    async fn answer_remark(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        remark: CommentId,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        self.reply_in_thread(repo, number, remark, body).await.map(Some)
+    }
+
+    async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
+        self.resolve_thread(repo, number, remark).await
+    }
 }
 
 #[async_trait]
@@ -547,16 +576,11 @@ impl IssueHistory for GitHub {
 #[async_trait]
 impl Reactions for GitHub {
     async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let path = ["issues", "comments", &id.to_string(), "reactions"];
-        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
-        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
+        self.react_to("issues", repo, id, reaction).await
+    }
+
+    async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react_to("pulls", repo, id, reaction).await
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, FakeFault, OpKind};
+use fake_forge::{Dialect, FakeFault, OpKind, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
+use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::ForgeName;
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use ralph_bot::store::outbox;
@@ -389,4 +390,75 @@ async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
         assert_eq!(run.annotations, [("README.md".to_owned(), 1, "README.md:1: too short".to_owned())]);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn remark_is_seen_answered_with_its_commit_and_resolved() {
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.run().await;
+        let pull = world.the_pull().await.number;
+        world.write_agent("echo 42 >answer.txt\necho '# Why' >>README.md\n");
+        let remarks = vec![("answer.txt".to_owned(), 1, "Say why, please.".to_owned())];
+        let draft = ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: String::new(), remarks };
+        world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+        let issue = world.issue_of(pull);
+        let all: Vec<_> = issue.pull.iter().flat_map(|pull| &pull.reviews).flat_map(|review| &review.remarks).collect();
+        let [remark, answer] = all[..] else { panic!("{all:#?}") };
+        assert_eq!(remark.reactions.iter().map(|one| one.content.as_str()).collect::<Vec<_>>(), ["eyes"]);
+        assert_eq!((answer.author, answer.reply_to), (Some(world.bot.id), Some(remark.id)));
+        assert!(answer.body.contains(&format!("Changed in {}", done.head.clone().expect("a commit"))), "{}", answer.body);
+        assert!(remark.resolved);
+        // A further round answers nothing twice.
+        world.comment("/ralph guide Once more, please.").await;
+        world.settle().await;
+        let issue = world.issue_of(pull);
+        assert_eq!(issue.pull.iter().flat_map(|pull| &pull.reviews).flat_map(|review| &review.remarks).count(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_of_states_are_exclusive_on_gitea_with_a_scoped_prefix() {
+    let mut setup = Setup::new(Dialect::Gitea);
+    setup.config = "label_prefix: ralph/".into();
+    story(setup, async |world| {
+        world.forge.label(&world.maintainer, world.repo, world.issue, "ralph/run").await.expect("labelled");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert_eq!(world.forge.labels(world.repo, world.issue), ["ralph/run", "ralph/review"]);
+        let exclusive = world.forge.with(|state| {
+            let labels = &state.repo(world.repo).expect("the repository").labels;
+            labels.iter().filter(|label| label.exclusive).map(|label| label.name.clone()).collect::<Vec<_>>()
+        });
+        assert!(exclusive.contains(&"ralph/running".to_owned()) && !exclusive.contains(&"ralph/run".to_owned()), "{exclusive:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn team_is_requested_as_reviewer() {
+    for dialect in [Dialect::GitHub, Dialect::Gitea] {
+        let file = "checks:\n  - name: answer\n    run: sh check.sh\nreviewers: [acme/leads]\n";
+        let move_to_org = |world: &mut World| {
+            world.forge.with(|state| {
+                let org = state.create_organisation(world.maintainer.id, "acme").expect("an organisation");
+                let team = state.create_team(world.maintainer.id, "acme", "leads", fake_forge::Access::Write, false);
+                let (team, repo) = (team.expect("a team"), world.repo);
+                let joined = state.edit_team(world.maintainer.id, team, |team| drop(team.repos.insert(repo)));
+                joined.expect("joined");
+                state.repo_mut(repo).expect("the repository").owner = org.id;
+                state.grant(repo, world.maintainer.id, fake_forge::Access::Admin).expect("granted");
+            });
+        };
+        prepared_story(Setup::new(dialect).file(".ralph.yml", file), move_to_org, async |world| {
+            let done = world.run().await;
+            assert_eq!(done.state, LoopState::Review, "{dialect:?}: {}", done.why);
+            let pull = world.the_pull().await.pull.expect("a pull request");
+            assert_eq!(pull.requested_teams, ["leads"], "{dialect:?}");
+        })
+        .await;
+    }
 }

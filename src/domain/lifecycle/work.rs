@@ -13,7 +13,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
     LoopInput, LoopLimit, LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
-    PreparedTree, TestEvidence, WaitReason,
+    PreparedTree, TestEvidence, WaitReason, remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -548,6 +548,12 @@ fn ready(turn: &mut StepContext) {
     let mut seen = std::collections::HashSet::new();
     let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
     turn.effects.push(Effect::Pull { ready: true, reviewers });
+    if let Some(commit) = turn.next.pushed.clone() {
+        // Remarks that have an answer are left alone when the effect is executed.
+        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
+        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
+        turn.effects.extend(answers.collect::<Vec<_>>());
+    }
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);
     turn.comment(&key, view);

@@ -43,6 +43,13 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             }
             pull_json(core, repo, 200, number)
         }
+        ("POST", ["comments", text, "reactions"]) => {
+            let (actor, content, wanted) = (call.actor()?, call.needed("content")?, CommentId(id(text)?));
+            core.act(|state| {
+                let (reaction, new) = state.react_to_remark(actor, repo, wanted, content)?;
+                Ok(FakeReply::json(if new { 201 } else { 200 }, &GitHubShape { core, state }.reaction(&reaction)))
+            })
+        }
         ("POST", [text, "comments", first, "replies"]) => {
             let (actor, number, first) = (call.actor()?, number(text)?, CommentId(id(first)?));
             let body = call.needed("body")?;

@@ -431,6 +431,10 @@ impl FakeState {
         content: &str,
     ) -> Result<(FakeReaction, bool), FakeRefusal> {
         self.require_reaction(actor, repo, content)?;
+        if !self.unique_labels && self.remark_mut(repo, id).is_ok() {
+            // Gitea has one table of comments.
+            return self.react_to_remark(actor, repo, id, content);
+        }
         let (fresh, now) = (self.fresh_id(), self.clock.now());
         let (number, comment) = self.comment_mut(repo, id)?;
         if let Some(known) = comment.reactions.iter().find(|known| known.user == actor && known.content == content) {
@@ -442,7 +446,7 @@ impl FakeState {
         Ok((reaction, true))
     }
 
-    fn require_reaction(&self, actor: UserId, repo: RepoId, content: &str) -> Result<(), FakeRefusal> {
+    pub(super) fn require_reaction(&self, actor: UserId, repo: RepoId, content: &str) -> Result<(), FakeRefusal> {
         const KNOWN: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
         self.require_change(repo, actor, Access::Read)?;
         match KNOWN.contains(&content) {

@@ -1,6 +1,6 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
-use super::{
+use super::{FakeReaction, 
     Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState,
     FakeStatus, MergeRecord, OpKind, PullFacts,
 };
@@ -64,6 +64,10 @@ pub struct FakeReviewComment {
     pub author: Option<UserId>,
     /// Comment on the line that it replies to.
     pub reply_to: Option<CommentId>,
+    /// Reactions, oldest first.
+    pub reactions: Vec<FakeReaction>,
+    /// Whether its thread is resolved; of the first comment of a thread.
+    pub resolved: bool,
     /// Time of its draft, which may be long before the review was submitted.
     pub created_at: Timestamp,
     /// Time of the last change.
@@ -315,8 +319,45 @@ impl FakeState {
         let remark = remark.ok_or_else(|| FakeRefusal::NotFound(format!("review {id}")))?;
         remark.reply_to = Some(first.reply_to.unwrap_or(to));
         let reply = remark.id;
-        self.tell_reviewed(actor, repo, number, id)?;
+        // No verdict: an answer in a thread.
+        self.log(actor, OpKind::CommentCreated, repo, Some(number), body);
+        self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
         Ok((id, reply))
+    }
+
+    /// Returns a comment on a line with the number of its pull request.
+    pub fn remark_mut(
+        &mut self,
+        repo: RepoId,
+        id: CommentId,
+    ) -> Result<(Number, &mut FakeReviewComment), FakeRefusal> {
+        let issues = self.repo_mut(repo)?.issues.values_mut();
+        let mut remarks = issues.flat_map(|issue| {
+            let number = issue.number;
+            let reviews = issue.pull.iter_mut().flat_map(|pull| &mut pull.reviews);
+            reviews.flat_map(|review| &mut review.remarks).map(move |remark| (number, remark))
+        });
+        remarks.find(|(_, remark)| remark.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
+    }
+
+    /// Reacts to a comment on a line; returns the reaction and whether it is new.
+    pub fn react_to_remark(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        id: CommentId,
+        content: &str,
+    ) -> Result<(FakeReaction, bool), FakeRefusal> {
+        self.require_reaction(actor, repo, content)?;
+        let (fresh, at) = (self.fresh_id(), self.clock.now());
+        let (number, remark) = self.remark_mut(repo, id)?;
+        if let Some(known) = remark.reactions.iter().find(|known| known.user == actor && known.content == content) {
+            return Ok((known.clone(), false));
+        }
+        let reaction = FakeReaction { id: fresh, user: actor, content: content.to_owned(), at };
+        remark.reactions.push(reaction.clone());
+        self.log(actor, OpKind::ReactionAdded, repo, Some(number), content);
+        Ok((reaction, true))
     }
 
     /// Replies in the thread of a review's first remark on the page of Gitea: the reply belongs to the same review, and its delivery
@@ -336,7 +377,7 @@ impl FakeState {
         let remarks = &mut thread.ok_or_else(|| FakeRefusal::NotFound(format!("review {review}")))?.remarks;
         let first = remarks.first().cloned().ok_or_else(|| FakeRefusal::NotFound("a thread".to_owned()))?;
         let (author, reply_to, body) = (Some(actor), Some(first.id), body.to_owned());
-        remarks.push(FakeReviewComment { id, body, author, reply_to, created_at: at, updated_at: at, ..first });
+        remarks.push(FakeReviewComment { id, body, author, reply_to, created_at: at, updated_at: at, reactions: Vec::new(), ..first });
         self.emit(repo, actor, FakeEventKind::Replied(number, id));
         Ok(id)
     }
@@ -356,7 +397,19 @@ impl FakeState {
             let (id, path, body) = (CommentId(self.fresh_id()), path.clone(), body.clone());
             let (author, created_at) = (Some(actor), at.plus_ms(-self.draft_age_ms));
             let (line, reply_to, updated_at) = (*line, None, created_at);
-            remarks.push(FakeReviewComment { id, path, line, body, author, reply_to, created_at, updated_at });
+            let (reactions, resolved) = (Vec::new(), false);
+            remarks.push(FakeReviewComment {
+                id,
+                path,
+                line,
+                body,
+                author,
+                reply_to,
+                reactions,
+                resolved,
+                created_at,
+                updated_at,
+            });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
