@@ -44,8 +44,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         pool: 1,
         committer_name: "ralph-bot".into(),
         committer_email: "ralph-bot@localhost".into(),
-            authors: Default::default(),
-            signing: None,
+        authors: Default::default(),
+        signing: None,
         protected: Vec::new(),
         door: Default::default(),
     };

@@ -107,7 +107,9 @@ fn sample_file_is_parsed() {
 #[test]
 fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
     let of = |keys: &str| {
-        let text = format!("forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n");
+        let text = format!(
+            "forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n"
+        );
         let config = parse(&text).unwrap_or_else(|problems| panic!("{keys}: {problems}"));
         config.forges[0].github_api().to_string()
     };
@@ -121,7 +123,9 @@ fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
     ] {
         assert_eq!(of(keys), address, "{keys}");
     }
-    let gitea = forge_problems("name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S");
+    let gitea = forge_problems(
+        "name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S",
+    );
     assert!(gitea.contains("only GitHub has an API address of its own"), "{gitea}");
     let broken = forge_problems("name: g, kind: github, api_url: 'git.example', token_env: T, webhook_secret_env: S");
     assert!(broken.contains("api_url") && broken.contains("expected an address"), "{broken}");

@@ -29,7 +29,8 @@ pub use channel_notices::notices;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
-    CommentRef, EscalationCause, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason,
+    CommentRef, EscalationCause, Guidance, GuidanceSource, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState,
+    LoopStep, LoopStopReason,
 };
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
@@ -342,6 +343,14 @@ impl StepContext {
         if open.tree.is_none() && !open.discarded {
             let guidance = open.guidance.clone();
             self.next.guidance.splice(0..0, guidance);
+        }
+    }
+
+    /// Adds a fact to the next prompt, once.
+    fn tell_next_run(&mut self, text: String) {
+        let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
+        if !self.next.guidance.contains(&fact) {
+            self.next.guidance.push(fact);
         }
     }
 

@@ -34,8 +34,8 @@ pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree,
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
 pub use limits::iterations_used;
-pub use remarks::{remark_key, remark_of};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use push_refusal::{PushRefusal, SecretPlace};
+pub use remarks::{remark_key, remark_of};
 pub use run_options::RunOptions;

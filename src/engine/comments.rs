@@ -108,7 +108,8 @@ impl Engine {
 
     /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.
     fn wait_for_unlocking(&self, claimed: &ClaimedEffect, on: Number, error: ForgeError) -> EffectError {
-        let why = format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
+        let why =
+            format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
         if self.clock.now().since(claimed.created_at) >= LONGEST_LOCK_MS {
             return EffectError::Permanent { why };
         }

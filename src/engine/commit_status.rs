@@ -50,7 +50,9 @@ impl Engine {
     /// Returns the lines that failing checks name and that exist in the commit. Only for a status that is final: an update of a
     /// check run adds to its annotations.
     async fn annotations(&self, current: &Loop, repo: &RepoRef, view: &CommitStatusView) -> Vec<LineAnnotation> {
-        let Some(report) = current.latest_checks().filter(|_| view.state == CommitState::Failure) else { return Vec::new() };
+        let Some(report) = current.latest_checks().filter(|_| view.state == CommitState::Failure) else {
+            return Vec::new();
+        };
         let named = report::named_lines(report);
         let paths: BTreeSet<&str> = named.iter().map(|one| one.path.as_str()).collect();
         let lines = match self.workspaces.line_counts(&current.id, repo, &view.commit, &paths).await {

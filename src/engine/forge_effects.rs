@@ -462,8 +462,7 @@ fn reaction_of(mark: Mark) -> Reaction {
 
 /// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
-    let spec =
-        |name: String, color: &str, description: &'static str| LabelSpec {
+    let spec = |name: String, color: &str, description: &'static str| LabelSpec {
         name,
         color: color.into(),
         description,

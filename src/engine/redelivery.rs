@@ -60,14 +60,19 @@ impl Engine {
         webhooks: &dyn Webhooks,
         attempts: &[AttemptedDelivery],
     ) -> Result<(), StoreError> {
-        let (name, ids) = (account.forge.name().clone(), attempts.iter().map(|one| one.delivery.clone()).collect());
+        let name = account.forge.name().clone();
+        let ids: Vec<String> = attempts.iter().map(|one| one.delivery.clone()).collect();
         let stored = self.store.read(move |c| inbox::stored(c, &name, &ids)).await?;
         let forge = account.forge.name();
         for one in missed(attempts, &stored).into_iter().take(MAX_ASKED) {
             match webhooks.redeliver(one.id).await {
-                Ok(()) => tracing::info!(%forge, delivery = one.delivery, event = one.event, "asked for a missed delivery"),
+                Ok(()) => {
+                    tracing::info!(%forge, delivery = one.delivery, event = one.event, "asked for a missed delivery")
+                }
                 Err(error) if matches!(error.kind, ForgeErrorKind::RateLimited { .. }) => return Ok(()),
-                Err(error) => tracing::warn!(%forge, delivery = one.delivery, %error, "a missed delivery is not sent again"),
+                Err(error) => {
+                    tracing::warn!(%forge, delivery = one.delivery, %error, "a missed delivery is not sent again")
+                }
             }
         }
         Ok(())

@@ -32,7 +32,12 @@ impl Engine {
             };
             let known = match claimed.attempts {
                 0 => None,
-                _ => reviews.review_comments(repo, pull.number).await?.into_iter().find(ours).map(|found| found.comment.id),
+                _ => reviews
+                    .review_comments(repo, pull.number)
+                    .await?
+                    .into_iter()
+                    .find(ours)
+                    .map(|found| found.comment.id),
             };
             let body = self.text(claimed, key, &report::reply(true, vec![format!("Changed in {commit}.")]));
             let answer = match known {
@@ -46,7 +51,9 @@ impl Engine {
             return Ok(Receipt::text("already answered"));
         }
         match reviews.resolve_remark(repo, pull.number, remark).await {
-            Err(error) if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied | ForgeErrorKind::Bug) => {
+            Err(error)
+                if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied | ForgeErrorKind::Bug) =>
+            {
                 tracing::info!(%repo, %remark, %error, "the thread of a remark could not be resolved");
                 Ok(Receipt::text("answered"))
             }

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use super::{
-    AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery, PullReview, Reaction,
-    ReviewComment, TeamVisibility, TextFile,
+    AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
+    PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};

@@ -24,8 +24,8 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::client::{GiteaClient, under};
-use self::parts::AccountAddress;
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
+use self::parts::AccountAddress;
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,

@@ -32,10 +32,10 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
-    IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
-    Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
-    ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
+    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
+    ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
+    NewPull, ParsedDelivery, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
+    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

@@ -225,8 +225,15 @@ impl RequestLayer {
             if !status.is_success() {
                 return Err(response_error(what, &response, signal, read_only));
             }
-            if response.headers().get("x-github-sso").is_some_and(|value| value.as_bytes().starts_with(b"partial-results")) {
-                tracing::warn!(what, "the answer leaves out organisations with single sign-on; authorise the token for them");
+            if response
+                .headers()
+                .get("x-github-sso")
+                .is_some_and(|value| value.as_bytes().starts_with(b"partial-results"))
+            {
+                tracing::warn!(
+                    what,
+                    "the answer leaves out organisations with single sign-on; authorise the token for them"
+                );
             }
             if hops == 0 && request.method() == Method::GET && response.headers().contains_key(ETAG) {
                 lock(&self.cache).insert(cache_key(&request), &response);
@@ -391,9 +398,8 @@ fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, r
         (500..=599, LimitSignal::Plain) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
         _ => ForgeErrorKind::Bug,
     };
-    let sign_on = sign_on_address(response.headers()).map(|address| {
-        format!("; the organisation requires single sign-on: authorise the token at {address}")
-    });
+    let sign_on = sign_on_address(response.headers())
+        .map(|address| format!("; the organisation requires single sign-on: authorise the token at {address}"));
     let message = error_message(response);
     error(kind, what, format!("HTTP {}{message}{}", response.status().as_u16(), sign_on.unwrap_or_default()))
 }

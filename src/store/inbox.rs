@@ -117,7 +117,7 @@ pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> Store
 }
 
 /// Returns those of a forge's deliveries that are stored and were not given up.
-pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &Vec<String>) -> StoreResult<HashSet<String>> {
+pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> StoreResult<HashSet<String>> {
     let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE forge = ?1 AND delivery = ?2 AND state <> 'dead')";
     let mut statement = c.prepare_cached(sql)?;
     let mut found = HashSet::new();

@@ -436,7 +436,11 @@ mod tests {
     /// See docs/threats.md#g7, docs/threats.md#s7.
     #[test]
     fn only_https_http_and_file_addresses_are_accepted() {
-        let check = |url: &str| GitUrl { url: url.to_owned(), credential: None, settling: Duration::ZERO }.checked().map(|remote| remote.origin);
+        let check = |url: &str| {
+            GitUrl { url: url.to_owned(), credential: None, settling: Duration::ZERO }
+                .checked()
+                .map(|remote| remote.origin)
+        };
         assert_eq!(check("https://forge.example:8443/a/b.git").unwrap(), "https://forge.example:8443");
         assert!(check("file:///srv/a.git").is_ok());
         for url in ["ext::sh -c id", "ssh://host/x", "--upload-pack=id", "/srv/a.git", "git://host/x"] {
@@ -449,7 +453,8 @@ mod tests {
     #[test]
     fn multi_line_credential_is_refused() {
         let token = SecretString::from("a\nhost=evil");
-        let access = GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)), settling: Duration::ZERO };
+        let access =
+            GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)), settling: Duration::ZERO };
         assert!(matches!(access.checked(), Err(WorkspaceError::BadUrl { .. })));
     }
 }

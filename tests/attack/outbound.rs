@@ -149,7 +149,8 @@ impl AttackTree {
             git add -A; git -c user.name=m -c user.email=m@x commit -qm first; git push -q ../forge.git main",
         );
         let repo = RepoRef { forge: ForgeName::new("forge"), id: RepoId(1), owner: "mira".into(), name: "app".into() };
-        let access = GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
+        let access =
+            GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
         let (workspaces, id) = (Self::service(folder.path()), LoopId::new("r-1-aaaaaa"));
         let request = PrepareTree {
             loop_id: &id,

@@ -212,7 +212,8 @@ async fn commits_are_signed_by_the_operators_openpgp_key() {
     run("gpg", &generate, home.path());
     let listed = run("gpg", &["--list-keys", "--with-colons"], home.path());
     let id = listed.lines().find_map(|line| line.strip_prefix("fpr:")).expect("a key").trim_matches(':').to_owned();
-    let keys = format!("commits: {{ sign: git, format: openpgp, key_id: {id}, gnupg_home: '{}' }}", home.path().display());
+    let keys =
+        format!("commits: {{ sign: git, format: openpgp, key_id: {id}, gnupg_home: '{}' }}", home.path().display());
     story(Setup::new(Dialect::GitHub).config(&keys), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -299,11 +300,11 @@ async fn delivery_that_was_given_up_is_processed_when_it_is_sent_again() {
         world.label().await;
         world.forge.flush().await;
         // As after its last attempt.
-        let given_up = |c: &rusqlite::Connection| {
+        let given_up = world.engine().store.write(|c| {
             c.execute("UPDATE inbox SET state = 'dead', attempts = 21, reason = 'no answer'", [])?;
             Ok(())
-        };
-        world.engine().store.write(given_up).await.expect("changed");
+        });
+        given_up.await.expect("changed");
         world.settle().await;
         assert!(world.newest().await.is_none());
         let sent = world.forge.hooks().log();
@@ -331,7 +332,8 @@ async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(done.pull.is_some() && world.bot_comments().is_empty());
         assert!(!world.is_draft(&world.the_pull().await), "the pull request is ready");
-        let waiting = world.engine().store.read(|c| outbox::locked_out(c, &ForgeName::new("forge"))).await.expect("read");
+        let waiting =
+            world.engine().store.read(|c| outbox::locked_out(c, &ForgeName::new("forge"))).await.expect("read");
         assert!(waiting.0 >= 2 && waiting.1.is_some_and(|why| why.contains("unlock it")), "{}", waiting.0);
         world.forge.faults().clear();
         for _ in 0..3 {
@@ -379,7 +381,10 @@ async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
     let check = "test \"$(cat answer.txt)\" = 42 || { echo 'README.md:1: too short'; echo 'answer.txt:99: no such line'; echo 'gone.c:1: x'; exit 1; }\n";
-    let setup = Setup::new(Dialect::GitHub).agent("echo 43 >answer.txt\n").file("check.sh", check).config("limits: { iterations: 1 }");
+    let setup = Setup::new(Dialect::GitHub)
+        .agent("echo 43 >answer.txt\n")
+        .file("check.sh", check)
+        .config("limits: { iterations: 1 }");
     prepared_story(setup, as_app, async |world| {
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
@@ -409,7 +414,11 @@ async fn remark_is_seen_answered_with_its_commit_and_resolved() {
         let [remark, answer] = all[..] else { panic!("{all:#?}") };
         assert_eq!(remark.reactions.iter().map(|one| one.content.as_str()).collect::<Vec<_>>(), ["eyes"]);
         assert_eq!((answer.author, answer.reply_to), (Some(world.bot.id), Some(remark.id)));
-        assert!(answer.body.contains(&format!("Changed in {}", done.head.clone().expect("a commit"))), "{}", answer.body);
+        assert!(
+            answer.body.contains(&format!("Changed in {}", done.head.clone().expect("a commit"))),
+            "{}",
+            answer.body
+        );
         assert!(remark.resolved);
         // A further round answers nothing twice.
         world.comment("/ralph guide Once more, please.").await;
@@ -433,7 +442,10 @@ async fn labels_of_states_are_exclusive_on_gitea_with_a_scoped_prefix() {
             let labels = &state.repo(world.repo).expect("the repository").labels;
             labels.iter().filter(|label| label.exclusive).map(|label| label.name.clone()).collect::<Vec<_>>()
         });
-        assert!(exclusive.contains(&"ralph/running".to_owned()) && !exclusive.contains(&"ralph/run".to_owned()), "{exclusive:?}");
+        assert!(
+            exclusive.contains(&"ralph/running".to_owned()) && !exclusive.contains(&"ralph/run".to_owned()),
+            "{exclusive:?}"
+        );
     })
     .await;
 }
@@ -447,7 +459,9 @@ async fn team_is_requested_as_reviewer() {
                 let org = state.create_organisation(world.maintainer.id, "acme").expect("an organisation");
                 let team = state.create_team(world.maintainer.id, "acme", "leads", fake_forge::Access::Write, false);
                 let (team, repo) = (team.expect("a team"), world.repo);
-                let joined = state.edit_team(world.maintainer.id, team, |team| drop(team.repos.insert(repo)));
+                let joined = state.edit_team(world.maintainer.id, team, |team| {
+                    team.repos.insert(repo);
+                });
                 joined.expect("joined");
                 state.repo_mut(repo).expect("the repository").owner = org.id;
                 state.grant(repo, world.maintainer.id, fake_forge::Access::Admin).expect("granted");

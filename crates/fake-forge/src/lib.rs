@@ -313,7 +313,11 @@ impl FakeForge {
         let action = if added { "added" } else { "removed" };
         let event = ("installation_repositories", action);
         self.core.change_installation(app.cast_signed(), event, Some((repo, added)), |app, _| {
-            if added { app.excluded.remove(&repo) } else { app.excluded.insert(repo) };
+            if added {
+                app.excluded.remove(&repo)
+            } else {
+                app.excluded.insert(repo)
+            };
         });
     }
 

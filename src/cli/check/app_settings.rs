@@ -69,7 +69,8 @@ async fn deliveries(forge: &ForgeConfig, adapter: &dyn Forge) -> Option<CheckFin
     let Some(newest) = failed.iter().max_by_key(|one| (one.at, one.id)) else {
         return Some(CheckFinding::ok(name, format!("none of {} in the last day", attempts.len())));
     };
-    let detail = format!("{} attempts of the last day; the newest, of `{}`: {}", failed.len(), newest.event, newest.status);
+    let detail =
+        format!("{} attempts of the last day; the newest, of `{}`: {}", failed.len(), newest.event, newest.status);
     let fix = "check that GitHub reaches the service's public address; a running service asks for what it missed";
     Some(CheckFinding::warn(name, detail, fix))
 }

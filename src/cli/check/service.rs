@@ -170,7 +170,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     findings.extend(super::teams::hidden(&*adapter, asked).await);
     findings.extend(super::credential::look(config, forge, &*adapter, asked).await);
     findings.extend(super::app_settings::look(config, forge, &*adapter, asked).await);
-    findings.extend(super::app_settings::rules(config, forge, &*adapter, (asked, &prefix)).await);
+    findings.extend(super::app_settings::rules(config, forge, &*adapter, (asked, prefix.as_str())).await);
     findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
     findings
 }

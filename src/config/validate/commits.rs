@@ -1,8 +1,8 @@
 //! Validation of the signatures of commits.
 
 use super::Validator;
-use crate::config::operator::{CommitSigningName, CommitsSection, SignatureFormat};
 use crate::config::ConfigScope;
+use crate::config::operator::{CommitSigningName, CommitsSection, SignatureFormat};
 use crate::domain::model::authorship::CommitSigning;
 
 impl Validator<'_> {
@@ -13,7 +13,10 @@ impl Validator<'_> {
             CommitSigningName::None => {
                 let unused = section.key_file.is_some() || section.key_id.is_some() || section.gnupg_home.is_some();
                 if unused {
-                    self.wrong(&at("sign"), "a key is given, but commits are not signed; set `sign: git`, or remove the key");
+                    self.wrong(
+                        &at("sign"),
+                        "a key is given, but commits are not signed; set `sign: git`, or remove the key",
+                    );
                 }
                 None
             }
@@ -26,7 +29,10 @@ impl Validator<'_> {
                 (SignatureFormat::Ssh, Some(file), None, None) => {
                     let key_file = std::path::absolute(self.base.join(file)).unwrap_or_else(|_| self.base.join(file));
                     if self.reach == ConfigScope::Service && !key_file.is_file() {
-                        self.wrong(&at("key_file"), "there is no such file; create a key with `ssh-keygen -t ed25519 -N ''`");
+                        self.wrong(
+                            &at("key_file"),
+                            "there is no such file; create a key with `ssh-keygen -t ed25519 -N ''`",
+                        );
                         return None;
                     }
                     self.secret_files.push((at("key_file"), key_file.clone()));
@@ -51,7 +57,10 @@ impl Validator<'_> {
                     None
                 }
                 (SignatureFormat::OpenPgp, ..) => {
-                    self.wrong(&at("format"), "signatures of the format `openpgp` need `key_id` and `gnupg_home`, and no `key_file`");
+                    self.wrong(
+                        &at("format"),
+                        "signatures of the format `openpgp` need `key_id` and `gnupg_home`, and no `key_file`",
+                    );
                     None
                 }
             },

@@ -196,7 +196,9 @@ impl Effect {
     /// one for reactions that a comment was seen.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
-            Self::React { mark: Mark::Seen, .. } | Self::ReactToRemark { mark: Mark::Seen, .. } => Cow::Borrowed(SEEN_QUEUE),
+            Self::React { mark: Mark::Seen, .. } | Self::ReactToRemark { mark: Mark::Seen, .. } => {
+                Cow::Borrowed(SEEN_QUEUE)
+            }
             Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
             other => Cow::Borrowed(other.lane().map_or("", Lane::as_str)),
         }

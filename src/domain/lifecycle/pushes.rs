@@ -1,6 +1,6 @@
 //! Refused pushes: commits of others, a deleted branch, rules of the forge, secrets that the forge found.
 
-use super::{StepContext, work};
+use super::StepContext;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
 use crate::domain::model::ids::Sha;
 
@@ -55,7 +55,7 @@ fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
     }
     turn.stop(LoopState::Paused, &why);
     if let Some(text) = refusal.for_agent() {
-        work::tell_next_run(turn, text);
+        turn.tell_next_run(text);
     }
     let of_change = is_secret || matches!(refusal, PushRefusal::TooLarge { .. });
     let cause = if of_change { EscalationCause::BlockedChange } else { EscalationCause::PushRefused };
@@ -65,7 +65,9 @@ fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
 /// Whether the newest iteration's commit is the only one that the forge does not have, and not too many before it were taken
 /// back.
 fn may_take_back(next: &Loop) -> bool {
-    let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else { return false };
+    let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else {
+        return false;
+    };
     let only = newest.commit.is_some() && newest.commit == next.head;
     let known = next.pushed.as_ref().or(next.base.as_ref()) == Some(&newest.parent);
     let before = next.iterations.iter().rev().skip(1).take_while(|iteration| iteration.taken_back).count();
@@ -84,7 +86,7 @@ fn take_back(turn: &mut StepContext, sentence: &str, refusal: &PushRefusal) {
     // The next run has the same requests.
     turn.next.guidance.splice(0..0, guidance);
     if let Some(text) = refusal.for_agent() {
-        work::tell_next_run(turn, text);
+        turn.tell_next_run(text);
     }
     turn.another_round(&format!("{sentence}; the commit was taken out of the branch"));
 }

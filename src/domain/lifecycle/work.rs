@@ -11,9 +11,8 @@ use crate::domain::checks::criteria;
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
-    LoopInput, LoopLimit, LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
-    PreparedTree, TestEvidence, WaitReason, remark_of,
+    AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason, remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -298,7 +297,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         (current.commit, current.tree) = (None, None);
         turn.next.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
@@ -334,15 +333,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
         let text = format!("These files still contain conflict markers: {}. Resolve them.", markers.join(", "));
-        tell_next_run(turn, text);
-    }
-}
-
-/// Adds a fact to the next prompt, once.
-pub(super) fn tell_next_run(turn: &mut StepContext, text: String) {
-    let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
-    if !turn.next.guidance.contains(&fact) {
-        turn.next.guidance.push(fact);
+        turn.tell_next_run(text);
     }
 }
 
@@ -396,7 +387,7 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
             "The work tree contains a merge with conflict markers in: {}. Resolve every conflict so that the intent of both sides is kept.",
             conflicts.join(", ")
         );
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
     }
     let clean = conflicts.is_empty();
     turn.next.merging = Some(MergeInProgress { other, conflicts, base });
@@ -493,7 +484,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
         let text = format!(
             "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
         );
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
         judge::set_checks(&mut turn.next, report);
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
@@ -530,7 +521,7 @@ fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<Ho
         (HookConsequence::Proceed, HookEvent::AfterIteration) => after_iteration(turn),
         (HookConsequence::Proceed, HookEvent::BeforeReady) => ready(turn),
         (HookConsequence::Iterate(text), _) => {
-            tell_next_run(turn, text);
+            turn.tell_next_run(text);
             test_guard::go_on(turn, false);
         }
         (HookConsequence::Proceed, HookEvent::AfterEnd) | (HookConsequence::Stay, _) => {}

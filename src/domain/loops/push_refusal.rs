@@ -80,9 +80,12 @@ impl PushRefusal {
 
     /// Returns the reason as a sentence without a full stop; `None` for a reason that only the forge's own words tell.
     pub fn sentence(&self, branch: &str) -> Option<String> {
-        let listed = |items: &[String]| if items.is_empty() { String::new() } else { format!(" ({})", items.join("; ")) };
+        let listed =
+            |items: &[String]| if items.is_empty() { String::new() } else { format!(" ({})", items.join("; ")) };
         Some(match self {
-            Self::Ruleset { rules } => format!("a ruleset of the repository refuses pushes to `{branch}`{}", listed(rules)),
+            Self::Ruleset { rules } => {
+                format!("a ruleset of the repository refuses pushes to `{branch}`{}", listed(rules))
+            }
             Self::ProtectedBranch => format!("`{branch}` is a protected branch that the bot may not push to"),
             Self::Secrets { places } => format!("the forge's push protection found {}", secrets(places)),
             Self::WorkflowFiles { path } => format!("the bot may not change the workflow file `{path}`"),
@@ -126,7 +129,9 @@ impl PushRefusal {
             )),
             Self::TooLarge { files } => {
                 let files = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
-                Some(format!("The forge refused the last change, because files are too large{files}. Do the task without them."))
+                Some(format!(
+                    "The forge refused the last change, because files are too large{files}. Do the task without them."
+                ))
             }
             _ => None,
         }
@@ -138,7 +143,11 @@ fn secrets(places: &[SecretPlace]) -> String {
         let kind = if place.kind.is_empty() { "a secret".to_owned() } else { format!("a secret ({})", place.kind) };
         format!("{kind} in `{}` of commit {}", place.path, place.commit)
     };
-    if places.is_empty() { "a secret in the commits".to_owned() } else { places.iter().map(one).collect::<Vec<_>>().join(", ") }
+    if places.is_empty() {
+        "a secret in the commits".to_owned()
+    } else {
+        places.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Returns the places that push protection names. GitHub prints the kind between dashes, then commits and paths.
@@ -164,8 +173,9 @@ fn places(text: &str) -> Vec<SecretPlace> {
 }
 
 /// Refusal of a change to a workflow file, with its path.
-static WORKFLOW: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"refusing to allow .{0,60} to create or update workflow `([^`\n]{1,300})`").expect("pattern"));
+static WORKFLOW: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"refusing to allow .{0,60} to create or update workflow `([^`\n]{1,300})`").expect("pattern")
+});
 /// Refusal of a file for its size, with its path.
 static LARGE_FILE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?:File|file) (\S{1,300}) is [0-9.]+ [KMG]B").expect("pattern"));
@@ -253,7 +263,10 @@ error: GH013: Repository rule violations found for refs/heads/ralph/1-x.
             ]
         );
         let sentence = refusal.sentence("ralph/1-x").expect("a sentence");
-        assert!(sentence.contains("a secret (Amazon AWS Access Key ID) in `README.md:12` of commit 8728dbe67"), "{sentence}");
+        assert!(
+            sentence.contains("a secret (Amazon AWS Access Key ID) in `README.md:12` of commit 8728dbe67"),
+            "{sentence}"
+        );
         let told = refusal.for_agent().expect("something to tell");
         assert!(told.contains("`.env:1`") && told.contains("from the environment"), "{told}");
         let unnamed = PushRefusal::of("GH013\n- Push cannot contain secrets");

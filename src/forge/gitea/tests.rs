@@ -536,7 +536,8 @@ async fn missing_labels_are_created_and_others_unchanged() {
         one_page(&server, REPO_LABELS, vec![label(4, "ralph:run")]);
         server.on("GET", ORG_LABELS, 404, json!({}));
         server.on("POST", "/repos/acme/app/labels", 201, label(6, "ralph:paused"));
-        let spec = |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D", exclusive: false };
+        let spec =
+            |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D", exclusive: false };
         forge.ensure_labels(&repo(), &[spec("ralph:run"), spec("ralph:paused")]).await.unwrap();
         let made = server.bodies("POST", "/repos/acme/app/labels");
         assert_eq!(made, [json!({ "name": "ralph:paused", "color": "#00aabb", "description": "D" })]);

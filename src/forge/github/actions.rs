@@ -74,9 +74,10 @@ impl GitHub {
             let call = ApiCall::on(repo, Method::GET, &path, format!("read the jobs of {} on", sha.short()));
             let call = call.query(&[("filter", "latest"), ("per_page", "100")]);
             let page = self.client.pages(&call, |page: JobPage| page.jobs).await?;
-            jobs.extend(page.into_iter().map(|job| {
-                GitHubCheckRun::of_job(job.id, job.name, job.status, job.conclusion, job.html_url)
-            }));
+            jobs.extend(
+                page.into_iter()
+                    .map(|job| GitHubCheckRun::of_job(job.id, job.name, job.status, job.conclusion, job.html_url)),
+            );
         }
         Ok(jobs)
     }

@@ -39,7 +39,7 @@ impl AppSettings {
     fn missing(&self) -> Vec<String> {
         let lacks = |(name, access): &&(&str, &str)| match self.permissions.get(*name).map(String::as_str) {
             Some("write" | "admin") => false,
-            held => held != Some(access),
+            held => held != Some(*access),
         };
         let permissions: Vec<String> =
             PERMISSIONS.iter().filter(lacks).map(|(name, access)| format!("{name}: {access}")).collect();

@@ -430,7 +430,11 @@ impl GitHubClient {
             }
         };
         let token = self.token(app, installation, key, &call.what).await?;
-        Ok(Grant { layer: self.layer(Some(installation)), secret: Some(token.token.clone()), installed: Some((key, token)) })
+        Ok(Grant {
+            layer: self.layer(Some(installation)),
+            secret: Some(token.token.clone()),
+            installed: Some((key, token)),
+        })
     }
 
     /// Discards a rejected credential. Returns whether a retry may succeed.
@@ -491,11 +495,8 @@ impl GitHubClient {
             }
         };
         let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
-        let token = InstallationToken {
-            token: SecretString::from(answer.token),
-            expires_at,
-            minted_at: self.clock.now(),
-        };
+        let token =
+            InstallationToken { token: SecretString::from(answer.token), expires_at, minted_at: self.clock.now() };
         *held = Some(token.clone());
         Ok(token)
     }

@@ -28,9 +28,9 @@ impl GitHub {
         let mut all = Vec::new();
         // The list goes back for days, and is as long as the App is busy.
         let page = |page: Vec<HookDelivery>| page;
-        let listed = self.client.pages_while(&call, page, |one: &HookDelivery| {
-            wire::moment(&one.delivered_at).is_ok_and(|at| at >= since)
-        });
+        let listed = self
+            .client
+            .pages_while(&call, page, |one: &HookDelivery| wire::moment(&one.delivered_at).is_ok_and(|at| at >= since));
         for one in listed.await? {
             all.push(AttemptedDelivery {
                 id: one.id,

@@ -60,7 +60,8 @@ impl GitHub {
                 if thread["isResolved"].as_bool() == Some(true) {
                     return Ok(());
                 }
-                let call = ApiCall::on(repo, Method::POST, &[], format!("resolve a thread of #{number} of")).decoration();
+                let call =
+                    ApiCall::on(repo, Method::POST, &[], format!("resolve a thread of #{number} of")).decoration();
                 return self.graphql_if_available(call, RESOLVE, json!({ "id": thread["id"] })).await.map(drop);
             }
             if threads["pageInfo"]["hasNextPage"].as_bool() != Some(true) {

@@ -232,13 +232,11 @@ struct PullBody {
 fn pull_request(forge: &ForgeName, body: PullBody) -> ParseResult {
     match body.action.as_str() {
         "opened" | "closed" | "reopened" | "synchronize" | "ready_for_review" | "converted_to_draft" | "edited"
-        | "enqueued" | "dequeued" => {
-            event(ForgeEvent::PullChanged {
-                repo: body.repository.reference(forge)?,
-                pull: body.pull_request.snapshot()?,
-                sender: body.sender.account(),
-            })
-        }
+        | "enqueued" | "dequeued" => event(ForgeEvent::PullChanged {
+            repo: body.repository.reference(forge)?,
+            pull: body.pull_request.snapshot()?,
+            sender: body.sender.account(),
+        }),
         other => unused_action(other),
     }
 }

@@ -113,7 +113,11 @@ async fn unusable_remotes_are_reported_by_cause() {
         }
     };
     let there = || world.access.clone();
-    let at = |name: &str| GitUrl { url: format!("file://{}/{name}", world.folder.path().display()), credential: None, settling: Default::default() };
+    let at = |name: &str| GitUrl {
+        url: format!("file://{}/{name}", world.folder.path().display()),
+        credential: None,
+        settling: Default::default(),
+    };
     sh(world.folder.path(), "git init -q --bare -b main empty.git");
 
     let error = prepare(there(), "develop").await;
@@ -125,7 +129,11 @@ async fn unusable_remotes_are_reported_by_cause() {
     assert!(matches!(error, WorkspaceError::EmptyRepository { .. }), "{error}");
     let error = prepare(at("nowhere.git"), "main").await;
     assert!(matches!(error, WorkspaceError::Unreachable { transient: false, .. }), "{error}");
-    let error = prepare(GitUrl { url: "http://127.0.0.1:1/x.git".into(), credential: None, settling: Default::default() }, "main").await;
+    let error = prepare(
+        GitUrl { url: "http://127.0.0.1:1/x.git".into(), credential: None, settling: Default::default() },
+        "main",
+    )
+    .await;
     assert!(matches!(error, WorkspaceError::Unreachable { transient: true, .. }) && error.is_transient(), "{error}");
     let error = prepare(there(), "--upload-pack=touch x").await;
     assert!(matches!(error, WorkspaceError::BadName { .. }), "{error}");

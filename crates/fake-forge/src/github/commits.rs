@@ -9,8 +9,8 @@ use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
 use crate::core::Core;
-use crate::state::{FakeCheckRun, FakeRefusal, FakeRepo};
 use crate::state::pulls::StatusDraft;
+use crate::state::{FakeCheckRun, FakeRefusal, FakeRepo};
 use ralph_types::ids::{RepoId, Sha};
 
 /// Handles `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
@@ -66,9 +66,14 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
         }
         ("GET", ["actions", "runs"]) => {
             let sha = call.param("head_sha").unwrap_or_default().to_owned();
-            list_runs(core, call, repo, "workflow_runs", |run| run.sha.as_str() == sha, |shape, entry, run| {
-                shape.workflow_run(entry, run)
-            })
+            list_runs(
+                core,
+                call,
+                repo,
+                "workflow_runs",
+                |run| run.sha.as_str() == sha,
+                |shape, entry, run| shape.workflow_run(entry, run),
+            )
         }
         ("GET", ["actions", "runs", text, "jobs"]) => {
             let wanted = id(text)?;
@@ -175,7 +180,8 @@ fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(
         Some((text("path")?, found.get("start_line")?.as_u64()?, text("message")?))
     };
     let parsed: Option<Vec<_>> = list.iter().map(one).collect();
-    let parsed = parsed.ok_or_else(|| FakeRefusal::Invalid("an annotation lacks a path, line or message".to_owned()))?;
+    let parsed =
+        parsed.ok_or_else(|| FakeRefusal::Invalid("an annotation lacks a path, line or message".to_owned()))?;
     core.act(|state| {
         let runs = &mut state.repo_mut(repo)?.check_runs;
         runs.iter_mut().find(|run| run.id == wanted).ok_or_else(nothing_here)?.annotations.extend(parsed);

@@ -6,11 +6,11 @@ use super::shape::{GitHubShape, with};
 use super::shape_pulls::review_state;
 use crate::call::utc;
 use crate::core::{Core, Payload, issue_number};
+use crate::state::apps::FakeApp;
 use crate::state::{
     BranchPush, FakeCheckRun, FakeEvent, FakeEventKind, FakeHook, FakeIssue, FakeRepo, FakeReview, FakeState,
     FakeStatus,
 };
-use crate::state::apps::FakeApp;
 use ralph_types::ids::{RepoId, Sha, UserId};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";

@@ -233,8 +233,13 @@ impl FakeState {
         if self.unique_labels && self.label_named(repo, name).is_some() {
             return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
         }
-        let label =
-            FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned(), exclusive: false };
+        let label = FakeLabel {
+            id: self.fresh_id(),
+            name: name.to_owned(),
+            color,
+            description: description.to_owned(),
+            exclusive: false,
+        };
         self.repo_mut(repo)?.labels.push(label.clone());
         self.log(actor, OpKind::LabelCreated, repo, None, name);
         Ok(label)
@@ -308,7 +313,7 @@ impl FakeState {
             let scope = known.iter().find(|label| label.id == *id).and_then(FakeLabel::scope);
             before.contains(id) && scope.is_some_and(|scope| scopes.contains(&scope))
         };
-        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(id)).copied().collect::<Vec<_>>();
+        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(*id)).copied().collect::<Vec<_>>();
         let pick = |ids: &[i64], without: &[i64]| -> Vec<FakeLabel> {
             known.iter().filter(|label| ids.contains(&label.id) && !without.contains(&label.id)).cloned().collect()
         };

@@ -1,8 +1,8 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
-use super::{FakeReaction, 
-    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState,
-    FakeStatus, MergeRecord, OpKind, PullFacts,
+use super::{
+    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeReaction, FakeRefusal, FakeReview,
+    FakeState, FakeStatus, MergeRecord, OpKind, PullFacts,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
@@ -326,11 +326,7 @@ impl FakeState {
     }
 
     /// Returns a comment on a line with the number of its pull request.
-    pub fn remark_mut(
-        &mut self,
-        repo: RepoId,
-        id: CommentId,
-    ) -> Result<(Number, &mut FakeReviewComment), FakeRefusal> {
+    pub fn remark_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(Number, &mut FakeReviewComment), FakeRefusal> {
         let issues = self.repo_mut(repo)?.issues.values_mut();
         let mut remarks = issues.flat_map(|issue| {
             let number = issue.number;
@@ -377,7 +373,16 @@ impl FakeState {
         let remarks = &mut thread.ok_or_else(|| FakeRefusal::NotFound(format!("review {review}")))?.remarks;
         let first = remarks.first().cloned().ok_or_else(|| FakeRefusal::NotFound("a thread".to_owned()))?;
         let (author, reply_to, body) = (Some(actor), Some(first.id), body.to_owned());
-        remarks.push(FakeReviewComment { id, body, author, reply_to, created_at: at, updated_at: at, reactions: Vec::new(), ..first });
+        remarks.push(FakeReviewComment {
+            id,
+            body,
+            author,
+            reply_to,
+            created_at: at,
+            updated_at: at,
+            reactions: Vec::new(),
+            ..first
+        });
         self.emit(repo, actor, FakeEventKind::Replied(number, id));
         Ok(id)
     }

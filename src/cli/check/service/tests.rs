@@ -347,7 +347,8 @@ async fn settings_of_an_app_and_rules_for_its_branches_are_checked() {
     let repo = forge.create_repo("team", "app", &[("a", "b", false)]).await.expect("a repository");
     let address = "http://127.0.0.1:9/webhooks/work";
     let made = forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, address, SECRET);
-    let env = Env::of([("S", SECRET), ("PATH", "/usr/bin:/bin"), ("HOME", "/"), ("KEY", made.private_key_pem.as_str())]);
+    let env =
+        Env::of([("S", SECRET), ("PATH", "/usr/bin:/bin"), ("HOME", "/"), ("KEY", made.private_key_pem.as_str())]);
     let text = format!(
         "server: {{ public_url: 'http://127.0.0.1:9' }}
 forges: [{{ name: work, kind: github, url: '{}', app_id: {}, private_key_env: KEY, webhook_secret_env: S }}]
@@ -378,7 +379,9 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
     forge.flush().await;
     let findings = look(&config, &env).await;
     let app = of(&findings, "App of work");
-    for words in ["actions: read, checks: write", "does not subscribe to issues", "sends to http://127.0.0.1:9/elsewhere"] {
+    for words in
+        ["actions: read, checks: write", "does not subscribe to issues", "sends to http://127.0.0.1:9/elsewhere"]
+    {
         assert!(app.status == FindingStatus::Fail && app.detail.contains(words), "{words}: {app:?}");
     }
     let installation = of(&findings, "installations of work");
@@ -386,7 +389,10 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
     let failed = of(&findings, "failed deliveries of work");
     assert!(failed.status == FindingStatus::Warn && failed.detail.contains("`push`"), "{failed:?}");
     let rules = of(&findings, "rules for `ralph/**` on work");
-    assert!(rules.detail.contains("demands signed commits") && rules.detail.contains("demands pull requests"), "{rules:?}");
+    assert!(
+        rules.detail.contains("demands signed commits") && rules.detail.contains("demands pull requests"),
+        "{rules:?}"
+    );
     assert!(!rules.detail.contains("non_fast"), "{rules:?}");
 
     forge.suspend(made.app_id, true);

@@ -33,7 +33,9 @@ pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
         for text in outcome.output.lines() {
             for place in PLACE.captures_iter(text) {
                 let part = |names: [&str; 2]| names.into_iter().find_map(|name| place.name(name)).map(|m| m.as_str());
-                let (Some(path), Some(line)) = (part(["path", "python"]), part(["line", "python_line"])) else { continue };
+                let (Some(path), Some(line)) = (part(["path", "python"]), part(["line", "python_line"])) else {
+                    continue;
+                };
                 let path = path.strip_prefix("./").unwrap_or(path);
                 let outside = path.starts_with('/') || path.split('/').any(|part| matches!(part, "" | "." | ".."));
                 let Some(line) = line.parse::<u64>().ok().filter(|line| *line > 0 && !outside) else { continue };

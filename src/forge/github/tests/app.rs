@@ -337,7 +337,8 @@ async fn repositories_of_all_installations_are_listed() {
 #[tokio::test]
 async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
     let known = json!({ "data": { "node": { "id": "x" } } });
-    let refusals = [(401, json!({ "message": "Bad credentials" })), (403, json!({})), (404, json!({ "message": "Not Found" }))];
+    let refusals =
+        [(401, json!({ "message": "Bad credentials" })), (403, json!({})), (404, json!({ "message": "Not Found" }))];
     for (status, body) in refusals {
         for aged in [false, true] {
             let transport = ContractTransport::new(ContractSpec::GitHub);
