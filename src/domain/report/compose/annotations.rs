@@ -78,7 +78,7 @@ mod tests {
             wanted: None,
             output: output.into(),
         };
-        CheckReport { outcomes: vec![outcome], ..CheckReport::default() }
+        CheckReport { outcomes: vec![outcome] }
     }
 
     #[test]
