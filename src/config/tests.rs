@@ -890,8 +890,8 @@ fn invalid_repository_keys_are_reported() {
         "setup: ['']\nreviewers: ['@x', '']\nbase: '-x'\nlimits: { iterations: 0, cost_usd: 0 }\nprotected: { paths: ['{'] }\n"
     ), @r"
     .ralph.yml:1:9: `setup[0]`: the command is empty
-    .ralph.yml:2:13: `reviewers[0]`: expected a login, without `@`
-    .ralph.yml:2:19: `reviewers[1]`: expected a login, without `@`
+    .ralph.yml:2:13: `reviewers[0]`: expected a login or `organisation/team`, without `@`
+    .ralph.yml:2:19: `reviewers[1]`: expected a login or `organisation/team`, without `@`
     .ralph.yml:3:7: `base`: expected the name of a branch
     .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
     .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001

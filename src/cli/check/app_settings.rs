@@ -8,17 +8,12 @@ use crate::forge::{Forge, Repository};
 /// Time back to which failed deliveries are reported, in milliseconds.
 const REPORTED_MS: i64 = 24 * 3_600_000;
 
-/// Checks the App and its installations; nothing for a token.
-pub(super) async fn look(
-    config: &Config,
-    forge: &ForgeConfig,
-    adapter: &dyn Forge,
-    watched: &[&Repository],
-) -> Vec<CheckFinding> {
+/// Checks the App's settings and deliveries; nothing for a token.
+pub(super) async fn look(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge) -> Vec<CheckFinding> {
     if !matches!(forge.auth, ForgeAuth::App { .. }) {
         return Vec::new();
     }
-    let mut findings = vec![settings(config, forge, adapter).await, installations(forge, adapter, watched).await];
+    let mut findings = vec![settings(config, forge, adapter).await];
     findings.extend(deliveries(forge, adapter).await);
     findings
 }
@@ -39,23 +34,31 @@ async fn settings(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge) -> 
     }
 }
 
-async fn installations(forge: &ForgeConfig, adapter: &dyn Forge, watched: &[&Repository]) -> CheckFinding {
+/// Checks the App's installations on repositories; nothing for a token.
+pub(super) async fn installations(
+    forge: &ForgeConfig,
+    adapter: &dyn Forge,
+    watched: &[&Repository],
+) -> Option<CheckFinding> {
+    if !matches!(forge.auth, ForgeAuth::App { .. }) {
+        return None;
+    }
     let name = format!("installations of {}", forge.name);
     let mut problems = Vec::new();
     for found in watched {
         match adapter.installation_problems(&found.repo).await {
             Ok(wrong) => problems.extend(wrong.into_iter().map(|what| format!("{}: {what}", found.repo.full_name()))),
-            Err(error) => return refused(name, &error),
+            Err(error) => return Some(refused(name, &error)),
         }
     }
-    match problems.is_empty() {
+    Some(match problems.is_empty() {
         true => CheckFinding::ok(name, format!("accepted what the App asks for, in {} repositories", watched.len())),
         false => {
             let fix = "accept the App's new permissions, or end the suspension, in the organisation's settings under Installed \
                        GitHub Apps";
             CheckFinding::fail(name, problems.join("; "), fix)
         }
-    }
+    })
 }
 
 async fn deliveries(forge: &ForgeConfig, adapter: &dyn Forge) -> Option<CheckFinding> {

@@ -156,6 +156,8 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     };
     let detail = format!("{} at {}, signed in as {}", facts.product, forge.url, own.login);
     let mut findings = vec![CheckFinding::ok(name, detail)];
+    // Before the repositories, which cannot be listed if the App lacks permissions.
+    findings.extend(super::app_settings::look(config, forge, &*adapter).await);
     let all = match adapter.repositories().await {
         Ok(all) => all,
         Err(error) => {
@@ -169,7 +171,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     let (asked, prefix) = (&watched[..watched.len().min(QUERIED_MAX)], config.policy(&forge.name).branch_prefix);
     findings.extend(super::teams::hidden(&*adapter, asked).await);
     findings.extend(super::credential::look(config, forge, &*adapter, asked).await);
-    findings.extend(super::app_settings::look(config, forge, &*adapter, asked).await);
+    findings.extend(super::app_settings::installations(forge, &*adapter, asked).await);
     findings.extend(super::app_settings::rules(config, forge, &*adapter, (asked, prefix.as_str())).await);
     findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
     findings

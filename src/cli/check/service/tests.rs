@@ -367,8 +367,6 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
 
     forge.with(|state| {
         let app = state.apps.values_mut().next().expect("the App");
-        app.permissions.insert("checks".into(), "read".into());
-        app.permissions.remove("actions");
         app.hook.events.retain(|event| event != "issues");
         app.hook.url = "http://127.0.0.1:9/elsewhere".into();
         state.repo_mut(repo).expect("the repository").rules =
@@ -379,13 +377,11 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
     forge.flush().await;
     let findings = look(&config, &env).await;
     let app = of(&findings, "App of work");
-    for words in
-        ["actions: read, checks: write", "does not subscribe to issues", "sends to http://127.0.0.1:9/elsewhere"]
-    {
+    for words in ["does not subscribe to issues", "sends to http://127.0.0.1:9/elsewhere"] {
         assert!(app.status == FindingStatus::Fail && app.detail.contains(words), "{words}: {app:?}");
     }
     let installation = of(&findings, "installations of work");
-    assert!(installation.detail.starts_with("team/app: lacks the permissions"), "{installation:?}");
+    assert!(installation.detail.starts_with("team/app: does not subscribe to issues"), "{installation:?}");
     let failed = of(&findings, "failed deliveries of work");
     assert!(failed.status == FindingStatus::Warn && failed.detail.contains("`push`"), "{failed:?}");
     let rules = of(&findings, "rules for `ralph/**` on work");
@@ -395,6 +391,14 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
     );
     assert!(!rules.detail.contains("non_fast"), "{rules:?}");
 
+    forge.with(|state| {
+        let app = state.apps.values_mut().next().expect("the App");
+        app.permissions.insert("checks".into(), "read".into());
+        app.permissions.remove("actions");
+    });
+    let findings = look(&config, &env).await;
+    let app = of(&findings, "App of work");
+    assert!(app.detail.contains("lacks the permissions actions: read, checks: write"), "{app:?}");
     forge.suspend(made.app_id, true);
     let problems = connect_app(&config).installation_problems(&reference(repo)).await.expect("an answer");
     assert!(problems.iter().any(|problem| problem == "is suspended"), "{problems:?}");

@@ -52,7 +52,7 @@ pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
 /// Place as `path:line`, with or without a column, or as Python prints it.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r#"File "(?P<python>[^"\n]{1,300})", line (?P<python_line>\d{1,7})|(?:^|[\s("'\[=])(?P<path>[\w@+./-]{1,300}\.\w{1,12}):(?P<line>\d{1,7})\b"#,
+        r#"File "(?P<python>[^"\n]+)", line (?P<python_line>\d{1,7})|(?:^|[\s("'\[=])(?P<path>[\w@+./-]+\.\w+):(?P<line>\d{1,7})\b"#,
     )
     .expect("pattern")
 });

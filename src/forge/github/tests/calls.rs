@@ -136,7 +136,7 @@ async fn logins_and_labels_are_escaped_in_addresses() {
         let failure = github.remove_label(&repo(), Number(1), label).await.unwrap_err();
         assert!(failure.detail.contains("not sent"), "{failure}");
     }
-    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(transport.seen().len(), 2);
 }
 
 #[tokio::test]
