@@ -20,6 +20,7 @@ use crate::channels::{Channel, ChannelSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::Door;
@@ -203,11 +204,15 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     for forge in &config.forges {
         all.push(connect(forge, options)?);
     }
+    let mut authors = HashMap::new();
     for forge in all {
         let own = match configured_id(config, forge.name()) {
             Some(id) => id,
             None => own_id(&*forge, &store).await?,
         };
+        if let Some(author) = commit_author(&*forge, &store).await? {
+            authors.insert(forge.name().clone(), author);
+        }
         forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
     let mut sandbox = sandbox::find(config, env, options).await?;
@@ -223,6 +228,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             pool: config.workspace.pool as usize,
             committer_name: "ralph-bot".into(),
             committer_email: "ralph-bot@users.noreply.localhost".into(),
+            authors,
+            signing: config.signing.clone(),
             protected: Vec::new(),
             door: door.clone(),
         },
@@ -295,6 +302,29 @@ fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::mod
     config.forge(name).and_then(|forge| forge.own_id)
 }
 
+/// Asks the forge for the author of the bot's commits; stores it for starts while the forge is unavailable. `None` if it is not
+/// known: commits have a neutral author then.
+async fn commit_author(forge: &dyn Forge, store: &Store) -> anyhow::Result<Option<CommitAuthor>> {
+    let key = format!("author/{}", forge.name());
+    match forge.commit_author().await {
+        Ok(Some(author)) => {
+            let text = format!("{}\n{}", author.name, author.email);
+            store.write(move |c| installation::set(c, &key, &text)).await?;
+            Ok(Some(author))
+        }
+        Ok(None) => Ok(None),
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask the forge for the bot's address; using the last known one");
+            let known = store.read(move |c| installation::get(c, &key)).await?;
+            let split = |text: String| {
+                let (name, email) = text.split_once('\n')?;
+                CommitAuthor::checked(name, email)
+            };
+            Ok(known.and_then(split))
+        }
+    }
+}
+
 /// Asks the forge for the bot's account id; stores it for starts while the forge is unavailable.
 async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::model::ids::UserId> {
     let key = format!("own/{}", forge.name());
@@ -347,7 +377,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             };
             let settings = GitHubSettings {
                 name: forge.name.clone(),
-                api_url: github_api(&forge.url)?,
+                api_url: forge.github_api(),
                 web_url: forge.url.clone(),
                 auth,
                 rates: options.rates,
@@ -355,15 +385,6 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             Arc::new(GitHub::new(settings, options.clock.clone())?)
         }
     })
-}
-
-/// Returns the API URL of a GitHub server: a separate host for github.com, a path for Enterprise Server.
-fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
-    let address = match web.host_str() {
-        Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
-        _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
-    };
-    url::Url::parse(&address).with_context(|| format!("{web} is not the address of a GitHub server"))
 }
 
 /// Creates the configured channels.

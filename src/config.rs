@@ -39,6 +39,7 @@ pub use validate_repository::parse_repository;
 
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
 use crate::domain::providers::backends::{BackendSettings, BackendsSettings, WireName};
@@ -87,6 +88,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Files with secrets that were read, with their keys.
     pub secret_files: Vec<(String, PathBuf)>,
+    /// Signatures of commits; `None` if they are not signed.
+    pub signing: Option<CommitSigning>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
     /// Reuse of work trees.
@@ -136,6 +139,8 @@ pub struct ForgeConfig {
     pub kind: ForgeKind,
     /// Address of the web interface (`https://github.com`), `http` or `https`.
     pub url: Url,
+    /// Address of GitHub's REST API, if configured.
+    pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
     /// Accepted secrets of webhook signatures; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
@@ -144,6 +149,19 @@ pub struct ForgeConfig {
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
     /// Numeric id of the bot's account, if configured.
     pub own_id: Option<UserId>,
+}
+
+impl ForgeConfig {
+    /// Returns the address of GitHub's REST API: the configured one, a host of its own for github.com and GHE.com, a path for
+    /// Enterprise Server.
+    pub fn github_api(&self) -> Url {
+        let usual = match self.url.host_str() {
+            Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
+            Some(host) if host.ends_with(".ghe.com") => format!("{}://api.{host}/", self.url.scheme()),
+            _ => format!("{}/api/v3/", self.url.as_str().trim_end_matches('/')),
+        };
+        self.api_url.clone().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| self.url.clone())
+    }
 }
 
 /// Software of a forge.

@@ -21,6 +21,8 @@ mod places;
 mod prompt_memory;
 mod providers;
 mod reconcile;
+mod redelivery;
+mod remarks;
 mod settings;
 mod supervisor;
 mod timer;

@@ -29,6 +29,7 @@ pub use capabilities::*;
 use async_trait::async_trait;
 use secrecy::SecretString;
 
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::report::view::CommitState;
@@ -126,6 +127,8 @@ pub struct LabelSpec {
     pub color: String,
     /// One sentence of ours, at most 100 characters.
     pub description: &'static str,
+    /// Whether it replaces other labels with the same beginning up to the last `/`, on forges that have such labels.
+    pub exclusive: bool,
 }
 
 /// Reactions that the bot sets.
@@ -214,6 +217,21 @@ pub struct CommitStatus {
     pub summary: Outbound<BodyText>,
     /// Web page with more; empty if there is none.
     pub url: String,
+    /// Lines of the commit's files that it is about; forges that have only a line leave them out.
+    pub annotations: Vec<LineAnnotation>,
+}
+
+/// Remark of a status on a line that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineAnnotation {
+    /// Path from the root of the repository.
+    pub path: String,
+    /// 1-based line.
+    pub line: u64,
+    /// One line.
+    pub title: Outbound<TitleText>,
+    /// Text.
+    pub message: Outbound<BodyText>,
 }
 
 impl CommitStatus {
@@ -319,6 +337,34 @@ pub struct GitAccess {
     pub url: String,
     /// User name and password or token.
     pub credential: Option<(String, SecretString)>,
+    /// Time for which the server may not know the credential everywhere, in milliseconds.
+    pub settling_ms: i64,
+}
+
+/// Rule of a repository that may refuse a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushRule {
+    /// Whether signed commits satisfy it.
+    pub asks_for_signatures: bool,
+    /// What it demands, as a phrase.
+    pub demand: String,
+}
+
+/// Attempt of the forge to deliver an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptedDelivery {
+    /// Id of the attempt.
+    pub id: i64,
+    /// Id of the delivery, the same in each attempt.
+    pub delivery: String,
+    /// Time.
+    pub at: Timestamp,
+    /// Whether the receiver took it.
+    pub succeeded: bool,
+    /// Name of the event.
+    pub event: String,
+    /// Answer of the receiver, or why there was none.
+    pub status: String,
 }
 
 /// Verified and parsed delivery.
@@ -374,6 +420,17 @@ fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<St
     problems
 }
 
+/// Returns the body that requests reviews of accounts by login and of teams as `organisation/team`.
+fn reviewers_body(reviewers: &[String]) -> serde_json::Value {
+    let (teams, logins): (Vec<&String>, Vec<&String>) = reviewers.iter().partition(|one| one.contains('/'));
+    let teams: Vec<&str> = teams.into_iter().filter_map(|team| team.split('/').nth(1)).collect();
+    let mut body = serde_json::json!({ "reviewers": logins });
+    if !teams.is_empty() {
+        body["team_reviewers"] = serde_json::json!(teams);
+    }
+    body
+}
+
 /// Returns the number at the end of an issue's or pull request's address.
 fn number_at_end(address: &str) -> Option<Number> {
     address.rsplit('/').next()?.parse().ok().map(Number)
@@ -389,6 +446,10 @@ pub trait Forge: Send + Sync {
     async fn server_info(&self) -> ForgeResult<ServerInfo>;
     /// Returns the service's account.
     async fn own_account(&self) -> ForgeResult<User>;
+    /// Returns the author of the service's commits; `None` if the forge has no accounts.
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        Ok(None)
+    }
     /// Returns all repositories that the credential can access.
     async fn repositories(&self) -> ForgeResult<Vec<Repository>>;
     /// Returns a repository by `owner/name`; `NotFound` if its numeric id is not that of `repo`.
@@ -448,6 +509,21 @@ pub trait Forge: Send + Sync {
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
     /// forge refuses them before or after it looks at the permission, and changes nothing.
     async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns what is wrong with the App's own settings, one phrase each: permissions, events, and its webhook, which should
+    /// send to `hook_url` if given. `None` if the credential is not that of an App.
+    async fn app_problems(&self, _hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
+        Ok(None)
+    }
+    /// Returns what is wrong with the App's installation on a repository, one phrase each.
+    async fn installation_problems(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Returns the rules of a repository that may refuse a push to a branch, whether or not it exists. Somebody may have exempted
+    /// the bot from them, which a forge does not tell.
+    async fn push_rules(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<Vec<PushRule>> {
         Ok(Vec::new())
     }
 

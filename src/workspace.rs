@@ -18,6 +18,7 @@ mod git;
 mod git_version;
 mod known;
 mod layout;
+mod lines;
 mod lock;
 mod merge;
 mod mirror;
@@ -34,9 +35,12 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use crate::clock::Clock;
+use crate::domain::model::authorship::{CommitAuthor, CommitSigning};
+use crate::domain::model::ids::ForgeName;
 use crate::domain::trust::outbound::Door;
 use crate::domain::trust::protected::ProtectedGlobs;
 
@@ -65,9 +69,13 @@ pub struct WorkspaceSettings {
     pub root: PathBuf,
     /// Maximum number of finished trees kept for reuse per repository.
     pub pool: usize,
-    /// Author and committer of all commits.
+    /// Author and committer of commits where `authors` names none.
     pub committer_name: String,
     pub committer_email: String,
+    /// Author and committer by forge.
+    pub authors: HashMap<ForgeName, CommitAuthor>,
+    /// Signature of the commits that are pushed.
+    pub signing: Option<CommitSigning>,
     /// Patterns of paths that agents may not change; `**` spans folders.
     pub protected: Vec<String>,
     /// Scanner of commits.

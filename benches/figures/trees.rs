@@ -38,12 +38,14 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     generate(&folder, &origin, files)?;
     git(&folder, &["clone", "--quiet", "--bare", &origin.display().to_string(), "plain.git"])?;
     let repo = RepoRef { forge: ForgeName::new("forge"), id: RepoId(1), owner: "mira".into(), name: "app".into() };
-    let access = GitUrl { url: format!("file://{}", origin.display()), credential: None };
+    let access = GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
     let settings = WorkspaceSettings {
         root: folder.join("data"),
         pool: 1,
         committer_name: "ralph-bot".into(),
         committer_email: "ralph-bot@localhost".into(),
+        authors: Default::default(),
+        signing: None,
         protected: Vec::new(),
         door: Default::default(),
     };

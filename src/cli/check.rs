@@ -1,5 +1,6 @@
 //! `ralph-bot check`: checks configuration, machine and dependencies. One line per finding; exit code 1 if one fails.
 
+mod app_settings;
 mod backends;
 mod ci;
 mod credential;

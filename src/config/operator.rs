@@ -44,12 +44,15 @@ config_section! {
         pub permissions: PermissionsSection;
         /// Limits at which the bot stops.
         pub limits: Limits => section;
-        /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, ….
+        /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, …. With `ralph/`, the labels of states are exclusive
+        /// scoped labels on Gitea and Forgejo.
         pub label_prefix: String = "ralph:".to_owned();
         /// Prefix of the bot's branches.
         pub branch_prefix: String = "ralph/".to_owned();
         /// Whether the branch of a finished loop is deleted.
         pub delete_branch: bool = false;
+        /// Signatures of the bot's commits.
+        pub commits: CommitsSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
         /// Protected paths, which an agent may not change.
@@ -121,8 +124,11 @@ config_section! {
         pub name: String;
         /// Software of the forge. Required.
         pub kind: Option<ForgeKindName>;
-        /// Address of the server. Required for `gitea`; for `github` only with Enterprise Server.
+        /// Address of the server. Required for `gitea`; for `github` only with Enterprise Server and GHE.com.
         pub url: Option<String>;
+        /// Address of GitHub's REST API, if it is not the usual one: `https://api.github.com`, `https://api.NAME.ghe.com` for
+        /// `https://NAME.ghe.com`, and `/api/v3` below the address of Enterprise Server.
+        pub api_url: Option<String>;
         /// Id of the GitHub App.
         pub app_id: Option<u64>;
         /// File with the private key of the GitHub App.
@@ -167,6 +173,41 @@ impl<T> OneOrMany<T> {
             Self::Many(many) => many,
         }
     }
+}
+
+config_section! {
+    /// Signatures of the bot's commits. Author is the bot's account on the forge.
+    pub struct CommitsSection {
+        /// Whether commits are signed: `none`, or `git` for a key of the operator's.
+        pub sign: CommitSigningName;
+        /// Format of the signatures.
+        pub format: SignatureFormat;
+        /// File with the private SSH key, without a passphrase and readable only by the service. Required for the format `ssh`.
+        pub key_file: Option<PathBuf>;
+        /// Fingerprint or id of the OpenPGP key. Required for the format `openpgp`.
+        pub key_id: Option<String>;
+        /// Folder of GnuPG with that key, without a passphrase. Required for the format `openpgp`.
+        pub gnupg_home: Option<PathBuf>;
+    }
+}
+
+/// Signing of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitSigningName {
+    #[default]
+    None,
+    Git,
+    Api,
+}
+
+/// Format of signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SignatureFormat {
+    #[default]
+    Ssh,
+    OpenPgp,
 }
 
 config_section! {

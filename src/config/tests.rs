@@ -105,6 +105,58 @@ fn sample_file_is_parsed() {
 }
 
 #[test]
+fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
+    let of = |keys: &str| {
+        let text = format!(
+            "forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n"
+        );
+        let config = parse(&text).unwrap_or_else(|problems| panic!("{keys}: {problems}"));
+        config.forges[0].github_api().to_string()
+    };
+    for (keys, address) in [
+        ("", "https://api.github.com/"),
+        (", url: 'https://github.com'", "https://api.github.com/"),
+        (", url: 'https://octo.ghe.com/'", "https://api.octo.ghe.com/"),
+        (", url: 'https://git.acme.example'", "https://git.acme.example/api/v3/"),
+        (", url: 'https://git.acme.example', api_url: 'https://api.acme.example/v3'", "https://api.acme.example/v3"),
+        (", api_url: 'http://proxy.lan:8000/github'", "http://proxy.lan:8000/github"),
+    ] {
+        assert_eq!(of(keys), address, "{keys}");
+    }
+    let gitea = forge_problems(
+        "name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S",
+    );
+    assert!(gitea.contains("only GitHub has an API address of its own"), "{gitea}");
+    let broken = forge_problems("name: g, kind: github, api_url: 'git.example', token_env: T, webhook_secret_env: S");
+    assert!(broken.contains("api_url") && broken.contains("expected an address"), "{broken}");
+}
+
+#[test]
+fn keys_that_cannot_sign_commits_are_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, "x").expect("written");
+    let (key, folder) = (key.display(), folder.path().display());
+    for (keys, words) in [
+        ("sign: api".to_owned(), "sign them with a key"),
+        ("sign: git".to_owned(), "need `key_file`"),
+        (format!("key_file: '{key}'"), "commits are not signed"),
+        ("sign: git, key_file: /no/such/key".to_owned(), "no such file"),
+        (format!("sign: git, key_file: '{key}', key_id: ABCDEF12"), "no other key"),
+        (format!("sign: git, format: openpgp, key_file: '{key}'"), "need `key_id` and `gnupg_home`"),
+        (format!("sign: git, format: openpgp, key_id: 'me', gnupg_home: '{folder}'"), "fingerprint"),
+        ("sign: git, format: openpgp, key_id: ABCDEF12, gnupg_home: /no/such".to_owned(), "no such folder"),
+    ] {
+        let found = problems(&format!("{SAMPLE}commits: {{ {keys} }}\n"));
+        assert!(found.contains("commits.") && found.contains(words), "{keys}: {found}");
+    }
+    let config = parse(&format!("{SAMPLE}commits: {{ sign: git, key_file: '{key}' }}\n")).expect("valid");
+    assert!(config.signing.is_some());
+    let hidden = config.secret_files.iter().any(|(name, _)| name == "commits.key_file");
+    assert!(hidden, "agents do not see it: {:?}", config.secret_files);
+}
+
+#[test]
 fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));
@@ -838,8 +890,8 @@ fn invalid_repository_keys_are_reported() {
         "setup: ['']\nreviewers: ['@x', '']\nbase: '-x'\nlimits: { iterations: 0, cost_usd: 0 }\nprotected: { paths: ['{'] }\n"
     ), @r"
     .ralph.yml:1:9: `setup[0]`: the command is empty
-    .ralph.yml:2:13: `reviewers[0]`: expected a login, without `@`
-    .ralph.yml:2:19: `reviewers[1]`: expected a login, without `@`
+    .ralph.yml:2:13: `reviewers[0]`: expected a login or `organisation/team`, without `@`
+    .ralph.yml:2:19: `reviewers[1]`: expected a login or `organisation/team`, without `@`
     .ralph.yml:3:7: `base`: expected the name of a branch
     .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
     .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001

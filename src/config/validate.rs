@@ -2,6 +2,7 @@
 
 mod backends;
 mod channels;
+mod commits;
 mod hooks;
 
 use std::net::SocketAddr;
@@ -59,6 +60,7 @@ pub(super) fn operator(
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let hooks = check.hooks(&file.hooks);
+    let signing = check.commits(&file.commits);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
@@ -74,6 +76,7 @@ pub(super) fn operator(
         sandbox,
         file: None,
         secret_files,
+        signing,
         templates,
         workspace: file.workspace,
         engine: file.engine,
@@ -242,12 +245,20 @@ impl Validator<'_> {
             }
             (None, _) => Url::parse("https://github.com").ok(),
         };
+        let api_url = forge.api_url.as_ref().and_then(|address| match kind {
+            Some(ForgeKind::Gitea) => {
+                self.wrong(&format!("{key}.api_url"), "only GitHub has an API address of its own; remove it");
+                None
+            }
+            _ => self.url(&format!("{key}.api_url"), address),
+        });
         let auth = self.forge_auth(key, forge, kind);
         let webhook_secrets = self.webhook_secrets(key, forge);
         Some(ForgeConfig {
             name: ForgeName::new(&forge.name),
             kind: kind?,
             url: url?,
+            api_url,
             auth: auth?,
             webhook_secrets,
             repository_secrets: Vec::new(),

@@ -73,9 +73,13 @@ impl RepositoryValidator<'_> {
             }
         }
         for (index, login) in file.reviewers.iter().flatten().enumerate() {
-            let harmless = login.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-            if login.is_empty() || login.len() > 64 || !harmless {
-                self.wrong(&format!("reviewers[{index}]"), "expected a login, without `@`");
+            let harmless = |name: &str| {
+                let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+                plain && !name.is_empty() && name.len() <= 64
+            };
+            let parts: Vec<&str> = login.split('/').collect();
+            if parts.len() > 2 || !parts.into_iter().all(harmless) {
+                self.wrong(&format!("reviewers[{index}]"), "expected a login or `organisation/team`, without `@`");
             }
         }
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {

@@ -13,6 +13,7 @@ mod hooks;
 mod judge;
 mod next_iteration;
 mod people;
+mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
@@ -30,7 +31,8 @@ use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
-    CommentRef, EscalationCause, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason,
+    CommentRef, EscalationCause, Guidance, GuidanceSource, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState,
+    LoopStep, LoopStopReason,
 };
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
@@ -347,6 +349,14 @@ impl StepContext {
         if open.tree.is_none() && !open.discarded {
             let guidance = open.guidance.clone();
             self.next.guidance.splice(0..0, guidance);
+        }
+    }
+
+    /// Adds a fact to the next prompt, once.
+    fn tell_next_run(&mut self, text: String) {
+        let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
+        if !self.next.guidance.contains(&fact) {
+            self.next.guidance.push(fact);
         }
     }
 

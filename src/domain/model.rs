@@ -1,5 +1,6 @@
 //! Values that every part of the core shares: identifiers, quantities, events, effects, tasks and the record of an iteration.
 
+pub mod authorship;
 pub mod characters;
 pub mod comparison;
 pub mod dispersion;

@@ -11,10 +11,10 @@ use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
 use crate::domain::trust::outbound::{BodyText, Outbound};
-use crate::forge::ForgeErrorKind;
+use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
-use crate::store::outbox::ClaimedEffect;
+use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -22,6 +22,17 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const LOOK_BACK_MS: i64 = 120_000;
 /// Age from which a comment is in every list of the forge and in the store, in milliseconds.
 const LATE_MS: i64 = 60_000;
+
+/// First wait for a locked conversation, in milliseconds; doubles up to an hour.
+const FIRST_LOCK_WAIT_MS: i64 = 60_000;
+/// Age from which a comment no longer waits for a locked conversation, in milliseconds.
+const LONGEST_LOCK_MS: i64 = 30 * DAY_MS;
+
+/// Whether a forge refused a comment because the conversation is locked.
+fn is_locked(error: &ForgeError) -> bool {
+    let refused = matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::Conflict);
+    refused && error.detail.to_ascii_lowercase().contains("locked")
+}
 
 /// Returns a digest of a text, used to skip updates that change nothing.
 pub(super) fn digest(text: &str) -> String {
@@ -57,6 +68,9 @@ impl Engine {
         key: &str,
         view: &View,
     ) -> Result<Receipt, EffectError> {
+        if let Some(known) = self.posted(&claimed.subject, key).await? {
+            return Ok(Receipt { posted: Some((key.to_owned(), known)), ..Receipt::text("already exists") });
+        }
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
         if claimed.attempts > 0
             && let Some(found) = self.find_comment(account, repo, on, claimed, &marker).await?
@@ -65,12 +79,55 @@ impl Engine {
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
         }
         let body = self.renderer.comment(view, &marker);
-        let created = account.forge.create_comment(repo, on, &body).await?;
+        self.create_comment(account, claimed, repo, on, (key, marker), &body).await
+    }
+
+    /// Creates a comment and records it at once: a failure of what the effect does next must not create it again.
+    async fn create_comment(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        on: Number,
+        (key, marker): (String, Marker),
+        body: &Outbound<BodyText>,
+    ) -> Result<Receipt, EffectError> {
+        let created = match account.forge.create_comment(repo, on, body).await {
+            Err(error) if is_locked(&error) => return Err(self.wait_for_unlocking(claimed, on, error)),
+            created => created?,
+        };
         kill_point("K10");
+        let mut posted = ForgePost { forge_id: created.id.0, digest: digest(body.as_str()) };
+        self.record_post(claimed, &key, &posted).await?;
         let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
-        let digest = if remaining == created.id { digest(body.as_str()) } else { String::new() };
-        let posted = ForgePost { forge_id: remaining.0, digest };
+        if remaining != created.id {
+            posted = ForgePost { forge_id: remaining.0, digest: String::new() };
+        }
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.
+    fn wait_for_unlocking(&self, claimed: &ClaimedEffect, on: Number, error: ForgeError) -> EffectError {
+        let why =
+            format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
+        if self.clock.now().since(claimed.created_at) >= LONGEST_LOCK_MS {
+            return EffectError::Permanent { why };
+        }
+        let doublings = claimed.tries.saturating_sub(1).min(6);
+        let after_ms = (FIRST_LOCK_WAIT_MS << doublings).min(HOUR_MS);
+        EffectError::Retry { after_ms: Some(after_ms), ambiguous: false, why }
+    }
+
+    /// Records a comment of an effect that is not finished yet.
+    pub(super) async fn record_post(
+        &self,
+        claimed: &ClaimedEffect,
+        key: &str,
+        posted: &ForgePost,
+    ) -> Result<(), EffectError> {
+        let (subject, key, posted) = (claimed.subject.clone(), key.to_owned(), posted.clone());
+        let (counted_on, now) = (claimed.place.key(), self.clock.now());
+        Ok(self.store.write(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
     }
 
     /// Updates the comment that is edited in place; creates it if it is missing.
@@ -104,12 +161,7 @@ impl Engine {
                 Err(e) => return Err(e.into()),
             }
         }
-        let created = account.forge.create_comment(repo, on, &body).await?;
-        kill_point("K10");
-        let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
-        let digest = if remaining == created.id { digest } else { String::new() };
-        let posted = ForgePost { forge_id: remaining.0, digest };
-        Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+        self.create_comment(account, claimed, repo, on, (key, marker), &body).await
     }
 
     pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, EffectError> {

@@ -1,12 +1,16 @@
 //! The status of the branch's commit on the forge.
 
+use std::collections::BTreeSet;
+
 use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::report;
-use crate::domain::report::view::CommitState;
-use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind};
+use crate::domain::report::NamedLine;
+use crate::domain::report::view::{CommitState, CommitStatusView};
+use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind, LineAnnotation};
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::outbox::ClaimedEffect;
 
@@ -30,6 +34,7 @@ impl Engine {
         let Some(view) = report::commit_status(&current) else {
             return Ok(Receipt::text("there is no commit that needs a status"));
         };
+        let annotations = self.annotations(&current, repo, &view).await;
         let text = report::status(&current, self.backend_of(&current), self.clock.now());
         let status = CommitStatus {
             commit: view.commit,
@@ -37,8 +42,35 @@ impl Engine {
             title: self.door.title(&view.title),
             summary: self.door.body(&self.renderer.render(&text)),
             url: view.url,
+            annotations,
         };
         self.replace_status(statuses, repo, claimed, status).await.map(Receipt::text)
+    }
+
+    /// Returns the lines that failing checks name and that exist in the commit. Only for a status that is final: an update of a
+    /// check run adds to its annotations.
+    async fn annotations(&self, current: &Loop, repo: &RepoRef, view: &CommitStatusView) -> Vec<LineAnnotation> {
+        let Some(report) = current.latest_checks().filter(|_| view.state == CommitState::Failure) else {
+            return Vec::new();
+        };
+        let named = report::named_lines(report);
+        let paths: BTreeSet<&str> = named.iter().map(|one| one.path.as_str()).collect();
+        let lines = match self.workspaces.line_counts(&current.id, repo, &view.commit, &paths).await {
+            Ok(lines) => lines,
+            Err(error) => {
+                // The status says the same without them.
+                tracing::info!(loop_id = %current.id, %error, "cannot look up the lines that checks name");
+                return Vec::new();
+            }
+        };
+        let exists = |one: &NamedLine| lines.get(&one.path).is_some_and(|count| one.line <= *count);
+        let annotation = |one: NamedLine| LineAnnotation {
+            title: self.door.title(&one.check),
+            message: self.door.body(&one.message),
+            path: one.path,
+            line: one.line,
+        };
+        named.into_iter().filter(exists).map(annotation).collect()
     }
 
     async fn replace_status(
@@ -62,6 +94,7 @@ impl Engine {
                     commit,
                     state: CommitState::Cancelled,
                     title: self.door.title("The branch has a newer commit."),
+                    annotations: Vec::new(),
                     ..status.clone()
                 };
                 set(statuses, repo, &ended, Some(post.forge_id)).await?;

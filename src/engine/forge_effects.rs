@@ -15,7 +15,7 @@ use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
-use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_posts::ForgePost;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;
@@ -75,16 +75,19 @@ impl Engine {
                 Ok(Receipt::text("label removed"))
             }
             Effect::React { comment, mark } => {
-                let reaction = match mark {
-                    Mark::Seen => Reaction::Eyes,
-                    Mark::Done => Reaction::Rocket,
-                    Mark::Wrong => Reaction::Confused,
-                    Mark::Refused => Reaction::ThumbsDown,
-                };
                 if let Some(reactions) = account.forge.reactions() {
-                    reactions.react(&repo, *comment, reaction).await?;
+                    reactions.react(&repo, *comment, reaction_of(*mark)).await?;
                 }
                 Ok(Receipt::text("reacted"))
+            }
+            Effect::ReactToRemark { comment, mark } => {
+                if let Some(reactions) = account.forge.reactions() {
+                    reactions.react_to_remark(&repo, *comment, reaction_of(*mark)).await?;
+                }
+                Ok(Receipt::text("reacted"))
+            }
+            Effect::AnswerRemark { comment, commit } => {
+                self.answer_remark(account, &repo, claimed, *comment, commit).await
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
             Effect::DraftPull => self.draft_pull(account, &repo, claimed).await,
@@ -155,9 +158,7 @@ impl Engine {
         if let Some((key, new)) = receipt.posted.take() {
             // The entry under its own key counts against the budget of comments; the entry `status` is kept up to
             // date.
-            let (subject, counted_on, now) = (claimed.subject.clone(), claimed.place.key(), self.clock.now());
-            let counted = new.clone();
-            self.store.write(move |c| forge_posts::put(c, &subject, &key, &counted, &counted_on, now)).await?;
+            self.record_post(claimed, &key, &new).await?;
             receipt.posted = Some(("status".into(), new));
         }
         Ok(receipt)
@@ -434,7 +435,7 @@ impl Engine {
         for number in numbers {
             match account.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
-                    let key = format!("closed/{}", claimed.id);
+                    let key = format!("closed/{}/{number}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
                     self.comment_under(account, claimed, repo, number, &key, &view).await?;
                     kill_point("K29b");
@@ -450,10 +451,23 @@ impl Engine {
     }
 }
 
+fn reaction_of(mark: Mark) -> Reaction {
+    match mark {
+        Mark::Seen => Reaction::Eyes,
+        Mark::Done => Reaction::Rocket,
+        Mark::Wrong => Reaction::Confused,
+        Mark::Refused => Reaction::ThumbsDown,
+    }
+}
+
 /// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
-    let spec =
-        |name: String, color: &str, description: &'static str| LabelSpec { name, color: color.into(), description };
+    let spec = |name: String, color: &str, description: &'static str| LabelSpec {
+        name,
+        color: color.into(),
+        description,
+        exclusive: false,
+    };
     let state = |state: LoopState| match state {
         LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
@@ -471,7 +485,8 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let mut specs = vec![spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue")];
     specs.extend(LoopState::ALL.iter().map(|s| {
         let (color, description) = state(*s);
-        spec(format!("{prefix}{}", s.label()), color, description)
+        // A loop has one state. The label that starts a loop stays beside it.
+        LabelSpec { exclusive: prefix.ends_with('/'), ..spec(format!("{prefix}{}", s.label()), color, description) }
     }));
     specs.push(spec(format!("{prefix}escalation"), "b60205", "ralph-bot needs a person"));
     specs.push(spec("critical".into(), "b60205", "needs attention soon"));

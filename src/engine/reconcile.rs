@@ -148,6 +148,9 @@ impl Engine {
 
     /// Checks the repositories of a forge that have open loops or whose turn has come, or all watched ones.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
+        if everything {
+            self.ask_for_missed(account).await?;
+        }
         let with_loops = self.repositories(account, everything).await?;
         let due = self.due_repositories(account).await?;
         let due = due.into_iter().filter(|repo| !with_loops.iter().any(|known| known.id == repo.id)).collect();
@@ -424,10 +427,17 @@ impl Engine {
         }
         let usable = async || matches!(self.place(account, &repo, true).await, Ok(Place::Usable(_)));
         let issue = match account.forge.issue(&repo, current.place.issue).await {
-            // In a repository that is gone or has no issues, nothing ended: the loop waits.
-            Err(e) if e.kind == ForgeErrorKind::NotFound && !usable().await => return Ok(()),
-            Err(e) if e.kind == ForgeErrorKind::NotFound => {
-                return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
+            Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
+                return match self.place(account, &repo, true).await {
+                    // In a repository that is gone or has no issues, nothing ended: the loop waits.
+                    Ok(Place::Unusable { why }) => {
+                        tell("unavailable", LoopInput::RepositoryUnavailable { ticket: current.ticket, why }).await
+                    }
+                    Ok(Place::Usable(_)) if e.kind == ForgeErrorKind::NotFound => {
+                        tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await
+                    }
+                    _ => Ok(()),
+                };
             }
             Err(error) => {
                 tracing::debug!(%error, "the issue could not be read");

@@ -227,7 +227,8 @@ impl Engine {
         if let Some((_, token)) = &access.credential {
             self.door.learn(&format!("a token of {}", repo.forge), token);
         }
-        Ok(GitUrl { url: access.url, credential: access.credential })
+        let settling = Duration::from_millis(access.settling_ms.max(0).unsigned_abs());
+        Ok(GitUrl { url: access.url, credential: access.credential, settling })
     }
 
     async fn prepare(

@@ -4,11 +4,12 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use super::{
-    CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery, PullReview, Reaction,
-    ReviewComment, TeamVisibility, TextFile,
+    AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
+    PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
 
 /// Single objects that deliveries report. The signature of a delivery proves only that its sender knows the secret, so each is
@@ -59,6 +60,14 @@ pub trait Webhooks: Confirmations {
     async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }
+    /// Returns the attempts of deliveries since a time if one webhook serves all repositories; otherwise `None`.
+    async fn attempted_deliveries(&self, _since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
+        Ok(None)
+    }
+    /// Requests that an attempted delivery is sent again, under the same delivery id.
+    async fn redeliver(&self, _attempt: i64) -> ForgeResult<()> {
+        Ok(())
+    }
     /// Requests a test delivery to a webhook.
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;
 }
@@ -94,12 +103,26 @@ pub trait Teams: Send + Sync {
 /// Reviews of pull requests.
 #[async_trait]
 pub trait Reviews: Send + Sync {
-    /// Requests reviews; leaves out accounts that cannot review.
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
+    /// Requests reviews of accounts by login and of teams as `organisation/team`; leaves out those that cannot review.
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, reviewers: &[String]) -> ForgeResult<()>;
     /// Returns the reviews, oldest first.
     async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
     /// Returns the comments on lines, oldest first.
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
+    /// Answers a comment on a line in its thread, and returns the answer's id; `None` if the forge cannot.
+    async fn answer_remark(
+        &self,
+        _repo: &RepoRef,
+        _number: Number,
+        _remark: CommentId,
+        _body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        Ok(None)
+    }
+    /// Marks the thread of a comment on a line as resolved; without effect if the forge cannot.
+    async fn resolve_remark(&self, _repo: &RepoRef, _number: Number, _remark: CommentId) -> ForgeResult<()> {
+        Ok(())
+    }
 }
 
 /// Draft pull requests.
@@ -147,6 +170,10 @@ pub trait IssueHistory: Send + Sync {
 pub trait Reactions: Send + Sync {
     /// Adds a reaction to a comment; without effect if it exists.
     async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
+    /// Adds a reaction to a comment on a line of a pull request; without effect if it exists.
+    async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react(repo, id, reaction).await
+    }
 }
 
 /// Minimizing of comments.

@@ -25,6 +25,7 @@ use url::Url;
 
 use self::client::{GiteaClient, under};
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
+use self::parts::AccountAddress;
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
@@ -34,6 +35,7 @@ use super::{
     Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
@@ -190,6 +192,13 @@ impl Forge for Gitea {
 
     async fn server_info(&self) -> ForgeResult<ServerInfo> {
         Ok(self.probed().await?.info.clone())
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        let what = format!("read the address of the token's account on {}", self.settings.url);
+        let account: AccountAddress = self.client.get(&what, &["user"], &[]).await?;
+        let name = account.full_name.trim();
+        Ok(CommitAuthor::checked(if name.is_empty() { &account.login } else { name }, &account.email))
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -418,7 +427,7 @@ impl Forge for Gitea {
         under(repo, &[])?;
         let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);
         let token = SecretString::from(self.settings.token.expose_secret());
-        Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)) })
+        Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)), settling_ms: 0 })
     }
 
     capabilities! {

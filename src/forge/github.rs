@@ -1,11 +1,15 @@
 //! GitHub adapter for github.com and Enterprise Server, as a GitHub App or with a personal token.
 
 mod account;
+mod actions;
+mod app_settings;
 mod auth;
 mod ci;
 mod client;
 mod commit_status;
+mod deliveries;
 mod issues;
+mod threads;
 mod transport;
 mod webhook;
 mod wire;
@@ -28,12 +32,13 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
-    IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
-    PathFilter, Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment,
-    Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
+    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
+    ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
+    NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
+    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
@@ -156,6 +161,20 @@ impl GitHub {
         !self.no_graphql.load(Ordering::Relaxed)
     }
 
+    /// Reacts to a comment in the conversation of an issue (`issues`) or on a line of a pull request (`pulls`).
+    async fn react_to(&self, of: &str, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let path = [of, "comments", &id.to_string(), "reactions"];
+        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
+        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
+    }
+
     fn is_app(&self) -> bool {
         matches!(self.client.identity, Identity::App(_))
     }
@@ -187,6 +206,12 @@ impl Forge for GitHub {
 
     async fn own_account(&self) -> ForgeResult<User> {
         self.own_account.get_or_try_init(|| self.ask_own_account()).await.cloned()
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        let host = self.web_url.host_str().unwrap_or("github.com");
+        let host = host.strip_prefix("www.").unwrap_or(host);
+        Ok(Some(CommitAuthor::noreply(&self.own_account().await?, host)))
     }
 
     async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
@@ -312,13 +337,26 @@ impl Forge for GitHub {
         self.scopes_refused(repo).await
     }
 
+    async fn app_problems(&self, hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { self.problems_of_app(hook_url).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn installation_problems(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        if self.is_app() { self.problems_of_installation(repo).await } else { Ok(Vec::new()) }
+    }
+
+    async fn push_rules(&self, repo: &RepoRef, branch: &str) -> ForgeResult<Vec<PushRule>> {
+        self.rules_for(repo, branch).await
+    }
+
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
         let purpose = if push { Purpose::Push } else { Purpose::Fetch };
-        let token = self.client.git_token(repo, purpose).await?;
+        let (token, settling_ms) = self.client.git_token(repo, purpose).await?;
         let base = self.web_url.as_str().trim_end_matches('/');
         Ok(GitAccess {
             url: format!("{base}/{}/{}.git", repo.owner, repo.name),
             credential: Some(("x-access-token".to_owned(), token)),
+            settling_ms,
         })
     }
 
@@ -391,6 +429,14 @@ impl Webhooks for GitHub {
         if self.is_app() { Ok(None) } else { self.hooks_to(repo, url).await.map(Some) }
     }
 
+    async fn attempted_deliveries(&self, since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
+        if self.is_app() { self.attempts_since(since).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn redeliver(&self, attempt: i64) -> ForgeResult<()> {
+        self.send_again(attempt).await
+    }
+
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
         let call = ApiCall::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
         self.client.send(&call).await.map(drop)
@@ -429,7 +475,7 @@ impl Reviews for GitHub {
         let ask = async |reviewers: &[String]| {
             let path = ["pulls", &number.to_string(), "requested_reviewers"];
             let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
-            self.client.send(&call.json(json!({ "reviewers": reviewers }))).await.map(drop)
+            self.client.send(&call.json(reviewers_body(reviewers))).await.map(drop)
         };
         if logins.is_empty() {
             return Ok(());
@@ -456,6 +502,20 @@ impl Reviews for GitHub {
 
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
         self.review_comments_of(repo, number).await
+    }
+
+    async fn answer_remark(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        remark: CommentId,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        self.reply_in_thread(repo, number, remark, body).await.map(Some)
+    }
+
+    async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
+        self.resolve_thread(repo, number, remark).await
     }
 }
 
@@ -516,16 +576,11 @@ impl IssueHistory for GitHub {
 #[async_trait]
 impl Reactions for GitHub {
     async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let path = ["issues", "comments", &id.to_string(), "reactions"];
-        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
-        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
+        self.react_to("issues", repo, id, reaction).await
+    }
+
+    async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react_to("pulls", repo, id, reaction).await
     }
 }
 

@@ -111,6 +111,9 @@ pub struct RateSettings {
     pub reserve: u32,
     /// Maximum number of attempts; at least one is made.
     pub attempts: u32,
+    /// Time from its creation for which a token may not be known to every server of the forge, so that its refusals are
+    /// retried, in milliseconds.
+    pub settling_ms: i64,
     /// Timeouts of each attempt.
     pub timeouts: Timeouts,
 }
@@ -122,6 +125,7 @@ impl Default for RateSettings {
             mutation_hold: Duration::from_secs(2),
             reserve: 100,
             attempts: 3,
+            settling_ms: 10_000,
             timeouts: Timeouts::USUAL,
         }
     }
@@ -220,6 +224,16 @@ impl RequestLayer {
             }
             if !status.is_success() {
                 return Err(response_error(what, &response, signal, read_only));
+            }
+            if response
+                .headers()
+                .get("x-github-sso")
+                .is_some_and(|value| value.as_bytes().starts_with(b"partial-results"))
+            {
+                tracing::warn!(
+                    what,
+                    "the answer leaves out organisations with single sign-on; authorise the token for them"
+                );
             }
             if hops == 0 && request.method() == Method::GET && response.headers().contains_key(ETAG) {
                 lock(&self.cache).insert(cache_key(&request), &response);
@@ -384,7 +398,17 @@ fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, r
         (500..=599, LimitSignal::Plain) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
         _ => ForgeErrorKind::Bug,
     };
-    error(kind, what, format!("HTTP {}{}", response.status().as_u16(), error_message(response)))
+    let sign_on = sign_on_address(response.headers())
+        .map(|address| format!("; the organisation requires single sign-on: authorise the token at {address}"));
+    let message = error_message(response);
+    error(kind, what, format!("HTTP {}{message}{}", response.status().as_u16(), sign_on.unwrap_or_default()))
+}
+
+/// Returns the address at which a token is authorised for an organisation with single sign-on, as GitHub names it.
+fn sign_on_address(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get("x-github-sso")?.to_str().ok()?;
+    let address = value.strip_prefix("required")?.trim_start_matches([';', ' ']).strip_prefix("url=")?;
+    address.starts_with("https://").then_some(address)
 }
 
 fn reports_existing(body: &[u8]) -> bool {

@@ -484,7 +484,7 @@ impl Forge for Local {
     }
 
     async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
-        Ok(GitAccess { url: self.url.clone(), credential: None })
+        Ok(GitAccess { url: self.url.clone(), credential: None, settling_ms: 0 })
     }
 
     capabilities! { polling: Polling, drafts: Drafts }

@@ -1,6 +1,7 @@
 //! Inbox: deliveries of webhooks, stored before they are acknowledged and processed in order.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -102,14 +103,30 @@ impl DeliveryOutcome {
     }
 }
 
-/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored.
+/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored. One that was given up is processed
+/// again when it is sent again.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (forge, delivery) DO NOTHING",
+         ON CONFLICT (forge, delivery) DO UPDATE SET state = 'new', attempts = 0, not_before = 0, reason = NULL,
+             event = excluded.event, body = excluded.body, received_at = excluded.received_at
+         WHERE inbox.state = 'dead'",
     )?;
     let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body.0, at.0];
     Ok(statement.execute(row)? == 1)
+}
+
+/// Returns those of a forge's deliveries that are stored and were not given up.
+pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> StoreResult<HashSet<String>> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE forge = ?1 AND delivery = ?2 AND state <> 'dead')";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut found = HashSet::new();
+    for delivery in deliveries {
+        if statement.query_row([forge.as_str(), delivery], |row| row.get(0))? {
+            found.insert(delivery.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the waiting deliveries that are due, oldest first.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{StoreResult, leases};
 use crate::domain::lifecycle::effect::{Effect, Lane, channel_queue};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 
 /// Time from which a status or label that was put off delays no later effect of its loop, in milliseconds.
 const PUT_OFF_MS: i64 = 5_000;
@@ -84,9 +84,19 @@ pub fn enqueue(
     Ok(())
 }
 
+/// Beginning of the receipt of a comment that waits for a locked conversation.
+pub const LOCKED_PREFIX: &str = "locked: ";
+
+/// Returns the number of comments on a forge that wait for locked conversations, and the reason of the newest.
+pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option<String>)> {
+    let sql = "SELECT count(*), max(receipt) FROM outbox
+        WHERE state = 'ready' AND receipt LIKE 'locked: %' AND json_extract(place, '$.repo.forge') = ?1";
+    Ok(c.query_row(sql, [forge.as_str()], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
+}
+
 /// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead owners are
-/// claimed again, with `attempts` above 0. A status or label that was put off for long, and that
-/// cannot have been written, delays no later effect.
+/// claimed again, with `attempts` above 0. What was put off and cannot have been written delays no later effect if it is a status
+/// or label that was put off for long, or a comment in a locked conversation.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -100,8 +110,9 @@ pub fn claim(
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id
-                             AND NOT (e.key IN ('status', 'label') AND e.state = 'ready' AND e.attempts = 0
-                                      AND e.not_before > ?2 + ?3))
+                             AND NOT (e.state = 'ready' AND e.attempts = 0 AND e.not_before > ?2
+                                      AND (e.key IN ('status', 'label') AND e.not_before > ?2 + ?3
+                                           OR e.receipt LIKE 'locked: %')))
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
          ORDER BY o.id",
     )?;

@@ -155,6 +155,11 @@ const ABSENT_WORDS: &[&str] = &[
     "Could not read from remote",
 ];
 
+/// Whether git's message says that the server does not accept the token, or hides the repository from it.
+pub(super) fn is_refusal_of_token(message: &str) -> bool {
+    AUTH_WORDS.iter().chain(&["not found", "error: 404"]).any(|words| message.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,9 +16,11 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 use url::Url;
 
+use super::WorkspaceError;
+use super::error::is_refusal_of_token;
+use super::files;
 use super::git_version::{GitVersion, NEEDED_GIT};
 use super::spawner::{self, GitOutput};
-use super::{WorkspaceError, files};
 use attributes::AttributesArguments;
 pub(super) use attributes::{AttributesMethod, IgnoredEncodings};
 
@@ -32,6 +34,8 @@ const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
 pub(super) const LIST_BYTES: usize = 64 << 20;
 /// Maximum length of git's error message in an error, in characters.
 const DETAIL_CHARACTERS: usize = 600;
+/// Pause before the first retry with a token that the server may not know yet; the later ones double.
+const FIRST_SETTLING_PAUSE: Duration = Duration::from_millis(250);
 /// Number of times that a command can read the credential; it may start further git processes that connect.
 const CREDENTIAL_COPIES: usize = 4;
 /// Credential helper that reads the inherited pipe; `read` and `printf` are shell builtins, so no process has
@@ -47,6 +51,8 @@ pub struct GitUrl {
     pub url: String,
     /// User name and token.
     pub credential: Option<(String, SecretString)>,
+    /// Time for which a refusal may mean that the server does not know the token yet.
+    pub settling: Duration,
 }
 
 /// Validated address of a remote.
@@ -240,7 +246,8 @@ impl Git {
         }
     }
 
-    /// Runs a command and returns its result with any exit code.
+    /// Runs a command and returns its result with any exit code. Repeats one that is refused with a token that the server may
+    /// not know yet.
     pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
         // Dropped after the command has ended.
@@ -251,7 +258,17 @@ impl Git {
         let mut args = base_arguments(&call, remote.as_ref());
         args.extend(attributes.args.iter().cloned());
         args.extend(call.args.iter().cloned());
-        self.spawn(&call, remote.as_ref(), args).await
+        let settling = call.access.map_or(Duration::ZERO, |access| access.settling);
+        let mut waited = Duration::ZERO;
+        loop {
+            let output = self.spawn(&call, remote.as_ref(), args.clone()).await?;
+            let pause = FIRST_SETTLING_PAUSE.max(waited);
+            if output.code == 0 || waited + pause > settling || !is_refusal_of_token(&output.stderr) {
+                return Ok(output);
+            }
+            tokio::time::sleep(pause).await;
+            waited += pause;
+        }
     }
 
     /// Runs a local command that reads no attributes; fails unless its exit code is 0.
@@ -442,7 +459,11 @@ mod tests {
     /// See docs/threats.md#g7, docs/threats.md#s7.
     #[test]
     fn only_https_http_and_file_addresses_are_accepted() {
-        let check = |url: &str| GitUrl { url: url.to_owned(), credential: None }.checked().map(|remote| remote.origin);
+        let check = |url: &str| {
+            GitUrl { url: url.to_owned(), credential: None, settling: Duration::ZERO }
+                .checked()
+                .map(|remote| remote.origin)
+        };
         assert_eq!(check("https://forge.example:8443/a/b.git").unwrap(), "https://forge.example:8443");
         assert!(check("file:///srv/a.git").is_ok());
         for url in ["ext::sh -c id", "ssh://host/x", "--upload-pack=id", "/srv/a.git", "git://host/x"] {
@@ -455,7 +476,8 @@ mod tests {
     #[test]
     fn multi_line_credential_is_refused() {
         let token = SecretString::from("a\nhost=evil");
-        let access = GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)) };
+        let access =
+            GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)), settling: Duration::ZERO };
         assert!(matches!(access.checked(), Err(WorkspaceError::BadUrl { .. })));
     }
 }

@@ -5,6 +5,7 @@ use super::layout::check_branch;
 use super::mirror::is_partial;
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces};
+use crate::domain::loops::PushRefusal;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::ClearedCommit;
 
@@ -36,6 +37,8 @@ pub enum PushOutcome {
         remote: Option<Sha>,
         /// Message of the forge, untrusted, at most 1000 characters.
         reason: String,
+        /// Reason, told apart.
+        refusal: PushRefusal,
     },
 }
 
@@ -66,12 +69,12 @@ impl Workspaces {
         if !self.has_commit(&store, commit).await? {
             return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
         }
-        let Some(reason) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
+        let Some((reason, refusal)) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
         let remote = self.remote_tips(&store, access, &[branch]).await?.into_iter().next().flatten();
         Ok(match remote {
             Some(tip) if tip == *commit => PushOutcome::AlreadyThere,
             remote if remote.as_ref() != expected => moved(remote),
-            remote => PushOutcome::Rejected { remote, reason },
+            remote => PushOutcome::Rejected { remote, reason, refusal },
         })
     }
 
@@ -104,16 +107,18 @@ fn moved(remote: Option<Sha>) -> PushOutcome {
         Some(tip) => format!("the branch was moved to {} by someone else", tip.short()),
         None => "the branch was deleted".to_owned(),
     };
-    PushOutcome::Rejected { remote, reason }
+    PushOutcome::Rejected { remote, reason, refusal: PushRefusal::Other }
 }
 
-/// Returns the reason why the remote rejected the ref; `None` if the push failed before.
-fn refusal(output: &GitOutput) -> Option<String> {
+/// Returns the reason why the remote rejected the ref, in its words and told apart; `None` if the push failed before.
+fn refusal(output: &GitOutput) -> Option<(String, PushRefusal)> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;
     let summary = line.rsplit('\t').next().unwrap_or(line).trim();
-    let lines = output.stderr.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
-    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
-    let reason = if lines.is_empty() { summary.to_owned() } else { format!("{summary}: {}", lines.join(" ")) };
-    Some(reason.chars().take(REASON_CHARACTERS).collect())
+    let lines = output.stderr.lines().filter_map(|line| line.strip_prefix("remote:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
+    let told_apart = PushRefusal::of(&format!("{summary}\n{}", lines.join("\n")));
+    let words = lines.into_iter().map(str::trim).collect::<Vec<_>>().join(" ");
+    let reason = if words.is_empty() { summary.to_owned() } else { format!("{summary}: {words}") };
+    Some((reason.chars().take(REASON_CHARACTERS).collect(), told_apart))
 }

@@ -16,6 +16,7 @@ use super::layout::{TreePaths, loop_name};
 use super::mirror::{RefChange, loose_ref};
 use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
+use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
 use crate::domain::trust::outbound::{CommitText, Leak, Outbound};
@@ -214,7 +215,7 @@ impl Workspaces {
             return Ok(None);
         }
         let message = "Unfinished work, kept before the tree was reset";
-        let commit = self.commit_tree(&tree_paths.store, &tree, &[&head], message).await?;
+        let commit = self.commit_tree((&tree_paths.store, repo), &tree, &[&head], message, None).await?;
         let guard = self.locks.repository(&tree_paths.store).await?;
         let prefix = format!("refs/ralph/keep/{}/", loop_name(loop_id));
         let names = self.ref_names(&tree_paths.store, &prefix).await?;
@@ -250,7 +251,7 @@ impl Workspaces {
         }
         if kept.is_none() {
             let message = "New files of a run that was stopped, kept before they were removed";
-            let commit = self.commit_tree(store, &tree, &[request.parent], message).await?;
+            let commit = self.commit_tree((store, request.repo), &tree, &[request.parent], message, None).await?;
             let guard = self.locks.repository(store).await?;
             self.update_refs(&guard, store, &[RefChange::Set(name, commit)]).await?;
         }
@@ -415,10 +416,11 @@ impl Workspaces {
 
     async fn commit_tree(
         &self,
-        store: &Path,
+        (store, repo): (&Path, &RepoRef),
         tree: &Sha,
         parents: &[&Sha],
         message: &str,
+        signing: Option<&CommitSigning>,
     ) -> Result<Sha, WorkspaceError> {
         let date = format!("@{} +0000", self.clock.now().0.div_euclid(1000).max(0));
         let mut call = GitCommand::new("write a commit", store)
@@ -427,12 +429,26 @@ impl Workspaces {
         for parent in parents {
             call = call.args(["-p", parent.as_str()]);
         }
+        let author = self.settings.authors.get(&repo.forge);
+        let name = author.map_or(&self.settings.committer_name, |author| &author.name);
+        let email = author.map_or(&self.settings.committer_email, |author| &author.email);
         for role in ["AUTHOR", "COMMITTER"] {
             call = call
-                .env(&format!("GIT_{role}_NAME"), &self.settings.committer_name)
-                .env(&format!("GIT_{role}_EMAIL"), &self.settings.committer_email)
+                .env(&format!("GIT_{role}_NAME"), name)
+                .env(&format!("GIT_{role}_EMAIL"), email)
                 .env(&format!("GIT_{role}_DATE"), &date);
         }
+        call = match signing {
+            None => call,
+            Some(CommitSigning::Ssh { key_file }) => {
+                let key = format!("user.signingKey={}", key_file.display());
+                call.config("gpg.format=ssh").config(key).args(["-S"])
+            }
+            Some(CommitSigning::OpenPgp { key_id, home }) => {
+                let key = format!("user.signingKey={key_id}");
+                call.config("gpg.format=openpgp").config(key).args(["-S"]).env("GNUPGHOME", home)
+            }
+        };
         self.object("write a commit", call).await
     }
 
@@ -481,7 +497,10 @@ impl Workspaces {
         parents.extend(request.merge_parent);
         let commit = match recorded {
             Some(recorded) if recorded.is_of(tree, &parents, request.message.as_str()) => recorded.commit,
-            _ => self.commit_tree(&tree_paths.store, tree, &parents, request.message.as_str()).await?,
+            _ => {
+                let (place, signing) = ((&*tree_paths.store, request.repo), self.settings.signing.as_ref());
+                self.commit_tree(place, tree, &parents, request.message.as_str(), signing).await?
+            }
         };
         kill_point("K20");
         let guard = self.locks.repository(&tree_paths.store).await?;

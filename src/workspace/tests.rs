@@ -31,6 +31,8 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
+        authors: Default::default(),
+        signing: None,
         protected: crate::domain::trust::protected::PROTECTED_PATHS
             .iter()
             .copied()
@@ -90,7 +92,11 @@ impl WorkspaceWorld {
              git remote add origin ../forge.git; git push -q origin main",
         );
         let workspaces = Self::service(folder.path(), pool);
-        let access = GitUrl { url: format!("file://{}/forge.git", folder.path().display()), credential: None };
+        let access = GitUrl {
+            url: format!("file://{}/forge.git", folder.path().display()),
+            credential: None,
+            settling: Default::default(),
+        };
         let repo = RepoRef { forge: ForgeName::new("gh"), id: RepoId(7), owner: "o".into(), name: "n".into() };
         Self { folder, workspaces, repo, access, loop_id: LoopId::new("r-42-abcdef") }
     }

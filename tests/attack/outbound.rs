@@ -149,7 +149,8 @@ impl AttackTree {
             git add -A; git -c user.name=m -c user.email=m@x commit -qm first; git push -q ../forge.git main",
         );
         let repo = RepoRef { forge: ForgeName::new("forge"), id: RepoId(1), owner: "mira".into(), name: "app".into() };
-        let access = GitUrl { url: format!("file://{}", origin.display()), credential: None };
+        let access =
+            GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
         let (workspaces, id) = (Self::service(folder.path()), LoopId::new("r-1-aaaaaa"));
         let request = PrepareTree {
             loop_id: &id,
@@ -170,6 +171,8 @@ impl AttackTree {
             pool: 0,
             committer_name: "bot".into(),
             committer_email: "bot@x".into(),
+            authors: Default::default(),
+            signing: None,
             protected: Vec::new(),
             door: door(),
         };
@@ -555,7 +558,7 @@ async fn texts_of_agents_have_no_effects_on_the_forge(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let log = world.git(&["log", "--format=%H%n%an <%ae> %cn <%ce>%n%B", &format!("main..{}", done.branch)]);
-        let own = Regex::new(r"(?m)^Co-authored-by: mira <\d+\+mira@users\.noreply\.[\w.:-]+>$|<ralph-bot@users\.noreply\.localhost>").expect("a pattern");
+        let own = Regex::new(r"(?m)^Co-authored-by: mira <\d+\+mira@users\.noreply\.[\w.:-]+>$|<(?:\d+\+)?ralph-bot@(?:users\.)?noreply\.[\w.:-]+>").expect("a pattern");
         let foreign = own.replace_all(&log, "");
         assert_eq!(acting_plain(&foreign), None, "{log}");
         assert_eq!(world.git(&["tag"]), "");

@@ -11,6 +11,7 @@ mod commit_status;
 mod edge;
 mod egress;
 mod gitea;
+mod github;
 mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;

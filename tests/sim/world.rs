@@ -316,7 +316,12 @@ impl SimWorld {
                     self.branches.insert(current.branch.clone(), commit.clone());
                     LoopInput::Pushed { ticket: *ticket, commit: commit.clone() }
                 } else {
-                    LoopInput::PushRejected { ticket: *ticket, remote, reason: "it moved".into() }
+                    LoopInput::PushRejected {
+                        ticket: *ticket,
+                        remote,
+                        reason: "it moved".into(),
+                        refusal: Default::default(),
+                    }
                 }
             }
             Effect::Restore { ticket, iteration, to } => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, FakeFault, ReviewDraft};
+use fake_forge::{Dialect, FakeFault, OpKind, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
@@ -26,6 +26,7 @@ on_both_forges!(
     label_deliveries_are_order_independent,
     missed_review_is_found_by_reconciliation,
     concurrent_reviews_are_both_applied,
+    comment_is_posted_once_if_a_following_call_is_limited,
 );
 
 on_one_forge!(
@@ -769,4 +770,31 @@ mod github_apps {
         })
         .await;
     }
+}
+
+/// The comment of an iteration folds the earlier one.
+async fn comment_is_posted_once_if_a_following_call_is_limited(dialect: Dialect) {
+    let agent = "echo $(($(cat answer.txt) + 1)) >answer.txt\n";
+    let limited = |body: &str| FakeFault::Respond {
+        status: 429,
+        headers: vec![("retry-after".into(), "2".into())],
+        body: body.into(),
+        apply: false,
+    };
+    story(Setup::new(dialect).agent(agent).file("answer.txt", "40\n"), async |world| {
+        world.label().await;
+        world.settle_until("the second iteration", |l| l.iterations.len() == 2 && l.step == LoopStep::Commit).await;
+        let (method, path) = match dialect {
+            Dialect::GitHub => ("POST", "/api/graphql$"),
+            Dialect::Gitea => ("PATCH", r"/issues/comments/\d+$"),
+        };
+        world.forge.faults().next(4, method, path, limited("")).expect("a pattern");
+        world.recover().await;
+        assert_eq!(world.forge.faults().remaining(), 0, "the call was never made");
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        // Status, start, two iterations, completion.
+        let created = world.forge.ops().iter().filter(|op| op.kind == OpKind::CommentCreated).count();
+        assert_eq!(created, 5, "{:#?}", world.bot_comments());
+    })
+    .await;
 }

@@ -148,8 +148,8 @@ async fn push_to_protected_branch_is_reported(dialect: Dialect) {
         world.forge.protect_branch(world.repo, &before.branch, true).expect("protected");
         world.settle().await;
         let stopped = world.the_loop().await;
-        assert_eq!((stopped.state, &stopped.pushed), (LoopState::Failed, &None), "{}", stopped.why);
-        escalated(world, &["/ralph resume", &before.branch]);
+        assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
+        escalated(world, &["/ralph resume", &before.branch, "is a protected branch"]);
         world.forge.protect_branch(world.repo, &before.branch, false).expect("free again");
         world.comment("/ralph resume").await;
         world.settle().await;

@@ -12,7 +12,7 @@ use super::state::pulls::PullDraft;
 use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeHook, FakeRefusal, FakeState};
 use super::{Dialect, gitea, github};
 use ralph_types::clock::Clock;
-use ralph_types::ids::{Number, RepoId, Sha, UserId};
+use ralph_types::ids::{Number, RepoId, Sha, Timestamp, UserId};
 
 /// Fake forge.
 #[derive(Debug)]
@@ -88,6 +88,27 @@ impl Core {
                 self.hooks.send(payload.to(&app.hook));
             }
         }
+    }
+
+    /// Changes an App's installation by `change` and delivers the event to its webhook: name, action, and the repository that was
+    /// added (`true`) or removed.
+    pub fn change_installation(
+        &self,
+        app: i64,
+        event: (&'static str, &str),
+        changed: Option<(RepoId, bool)>,
+        change: impl FnOnce(&mut FakeApp, Timestamp),
+    ) {
+        self.act(|state| {
+            let now = state.clock.now();
+            let Some(entry) = state.apps.get_mut(&app) else { return };
+            change(entry, now);
+            let app = entry.clone();
+            let payload = github::payload::of_installation(self, state, &app, event, changed);
+            if app.hook.active {
+                self.hooks.send(payload.to(&app.hook));
+            }
+        });
     }
 
     /// Creates a repository with one commit of these files on `main`.

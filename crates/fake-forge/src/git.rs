@@ -14,9 +14,35 @@ use ralph_types::ids::{RepoId, Sha, Timestamp};
 /// Maximum number of commits in a push event.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
-/// Refuses pushes to branches listed in the repository's `protected-branches`.
+/// Refuses pushes to branches listed in the repository's `protected-branches`, every push with the words of `push-refusal`, and
+/// commits that hold a line of `secrets`, as GitHub's push protection does.
 const UPDATE_HOOK: &str = "#!/bin/sh
 branch=${1#refs/heads/}
+if test -f push-refusal; then
+  cat push-refusal >&2
+  exit 1
+fi
+if test -f secrets && ! test -z \"${3#0000000000000000000000000000000000000000}\"; then
+  for commit in $(git rev-list \"$3\" --not --branches); do
+    place=$(git grep -n -F -f secrets \"$commit\" -- | head -n 1 | cut -d: -f2,3)
+    test -z \"$place\" && continue
+    cat >&2 <<END
+error: GH013: Repository rule violations found for $1.
+
+- GITHUB PUSH PROTECTION
+  —————————————————————————————————————————
+    Resolve the following violations before pushing again
+
+    - Push cannot contain secrets
+
+      —— Acme API Key ——————————————————————————————————————
+       locations:
+         - commit: $(echo \"$commit\" | cut -c1-9)
+           path: $place
+END
+    exit 1
+  done
+fi
 if test -f protected-branches && grep -qxF -- \"$branch\" protected-branches; then
   echo \"Not allowed to push to protected branch $branch\" >&2
   exit 1
@@ -154,6 +180,24 @@ impl GitStore {
     /// Sets the protected branches.
     pub fn protect(&self, repo: RepoId, branches: &[String]) -> std::io::Result<()> {
         std::fs::write(self.path(repo).join("protected-branches"), branches.join("\n") + "\n")
+    }
+
+    /// Sets the words with which every push is refused; `None` accepts pushes again.
+    pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
+        self.set_rule(repo, "push-refusal", words)
+    }
+
+    /// Sets the text that push protection takes for a secret; `None` for none.
+    pub fn protect_secret(&self, repo: RepoId, secret: Option<&str>) -> std::io::Result<()> {
+        self.set_rule(repo, "secrets", secret)
+    }
+
+    fn set_rule(&self, repo: RepoId, file: &str, text: Option<&str>) -> std::io::Result<()> {
+        let path = self.path(repo).join(file);
+        match text {
+            Some(text) => std::fs::write(path, format!("{text}\n")),
+            None => std::fs::remove_file(path),
+        }
     }
 
     /// Commits files on top of a branch, or of `onto` for a new branch; returns the new commit.

@@ -227,6 +227,13 @@ async fn of_visible_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: 
         (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
         (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
         (_, ["hooks", rest @ ..]) => hooks::dispatch(core, call, repo, rest),
+        ("GET", ["rules", "branches", name @ ..]) => core.act(|state| {
+            let entry = state.repo(repo)?;
+            let applies = name.join("/") != entry.default_branch;
+            let one = |kind: &String| json!({"type": kind, "ruleset_source_type": "Repository", "ruleset_source": entry.name, "ruleset_id": 1});
+            let rules = entry.rules.iter().filter(|_| applies).map(one).collect();
+            Ok(call.page(rules, &address(core, call), PAGE))
+        }),
         ("GET", ["collaborators", login, "permission"]) => permission(core, call, repo, login),
         (_, ["commits" | "statuses" | "check-runs" | "actions" | "branches" | "contents", ..]) => {
             commits::dispatch(core, call, repo, rest).await
@@ -291,5 +298,9 @@ pub(super) fn job_log(core: &Core, path: &str) -> Option<FakeReply> {
 
 /// Returns the credential of a git request.
 pub(super) fn git_sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, FakeRefusal> {
-    apps::sign_in(core, headers).map_err(|_| FakeRefusal::Unauthorized)
+    apps::sign_in(core, headers).map_err(|refused| match refused.status.as_u16() {
+        403 => FakeRefusal::Forbidden("the token is refused".to_owned()),
+        404 => FakeRefusal::NotFound("repository".to_owned()),
+        _ => FakeRefusal::Unauthorized,
+    })
 }

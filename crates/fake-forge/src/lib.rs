@@ -271,6 +271,16 @@ impl FakeForge {
         self.core.protect(repo, branch, protected)
     }
 
+    /// Sets the words with which the server refuses every push; `None` accepts pushes again.
+    pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
+        self.core.git.refuse_pushes(repo, words)
+    }
+
+    /// Sets the text that push protection takes for a secret; `None` for none.
+    pub fn protect_secret(&self, repo: RepoId, secret: Option<&str>) -> std::io::Result<()> {
+        self.core.git.protect_secret(repo, secret)
+    }
+
     /// Adds a webhook for all events as the repository's owner; returns its id.
     pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> FakeResult<i64> {
         self.with(|state| {
@@ -296,6 +306,26 @@ impl FakeForge {
             installation: app.installation,
             bot: self.with(|state| state.user(app.bot)),
         }
+    }
+
+    /// Adds a repository to an App's installation, or removes it, and delivers the event.
+    pub fn install_on(&self, app: u64, repo: RepoId, added: bool) {
+        let action = if added { "added" } else { "removed" };
+        let event = ("installation_repositories", action);
+        self.core.change_installation(app.cast_signed(), event, Some((repo, added)), |app, _| {
+            if added {
+                app.excluded.remove(&repo)
+            } else {
+                app.excluded.insert(repo)
+            };
+        });
+    }
+
+    /// Suspends an App's installation, or ends that, and delivers the event.
+    pub fn suspend(&self, app: u64, suspended: bool) {
+        let action = if suspended { "suspend" } else { "unsuspend" };
+        let at = |app: &mut FakeApp, now| app.suspended_at = suspended.then_some(now);
+        self.core.change_installation(app.cast_signed(), ("installation", action), None, at);
     }
 
     /// Creates or replaces a check run of a commit (GitHub). `outcome` has its conclusion, its summary and the log of its

@@ -79,6 +79,15 @@ pub struct FakeLabel {
     pub color: String,
     /// One sentence.
     pub description: String,
+    /// Whether it replaces others of its scope (Gitea).
+    pub exclusive: bool,
+}
+
+impl FakeLabel {
+    /// Returns the beginning of its name up to the last `/`; `None` unless it is exclusive.
+    pub fn scope(&self) -> Option<&str> {
+        self.name.rsplit_once('/').map(|(scope, _)| scope).filter(|_| self.exclusive)
+    }
 }
 
 /// A reaction to a comment.
@@ -223,6 +232,8 @@ pub struct FakePull {
     pub merged: Option<MergeRecord>,
     /// Requested reviewers.
     pub requested: Vec<UserId>,
+    /// Names of requested teams.
+    pub requested_teams: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
     /// Reads that still find the forge checking whether it can be merged (Gitea).
@@ -288,6 +299,10 @@ pub struct FakeCheckRun {
     pub summary: String,
     /// Log of its job.
     pub log: String,
+    /// Annotations: path, line and message.
+    pub annotations: Vec<(String, u64, String)>,
+    /// Workflow and event of its run; `None` for a check run of another App.
+    pub workflow: Option<(String, String)>,
     /// Start time.
     pub at: Timestamp,
 }
@@ -334,6 +349,8 @@ pub struct FakeRepo {
     pub access: BTreeMap<UserId, Access>,
     /// Protected branches.
     pub protected: BTreeSet<String>,
+    /// Kinds of the rules for all branches but the default one (GitHub).
+    pub rules: Vec<String>,
     /// Labels, oldest first.
     pub labels: Vec<FakeLabel>,
     /// Issues and pulls by number.
@@ -531,6 +548,11 @@ pub struct FakeState {
     pub draft_age_ms: i64,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
+    /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
+    pub fine_grained_tokens: bool,
+    /// Number of requests for which a new installation token is not known, and the status that they are answered with.
+    pub new_token_refusals: Option<(u32, u16)>,
+    pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
     /// Remaining API requests and time of the next renewal, by account (GitHub).
@@ -561,6 +583,9 @@ impl FakeState {
             teams: Vec::new(),
             draft_age_ms: 0,
             narrowed: BTreeMap::new(),
+            fine_grained_tokens: false,
+            new_token_refusals: None,
+            refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),

@@ -18,7 +18,7 @@ use crate::domain::trust::outbound::Door;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, Permission, Repository};
 use crate::process::{SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
-use crate::store::{Store, inbox, memory};
+use crate::store::{Store, inbox, memory, outbox};
 
 /// Maximum wait for one forge or channel.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,6 +46,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         }
         findings.push(webhook(forge, store.as_ref()).await);
         findings.extend(unconfirmed(forge, store.as_ref()).await);
+        findings.extend(locked_out(forge, store.as_ref()).await);
     }
     findings.extend(open_folder(&config.data_dir));
     if config.sandbox.required == SandboxRequired::None {
@@ -155,6 +156,8 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     };
     let detail = format!("{} at {}, signed in as {}", facts.product, forge.url, own.login);
     let mut findings = vec![CheckFinding::ok(name, detail)];
+    // Before the repositories, which cannot be listed if the App lacks permissions.
+    findings.extend(super::app_settings::look(config, forge, &*adapter).await);
     let all = match adapter.repositories().await {
         Ok(all) => all,
         Err(error) => {
@@ -168,6 +171,8 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     let (asked, prefix) = (&watched[..watched.len().min(QUERIED_MAX)], config.policy(&forge.name).branch_prefix);
     findings.extend(super::teams::hidden(&*adapter, asked).await);
     findings.extend(super::credential::look(config, forge, &*adapter, asked).await);
+    findings.extend(super::app_settings::installations(forge, &*adapter, asked).await);
+    findings.extend(super::app_settings::rules(config, forge, &*adapter, (asked, prefix.as_str())).await);
     findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
     findings
 }
@@ -258,6 +263,16 @@ async fn unconfirmed(forge: &ForgeConfig, store: Option<&Store>) -> Option<Check
     let fix = "a few are changes that were undone at once; if there are many, somebody knows a webhook secret: replace \
                it with `ralph-bot init --webhook --new-secret`";
     (count > 0).then(|| CheckFinding::warn(format!("deliveries of {}", forge.name), detail, fix))
+}
+
+/// Reports comments that wait for locked conversations.
+async fn locked_out(forge: &ForgeConfig, store: Option<&Store>) -> Option<CheckFinding> {
+    let name = forge.name.clone();
+    // Read errors are reported by the check of the database.
+    let (count, newest) = store?.read(move |c| outbox::locked_out(c, &name)).await.ok()?;
+    let detail = format!("{count} wait for conversations that are locked; the newest: {}", newest.unwrap_or_default());
+    let fix = "unlock the conversation, or give the bot write access; the comments are posted by themselves then";
+    (count > 0).then(|| CheckFinding::warn(format!("comments on {}", forge.name), detail, fix))
 }
 
 /// Reports a data folder that other users of the machine can read.

@@ -105,6 +105,10 @@ pub enum Effect {
     DropRunLabel,
     /// Reacts to a comment.
     React { comment: CommentId, mark: Mark },
+    /// Reacts to a comment on a line of a pull request.
+    ReactToRemark { comment: CommentId, mark: Mark },
+    /// Answers a comment on a line in its thread with the commit that changed what it asked for, and resolves the thread.
+    AnswerRemark { comment: CommentId, commit: Sha },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
     /// Makes the pull request a draft again.
@@ -192,7 +196,9 @@ impl Effect {
     /// one for reactions that a comment was seen.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
-            Self::React { mark: Mark::Seen, .. } => Cow::Borrowed(SEEN_QUEUE),
+            Self::React { mark: Mark::Seen, .. } | Self::ReactToRemark { mark: Mark::Seen, .. } => {
+                Cow::Borrowed(SEEN_QUEUE)
+            }
             Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
             other => Cow::Borrowed(other.lane().map_or("", Lane::as_str)),
         }
@@ -234,6 +240,8 @@ impl Effect {
             Self::StateLabel { .. } => "label".into(),
             Self::DropRunLabel => "run-label".into(),
             Self::React { comment, mark } => format!("react/{comment}/{mark:?}").to_lowercase(),
+            Self::ReactToRemark { comment, mark } => format!("react-to-remark/{comment}/{mark:?}").to_lowercase(),
+            Self::AnswerRemark { comment, .. } => format!("remark/{comment}"),
             Self::Pull { .. } => "pull".into(),
             Self::DraftPull => "draft-pull".into(),
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),

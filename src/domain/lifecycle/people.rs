@@ -5,7 +5,7 @@ use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
     BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TaskStatements,
-    TestGuard,
+    TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -144,6 +144,9 @@ pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Gui
     let mut new = 0;
     for (key, guidance) in items {
         if !turn.next.reviews_seen.contains(&key) {
+            if let Some(comment) = remark_of(&key) {
+                turn.effects.push(Effect::ReactToRemark { comment, mark: Mark::Seen });
+            }
             turn.next.reviews_seen.push(key);
             turn.next.guidance.push(guidance);
             new += 1;

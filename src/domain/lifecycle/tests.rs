@@ -3,6 +3,7 @@
 mod ci;
 mod hooks;
 mod judge;
+mod pushes;
 mod stopping;
 mod test_guard;
 mod waits;
@@ -681,7 +682,12 @@ fn lost_limited_and_failed_agents_are_handled() {
 
 fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
     run.agent(AgentEnd::Finished).committed(|_| {});
-    run.tell(LoopInput::PushRejected { ticket: run.current.ticket, remote, reason: "no".into() });
+    run.tell(LoopInput::PushRejected {
+        ticket: run.current.ticket,
+        remote,
+        reason: "no".into(),
+        refusal: Default::default(),
+    });
 }
 
 #[test]
@@ -926,7 +932,12 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 if run.current.version.is_multiple_of(3) => LoopInput::PushBlocked { ticket, reason: "a secret".into() },
-        14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
+        14 => LoopInput::PushRejected {
+            ticket,
+            remote: flag.then_some(new),
+            reason: "no".into(),
+            refusal: Default::default(),
+        },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
         16 => LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() },
         17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },

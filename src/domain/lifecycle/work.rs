@@ -6,13 +6,13 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, pushes, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
-    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
-    PastLoops, PreparedTree, TestEvidence, WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, PreparedTree, TestEvidence, WaitReason,
+    remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -61,7 +61,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Committed { change, .. } => committed(turn, *change),
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
-        LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
+        LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
         LoopInput::PushBlocked { reason, .. } => turn.push_blocked(&reason),
         LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
             merged(turn, other, conflicts, up_to_date, base)
@@ -287,7 +287,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         (current.commit, current.tree) = (None, None);
         turn.next.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
@@ -323,15 +323,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
         let text = format!("These files still contain conflict markers: {}. Resolve them.", markers.join(", "));
-        tell_next_run(turn, text);
-    }
-}
-
-/// Adds a fact to the next prompt, once.
-fn tell_next_run(turn: &mut StepContext, text: String) {
-    let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
-    if !turn.next.guidance.contains(&fact) {
-        turn.next.guidance.push(fact);
+        turn.tell_next_run(text);
     }
 }
 
@@ -368,49 +360,6 @@ fn run_checks(turn: &mut StepContext) {
 }
 
 /// Handles a push that was rejected because somebody else pushed: their commits are merged after a person resumes the loop.
-fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
-    turn.close_open_iteration(reason);
-    if turn.next.halting.is_some() {
-        if let Some(theirs) = remote.filter(|remote| turn.next.pushed.as_ref() != Some(remote)) {
-            turn.next.merge_wanted = Some(MergeWith::Pushed(theirs.clone()));
-            turn.next.pushed = Some(theirs);
-        }
-        return turn.halt_without(reason);
-    }
-    match remote {
-        Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
-        Some(remote) => {
-            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
-            turn.stop(LoopState::Paused, &why);
-            turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
-            turn.next.pushed = Some(remote);
-            turn.escalate(
-                EscalationCause::BranchMoved,
-                "`/ralph resume` merges their commits and continues from there",
-            );
-        }
-        None if turn.next.pushed.is_some() => {
-            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
-            turn.stop(LoopState::Paused, &why);
-            turn.next.pushed = None;
-            turn.escalate(
-                EscalationCause::BranchDeleted,
-                "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
-            );
-        }
-        None => refused_push(turn, reason),
-    }
-}
-
-fn refused_push(turn: &mut StepContext, reason: &str) {
-    // What is put back could not be pushed either.
-    let why = format!("the push was refused: {reason}");
-    turn.finish(
-        LoopStopReason::Failed { why, advice: "let the bot push to its branches, then `/ralph resume`".into() },
-        "",
-    );
-}
-
 fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
     if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
@@ -428,7 +377,7 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
             "The work tree contains a merge with conflict markers in: {}. Resolve every conflict so that the intent of both sides is kept.",
             conflicts.join(", ")
         );
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
     }
     let clean = conflicts.is_empty();
     turn.next.merging = Some(MergeInProgress { other, conflicts, base });
@@ -525,7 +474,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
         let text = format!(
             "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
         );
-        tell_next_run(turn, text);
+        turn.tell_next_run(text);
         judge::set_checks(&mut turn.next, report);
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
@@ -562,7 +511,7 @@ fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<Ho
         (HookConsequence::Proceed, HookEvent::AfterIteration) => after_iteration(turn),
         (HookConsequence::Proceed, HookEvent::BeforeReady) => ready(turn),
         (HookConsequence::Iterate(text), _) => {
-            tell_next_run(turn, text);
+            turn.tell_next_run(text);
             test_guard::go_on(turn, false);
         }
         (HookConsequence::Proceed, HookEvent::AfterEnd) | (HookConsequence::Stay, _) => {}
@@ -580,6 +529,12 @@ fn ready(turn: &mut StepContext) {
     let mut seen = std::collections::HashSet::new();
     let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
     turn.effects.push(Effect::Pull { ready: true, reviewers });
+    if let Some(commit) = turn.next.pushed.clone() {
+        // Remarks that have an answer are left alone when the effect is executed.
+        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
+        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
+        turn.effects.extend(answers.collect::<Vec<_>>());
+    }
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);
     turn.comment(&key, view);

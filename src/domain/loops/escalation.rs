@@ -54,6 +54,8 @@ pub enum EscalationCause {
     Authority,
     /// A change was blocked before the push: to protected files, or with a secret.
     BlockedChange,
+    /// The forge refuses the bot's pushes.
+    PushRefused,
     /// Somebody else pushed to the branch.
     BranchMoved,
     /// Changes to tests wait for a maintainer.
@@ -75,10 +77,11 @@ pub enum EscalationCause {
 }
 
 /// Causes that carry no data.
-const PLAIN: [EscalationCause; 11] = [
+const PLAIN: [EscalationCause; 12] = [
     EscalationCause::Failed,
     EscalationCause::Authority,
     EscalationCause::BlockedChange,
+    EscalationCause::PushRefused,
     EscalationCause::BranchMoved,
     EscalationCause::TestFindings,
     EscalationCause::Hook,
@@ -100,6 +103,7 @@ impl fmt::Display for EscalationCause {
             Self::Failed => f.write_str("failed"),
             Self::Authority => f.write_str("authority"),
             Self::BlockedChange => f.write_str("blocked_change"),
+            Self::PushRefused => f.write_str("push_refused"),
             Self::BranchMoved => f.write_str("branch_moved"),
             Self::TestFindings => f.write_str("test_findings"),
             Self::Hook => f.write_str("hook"),
@@ -148,6 +152,7 @@ mod tests {
             (EscalationCause::Failed, "failed"),
             (EscalationCause::Authority, "authority"),
             (EscalationCause::BlockedChange, "blocked_change"),
+            (EscalationCause::PushRefused, "push_refused"),
             (EscalationCause::BranchMoved, "branch_moved"),
             (EscalationCause::BranchDeleted, "branch_deleted"),
             (EscalationCause::TestFindings, "test_findings"),

@@ -11,6 +11,7 @@ use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
 use super::past_loops::EndedLoop;
+use super::push_refusal::PushRefusal;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
@@ -136,7 +137,14 @@ pub enum LoopInput {
     /// The branch was pushed.
     Pushed { ticket: u64, commit: Sha },
     /// The push was rejected: the forge's branch moved, or the account may not push.
-    PushRejected { ticket: u64, remote: Option<Sha>, reason: String },
+    PushRejected {
+        ticket: u64,
+        remote: Option<Sha>,
+        reason: String,
+        /// Reason of the forge, told apart.
+        #[serde(default)]
+        refusal: PushRefusal,
+    },
     /// The commits to push hold what must not leave the service.
     PushBlocked { ticket: u64, reason: String },
     /// The other side of a merge is in the work tree.

@@ -86,6 +86,9 @@ pub struct Iteration {
     pub guidance: Vec<Guidance>,
     /// Whether `/ralph retry` discarded it.
     pub discarded: bool,
+    /// Whether its commit was taken out of the branch, because the forge found a secret in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_back: bool,
     /// Record for supervision; `None` until the iteration has ended.
     #[serde(default)]
     pub record: Option<Record>,
@@ -199,6 +202,7 @@ impl Iteration {
             completion: Ratio::default(),
             guidance,
             discarded: false,
+            taken_back: false,
             record: None,
             judged: None,
             refused_hosts: Vec::new(),

@@ -1,10 +1,12 @@
 //! Fills the views of a loop from its state.
 
+mod annotations;
 mod commit_status;
 mod confirm;
 mod ending;
 mod replies;
 
+pub use annotations::{NamedLine, named_lines};
 pub use commit_status::commit_status;
 pub use confirm::{missed_label, needs_confirm};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};

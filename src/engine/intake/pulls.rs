@@ -3,7 +3,7 @@
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command;
-use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
+use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, remark_key};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -154,7 +154,7 @@ impl Engine {
             else {
                 continue;
             };
-            let key = format!("remark/{}", reply.comment.id);
+            let key = remark_key(reply.comment.id);
             if known.contains(&key)
                 || holds_commands(&reply.comment.body)
                 || self.permitted(account, repo, &sender).await? != Authorization::Allow
@@ -302,7 +302,7 @@ fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
 
 fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {
     let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
-    (format!("remark/{}", remark.comment.id), word(by, remark.comment.body, Some(path)))
+    (remark_key(remark.comment.id), word(by, remark.comment.body, Some(path)))
 }
 
 fn word(by: &User, text: String, path: Option<String>) -> Guidance {

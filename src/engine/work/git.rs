@@ -215,9 +215,14 @@ impl Engine {
                 kill_point("K24");
                 Ok(Receipt::with_input("pushed", LoopInput::Pushed { ticket, commit: commit.commit().clone() }))
             }
-            PushOutcome::Rejected { remote, reason } => {
+            PushOutcome::Rejected { reason, refusal, .. } if refusal.is_transient() => {
+                let why = format!("the forge failed while it took the push to `{}`: {reason}", current.branch);
+                Err(EffectError::Retry { after_ms: None, ambiguous: true, why })
+            }
+            PushOutcome::Rejected { remote, reason, refusal } => {
                 let reason = format!("`{}`: {reason}", current.branch);
-                Ok(Receipt::with_input(reason.clone(), LoopInput::PushRejected { ticket, remote, reason }))
+                let rejected = LoopInput::PushRejected { ticket, remote, reason: reason.clone(), refusal };
+                Ok(Receipt::with_input(reason, rejected))
             }
         }
     }

@@ -32,8 +32,11 @@ impl Gitea {
         }
         for label in labels.iter().filter(|label| !known.contains_key(&label.name.to_lowercase())) {
             let what = format!("create the label {:?} in {repo}", label.name);
-            let body =
+            let mut body =
                 json!({ "name": label.name, "color": format!("#{}", label.color), "description": label.description });
+            if label.exclusive {
+                body["exclusive"] = json!(true);
+            }
             match self.client.send(&what, Method::POST, &under(repo, &["labels"])?, &body).await {
                 Ok(answer) => {
                     let created: WireLabel = read(&what, &answer)?;

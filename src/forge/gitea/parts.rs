@@ -1,7 +1,7 @@
 //! Requests behind the adapter's operations: comments, files, pull requests, reviewers.
 
 use ::http::Method;
-use serde_json::json;
+use serde::Deserialize;
 
 use super::Gitea;
 use super::client::under;
@@ -11,7 +11,17 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, PathFilter, Reviews, TextFile};
+use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult, PathFilter, Reviews, TextFile, reviewers_body};
+
+/// Names and address of the token's account.
+#[derive(Deserialize)]
+pub(super) struct AccountAddress {
+    pub login: String,
+    #[serde(default)]
+    pub full_name: String,
+    #[serde(default)]
+    pub email: String,
+}
 
 impl Gitea {
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
@@ -121,7 +131,7 @@ impl Gitea {
         let what = format!("request reviews of {repo}#{number}");
         let number = number.to_string();
         let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
-        self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
+        self.client.send(&what, Method::POST, &path, &reviewers_body(logins)).await.map(drop)
     }
 }
 

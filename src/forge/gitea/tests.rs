@@ -541,7 +541,8 @@ async fn missing_labels_are_created_and_others_unchanged() {
         one_page(&server, REPO_LABELS, vec![label(4, "ralph:run")]);
         server.on("GET", ORG_LABELS, 404, json!({}));
         server.on("POST", "/repos/acme/app/labels", 201, label(6, "ralph:paused"));
-        let spec = |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D" };
+        let spec =
+            |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D", exclusive: false };
         forge.ensure_labels(&repo(), &[spec("ralph:run"), spec("ralph:paused")]).await.unwrap();
         let made = server.bodies("POST", "/repos/acme/app/labels");
         assert_eq!(made, [json!({ "name": "ralph:paused", "color": "#00aabb", "description": "D" })]);
@@ -567,7 +568,7 @@ async fn duplicates_of_our_labels_are_merged_once() {
         one_page(&server, issues, vec![with(1, &[7]), with(2, &[4, 7]), with(3, &[9])]);
         server.on("POST", ISSUE_LABELS, 200, json!([]));
         server.on_raw("DELETE", "/repos/acme/app/labels/7", 204, &[], "");
-        let spec = LabelSpec { name: "ralph:run".into(), color: "00aabb".into(), description: "D" };
+        let spec = LabelSpec { name: "ralph:run".into(), color: "00aabb".into(), description: "D", exclusive: false };
         forge.ensure_labels(&repo(), std::slice::from_ref(&spec)).await.unwrap();
         assert_eq!(server.bodies("POST", ISSUE_LABELS), [json!({ "labels": [4] })]);
         forge.ensure_labels(&repo(), &[spec]).await.expect("known, not asked again");

@@ -211,7 +211,11 @@ impl GitHub {
         let path = ["collaborators", &user.login, "permission"];
         let what = format!("read the permission of {} in", user.login);
         let answer: PermissionAnswer = match self.client.read(&ApiCall::on(repo, Method::GET, &path, what)).await {
-            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(Permission::None),
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => {
+                // A repository that the bot cannot read says nothing about the account.
+                self.client.send(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
+                return Ok(Permission::None);
+            }
             answer => answer?,
         };
         let Some(answered) = answer.user else { return Ok(Permission::None) };

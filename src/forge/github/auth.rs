@@ -99,6 +99,17 @@ impl TokenKey {
 pub(super) struct InstallationToken {
     pub(super) token: SecretString,
     pub(super) expires_at: Timestamp,
+    /// Time of its creation.
+    pub(super) minted_at: Timestamp,
+}
+
+impl InstallationToken {
+    /// Returns the rest of `settling_ms`, the time from its creation for which a token may not be known everywhere, in
+    /// milliseconds; 0 if the token is older.
+    pub(super) fn settles_in_ms(&self, settling_ms: i64, now: Timestamp) -> i64 {
+        let age = now.since(self.minted_at);
+        if (0..settling_ms).contains(&age) { settling_ms - age } else { 0 }
+    }
 }
 
 /// Slot of a cached token; locked during the request, so that concurrent callers request it once.

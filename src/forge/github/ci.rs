@@ -11,22 +11,31 @@ use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STA
 
 /// Maximum number of failures whose log or annotations are fetched.
 const MAX_LOGS: usize = 10;
+/// Slug of the App that runs Actions.
+const ACTIONS: &str = "github-actions";
 
 #[derive(Deserialize)]
 struct CheckRunPage {
     check_runs: Vec<GitHubCheckRun>,
 }
 
+/// Check run, or a job of Actions where check runs cannot be read.
 #[derive(Deserialize)]
-struct GitHubCheckRun {
-    id: u64,
-    name: String,
+pub(super) struct GitHubCheckRun {
+    pub(super) id: u64,
+    pub(super) name: String,
     status: String,
     conclusion: Option<String>,
     html_url: Option<String>,
     details_url: Option<String>,
     output: Option<CheckRunOutput>,
     app: Option<CheckApp>,
+    check_suite: Option<CheckSuiteId>,
+}
+
+#[derive(Deserialize)]
+struct CheckSuiteId {
+    id: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -64,10 +73,28 @@ struct GitHubStatus {
 }
 
 impl GitHubCheckRun {
+    /// Creates one from a job of Actions.
+    pub(super) fn of_job(
+        id: u64,
+        name: String,
+        status: String,
+        conclusion: Option<String>,
+        page: Option<String>,
+    ) -> Self {
+        let app = Some(CheckApp { slug: Some(ACTIONS.to_owned()) });
+        let details_url = page.clone();
+        Self { id, name, status, conclusion, html_url: page, details_url, output: None, app, check_suite: None }
+    }
+
+    /// Returns the id of its check suite.
+    pub(super) fn suite(&self) -> Option<u64> {
+        self.check_suite.as_ref()?.id
+    }
+
     /// Returns the id of the GitHub Actions job of this check run, read from its address; the id of the check run if the address
     /// has none. `None` for check runs of other apps.
     fn actions_job(&self) -> Option<String> {
-        let of_actions = self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some("github-actions"));
+        let of_actions = self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some(ACTIONS));
         let named = self
             .details_url
             .as_deref()
@@ -83,7 +110,11 @@ impl GitHub {
         let what = format!("read the checks of {} on", sha.short());
         let call = ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "check-runs"], &what)
             .query(&[("filter", "latest"), ("per_page", "100")]);
-        let mut runs = self.client.pages(&call, |page: CheckRunPage| page.check_runs).await?;
+        let mut runs = match self.client.pages(&call, |page: CheckRunPage| page.check_runs).await {
+            // Fine-grained tokens cannot have the permission.
+            Err(failure) if failure.kind == ForgeErrorKind::Denied => self.jobs_of(repo, sha).await?,
+            found => self.newest_runs(repo, sha, found?).await?,
+        };
         let call =
             ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "status"], &what).query(&[("per_page", "100")]);
         // The check runs were read, so the commit exists: 404 means that there are no statuses.

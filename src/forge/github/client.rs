@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -27,6 +28,10 @@ use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 const API_VERSION: &str = "2022-11-28";
 /// Maximum number of pages of a list; a page has 100 entries.
 const MAX_PAGES: usize = 1_000;
+
+/// Pauses before the retries of a call that was refused with a token that was just created, in milliseconds; shorter in sum
+/// than the time in which a token becomes known everywhere.
+const SETTLING_PAUSES_MS: [u64; 5] = [250, 500, 1_000, 2_000, 4_000];
 
 /// API call to be made.
 #[derive(Clone)]
@@ -142,7 +147,14 @@ fn path_of(segments: &[&str]) -> Result<String, String> {
 struct Grant {
     layer: Arc<RequestLayer>,
     secret: Option<SecretString>,
-    key: Option<TokenKey>,
+    /// Key and token of an installation.
+    installed: Option<(TokenKey, InstallationToken)>,
+}
+
+impl Grant {
+    fn own(layer: Arc<RequestLayer>, secret: Option<SecretString>) -> Self {
+        Self { layer, secret, installed: None }
+    }
 }
 
 #[derive(Deserialize)]
@@ -189,15 +201,50 @@ impl GitHubClient {
 
     /// Makes a call. Renews a rejected credential once.
     pub(super) async fn send(&self, call: &ApiCall<'_>) -> ForgeResult<Response<Bytes>> {
+        self.converse(call, Ok).await
+    }
+
+    /// Makes a call and converts its response, whose failures are treated as those of the call.
+    async fn converse<T>(
+        &self,
+        call: &ApiCall<'_>,
+        convert: impl Fn(Response<Bytes>) -> ForgeResult<T> + Send + Sync,
+    ) -> ForgeResult<T> {
         let grant = self.grant(call).await?;
-        let refused = match self.deliver(call, &grant).await {
+        let refused = match self.patiently(call, &grant, &convert).await {
             Err(failure) if failure.kind == ForgeErrorKind::Unauthorized => failure,
             answer => return answer,
         };
         if !self.discard_credential(&grant, &refused).await {
             return Err(refused);
         }
-        self.deliver(call, &self.grant(call).await?).await
+        self.patiently(call, &self.grant(call).await?, &convert).await
+    }
+
+    /// Makes a call. Repeats one that is refused with a token that GitHub may not know everywhere yet: it had no effect.
+    async fn patiently<T>(
+        &self,
+        call: &ApiCall<'_>,
+        grant: &Grant,
+        convert: &(impl Fn(Response<Bytes>) -> ForgeResult<T> + Send + Sync),
+    ) -> ForgeResult<T> {
+        let mut pauses = SETTLING_PAUSES_MS.into_iter();
+        loop {
+            let answer = self.deliver(call, grant).await.and_then(convert);
+            let Err(failure) = &answer else { return answer };
+            let refused = matches!(
+                failure.kind,
+                ForgeErrorKind::Unauthorized | ForgeErrorKind::Denied | ForgeErrorKind::NotFound
+            );
+            let settling = grant.installed.as_ref().is_some_and(|(_, token)| self.settles_in_ms(token) > 0);
+            let Some(pause_ms) = pauses.next().filter(|_| refused && settling) else { return answer };
+            tracing::debug!(%failure, pause_ms, "refused with a new token, which may not be known yet; trying again");
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    }
+
+    fn settles_in_ms(&self, token: &InstallationToken) -> i64 {
+        token.settles_in_ms(self.rates.settling_ms, self.clock.now())
     }
 
     /// Makes a call and parses its response.
@@ -211,12 +258,25 @@ impl GitHubClient {
         call: &ApiCall<'_>,
         items: impl Fn(P) -> Vec<T>,
     ) -> ForgeResult<Vec<T>> {
+        self.pages_while(call, items, |_| true).await
+    }
+
+    /// Reads the pages of a list up to the first whose last entry does not satisfy `goes_on`.
+    pub(super) async fn pages_while<P: DeserializeOwned, T>(
+        &self,
+        call: &ApiCall<'_>,
+        items: impl Fn(P) -> Vec<T>,
+        goes_on: impl Fn(&T) -> bool,
+    ) -> ForgeResult<Vec<T>> {
         let mut call = call.clone();
         let mut all = Vec::new();
         for _ in 0..MAX_PAGES {
             let response = self.send(&call).await?;
             all.extend(items(json(&call.what, &response)?));
             let Some(next) = next_page(response.headers()) else { return Ok(all) };
+            if !all.last().is_none_or(&goes_on) {
+                return Ok(all);
+            }
             let same_server = Url::parse(&next).is_ok_and(|next| next.origin() == self.api.origin());
             if !same_server {
                 return Err(error(
@@ -236,8 +296,12 @@ impl GitHubClient {
         let base = self.base();
         call.address = Ok(format!("{}/graphql", base.strip_suffix("/v3").unwrap_or(base)));
         call.body = Some(serde_json::json!({ "query": query, "variables": variables }));
-        let response = self.send(&call).await?;
-        let mut answer: Value = json(&call.what, &response)?;
+        self.converse(&call, |response| self.graphql_data(&call, &response)).await
+    }
+
+    /// Returns the `data` of a GraphQL response, or its first error.
+    fn graphql_data(&self, call: &ApiCall<'_>, response: &Response<Bytes>) -> ForgeResult<Value> {
+        let mut answer: Value = json(&call.what, response)?;
         let failure = answer.get("errors").and_then(|errors| errors.get(0)).map(|first| {
             let text = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("type"), text("message"))
@@ -248,9 +312,9 @@ impl GitHubClient {
             "FORBIDDEN" | "INSUFFICIENT_SCOPES" => ForgeErrorKind::Denied,
             "UNPROCESSABLE" => ForgeErrorKind::Conflict,
             // GitHub uses both names, and answers 200.
-            "RATE_LIMIT" | "RATE_LIMITED" => ForgeErrorKind::RateLimited { after_ms: self.until_reset(&response) },
+            "RATE_LIMIT" | "RATE_LIMITED" => ForgeErrorKind::RateLimited { after_ms: self.until_reset(response) },
             "" if message.to_ascii_lowercase().contains("rate limit") => {
-                ForgeErrorKind::RateLimited { after_ms: self.until_reset(&response) }
+                ForgeErrorKind::RateLimited { after_ms: self.until_reset(response) }
             }
             "" if message.starts_with("Something went wrong") || message.contains("timed out") => {
                 ForgeErrorKind::Transient { after_ms: None, ambiguous: !call.read_only }
@@ -268,14 +332,17 @@ impl GitHubClient {
         after.or(reset).filter(|ms| *ms > 0).unwrap_or(60_000).min(3_600_000)
     }
 
-    /// Returns a token for git: the personal token, or one of the installation.
-    pub(super) async fn git_token(&self, repo: &RepoRef, purpose: Purpose) -> ForgeResult<SecretString> {
+    /// Returns a token for git, the personal one or one of the installation, and the time for which a refusal may mean that
+    /// it is not known yet, in milliseconds.
+    pub(super) async fn git_token(&self, repo: &RepoRef, purpose: Purpose) -> ForgeResult<(SecretString, i64)> {
         match &self.identity {
-            Identity::Token(token) => Ok(token.clone()),
+            Identity::Token(token) => Ok((token.clone(), 0)),
             Identity::App(app) => {
                 let what = format!("get a token for git on {}", repo.full_name());
                 let installation = self.installation(app, repo, &what).await?;
-                self.token(app, installation, TokenKey::Repository(repo.id, purpose), &what).await
+                let token = self.token(app, installation, TokenKey::Repository(repo.id, purpose), &what).await?;
+                let settling_ms = self.settles_in_ms(&token);
+                Ok((token.token, settling_ms))
             }
         }
     }
@@ -344,10 +411,10 @@ impl GitHubClient {
     async fn grant(&self, call: &ApiCall<'_>) -> ForgeResult<Grant> {
         let app = match &self.identity {
             _ if matches!(call.scope, Scope::Anonymous) => {
-                return Ok(Grant { layer: self.layer(None), secret: None, key: None });
+                return Ok(Grant::own(self.layer(None), None));
             }
             Identity::Token(token) => {
-                return Ok(Grant { layer: self.layer(None), secret: Some(token.clone()), key: None });
+                return Ok(Grant::own(self.layer(None), Some(token.clone())));
             }
             Identity::App(app) => app,
         };
@@ -355,7 +422,7 @@ impl GitHubClient {
             Scope::Anonymous | Scope::Own => {
                 let unsigned = |failure| error(ForgeErrorKind::Bug, &call.what, format!("cannot sign: {failure}"));
                 let signature = app.signature(self.clock.now()).map_err(unsigned)?;
-                return Ok(Grant { layer: self.layer(None), secret: Some(signature), key: None });
+                return Ok(Grant::own(self.layer(None), Some(signature)));
             }
             Scope::Installation(id) => (id, TokenKey::Installation(id)),
             Scope::Repository(repo, purpose) => {
@@ -363,17 +430,21 @@ impl GitHubClient {
             }
         };
         let token = self.token(app, installation, key, &call.what).await?;
-        Ok(Grant { layer: self.layer(Some(installation)), secret: Some(token), key: Some(key) })
+        Ok(Grant {
+            layer: self.layer(Some(installation)),
+            secret: Some(token.token.clone()),
+            installed: Some((key, token)),
+        })
     }
 
     /// Discards a rejected credential. Returns whether a retry may succeed.
     async fn discard_credential(&self, grant: &Grant, refused: &ForgeError) -> bool {
-        match (&self.identity, grant.key, &grant.secret) {
-            (Identity::App(app), Some(key), Some(secret)) => {
-                app.forget(key, secret).await;
+        match (&self.identity, &grant.installed) {
+            (Identity::App(app), Some((key, token))) => {
+                app.forget(*key, &token.token).await;
                 true
             }
-            (Identity::App(app), None, Some(_)) => app.adjust_clock(&refused.detail),
+            (Identity::App(app), None) if grant.secret.is_some() => app.adjust_clock(&refused.detail),
             _ => false,
         }
     }
@@ -396,11 +467,17 @@ impl GitHubClient {
         Ok(answer.id)
     }
 
-    async fn token(&self, app: &GitHubApp, installation: u64, key: TokenKey, what: &str) -> ForgeResult<SecretString> {
+    async fn token(
+        &self,
+        app: &GitHubApp,
+        installation: u64,
+        key: TokenKey,
+        what: &str,
+    ) -> ForgeResult<InstallationToken> {
         let slot = app.slot(key);
         let mut held = slot.lock().await;
         if let Some(minted) = held.as_ref().filter(|minted| app.is_fresh(minted, self.clock.now())) {
-            return Ok(minted.token.clone());
+            return Ok(minted.clone());
         }
         let id = installation.to_string();
         let path = ["app", "installations", &id, "access_tokens"];
@@ -418,8 +495,9 @@ impl GitHubClient {
             }
         };
         let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
-        let token = SecretString::from(answer.token);
-        *held = Some(InstallationToken { token: token.clone(), expires_at });
+        let token =
+            InstallationToken { token: SecretString::from(answer.token), expires_at, minted_at: self.clock.now() };
+        *held = Some(token.clone());
         Ok(token)
     }
 }

@@ -9,10 +9,12 @@ use super::auth::Purpose;
 use super::client::ApiCall;
 use crate::domain::model::ids::RepoRef;
 use crate::domain::report::view::CommitState;
-use crate::forge::{CommitStatus, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
+use crate::forge::{CommitStatus, ForgeErrorKind, ForgeResult, LineAnnotation, VERIFIED_STATUS};
 
 /// Maximum length of a commit status's description, in characters.
 const MAX_DESCRIPTION: usize = 140;
+/// Maximum number of annotations in a request.
+const MAX_ANNOTATIONS: usize = 50;
 
 #[derive(Deserialize)]
 struct GitHubStatusId {
@@ -66,6 +68,15 @@ fn check_run(status: &CommitStatus) -> Value {
     let mut body = json!({
         "name": VERIFIED_STATUS, "status": state, "output": { "title": status.title, "summary": status.summary },
     });
+    if !status.annotations.is_empty() {
+        let one = |found: &LineAnnotation| {
+            json!({
+                "path": found.path, "start_line": found.line, "end_line": found.line, "annotation_level": "failure",
+                "title": found.title, "message": found.message,
+            })
+        };
+        body["output"]["annotations"] = status.annotations.iter().take(MAX_ANNOTATIONS).map(one).collect();
+    }
     if let Some(conclusion) = conclusion {
         body["conclusion"] = json!(conclusion);
     }

@@ -386,7 +386,7 @@ impl GitHub {
     }
 
     /// Runs a GraphQL request; `None` if the server has no GraphQL, which is remembered.
-    async fn graphql_if_available(
+    pub(super) async fn graphql_if_available(
         &self,
         call: ApiCall<'_>,
         query: &str,

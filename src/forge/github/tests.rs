@@ -33,7 +33,13 @@ fn settings(auth: GitHubAuth) -> GitHubSettings {
         api_url: "https://api.github.test".parse().unwrap(),
         web_url: "https://github.test/".parse().unwrap(),
         auth,
-        rates: RateSettings { mutation_interval_ms: Some(0), reserve: 0, attempts: 1, ..RateSettings::default() },
+        rates: RateSettings {
+            mutation_interval_ms: Some(0),
+            reserve: 0,
+            attempts: 1,
+            settling_ms: 0,
+            ..RateSettings::default()
+        },
     }
 }
 

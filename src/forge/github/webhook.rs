@@ -34,6 +34,9 @@ type ParseResult = Result<ParsedDelivery, String>;
 
 /// Parses a delivery of the forge named `forge`.
 pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+    if event == "merge_group" {
+        return ParsedDelivery::Ignored("a merge queue tests a group of pull requests".to_owned());
+    }
     if !HANDLED.contains(&event) && !IMPLICIT.contains(&event) {
         return ParsedDelivery::Ignored(format!("event {} is not used", printable(event)));
     }
@@ -228,13 +231,12 @@ struct PullBody {
 
 fn pull_request(forge: &ForgeName, body: PullBody) -> ParseResult {
     match body.action.as_str() {
-        "opened" | "closed" | "reopened" | "synchronize" | "ready_for_review" | "converted_to_draft" | "edited" => {
-            event(ForgeEvent::PullChanged {
-                repo: body.repository.reference(forge)?,
-                pull: body.pull_request.snapshot()?,
-                sender: body.sender.account(),
-            })
-        }
+        "opened" | "closed" | "reopened" | "synchronize" | "ready_for_review" | "converted_to_draft" | "edited"
+        | "enqueued" | "dequeued" => event(ForgeEvent::PullChanged {
+            repo: body.repository.reference(forge)?,
+            pull: body.pull_request.snapshot()?,
+            sender: body.sender.account(),
+        }),
         other => unused_action(other),
     }
 }
@@ -318,7 +320,15 @@ fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
     }
     let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("the delivery names no commit")?;
     let branch = run.head_branch.or_else(|| run.check_suite.and_then(|suite| suite.head_branch));
+    if branch.as_deref().is_some_and(is_of_merge_queue) {
+        return Ok(ParsedDelivery::Ignored("the commit is a group of a merge queue, not that of a branch".to_owned()));
+    }
     event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
+}
+
+/// Whether a branch is GitHub's own for a merge queue; what CI says about it says nothing about a loop's commit.
+fn is_of_merge_queue(branch: &str) -> bool {
+    branch.starts_with("gh-readonly-queue/")
 }
 
 fn own_status() -> ParseResult {
@@ -368,8 +378,8 @@ struct PushBody {
 }
 
 fn push(forge: &ForgeName, body: PushBody) -> ParseResult {
-    let Some(branch) = body.reference.strip_prefix("refs/heads/") else {
-        return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
+    let Some(branch) = body.reference.strip_prefix("refs/heads/").filter(|branch| !is_of_merge_queue(branch)) else {
+        return Ok(ParsedDelivery::Ignored("the push is not to a branch of people".to_owned()));
     };
     let deleted = body.deleted.unwrap_or(false) || body.after.bytes().all(|b| b == b'0');
     let after = match deleted {

@@ -18,6 +18,7 @@ const UNSPACED: RateSettings = RateSettings {
     mutation_hold: Duration::from_secs(2),
     reserve: 100,
     attempts: 3,
+    settling_ms: 0,
     timeouts: Timeouts::USUAL,
 };
 
@@ -562,4 +563,18 @@ fn pause_is_ignored_after_the_clock_was_set_back() {
     // Later pauses apply.
     limits.observe(&limited, noted.plus_ms(-day));
     assert_eq!(limits.wait(noted.plus_ms(-day + 1_000), 0).map(|wait| wait.0), Some(599_000));
+}
+
+#[tokio::test]
+async fn refusal_for_single_sign_on_says_where_to_authorise() {
+    let address = "https://github.com/orgs/acme/sso?authorization_request=A1";
+    for (header, told) in [(format!("required; url={address}"), true), ("required; url=javascript:x".to_owned(), false)]
+    {
+        let body = r#"{"message":"Resource protected by organization SAML enforcement."}"#;
+        let script = script([answer(403, &[("x-github-sso", &header)], body)]);
+        let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
+        let failure = caller.call("read", get()).await.unwrap_err();
+        assert_eq!(failure.kind, Denied, "{failure}");
+        assert_eq!(failure.detail.contains(&format!("authorise the token at {address}")), told, "{failure}");
+    }
 }

@@ -88,6 +88,7 @@ const QUICK: RateSettings = RateSettings {
     mutation_hold: Duration::from_secs(2),
     reserve: 0,
     attempts: 1,
+    settling_ms: 0,
     timeouts: Timeouts::USUAL,
 };
 
@@ -159,7 +160,7 @@ fn reference(world: &AdapterWorld) -> RepoRef {
 }
 
 fn spec(name: &str) -> LabelSpec {
-    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph" }
+    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph", exclusive: false }
 }
 
 /// Calls all operations and checks their effects on the fake forge.
@@ -569,6 +570,39 @@ async fn failed_job_is_reported_with_its_log() {
 }
 
 #[tokio::test]
+async fn newest_check_run_of_a_name_workflow_and_event_counts() {
+    let mut world = world(Dialect::GitHub).await;
+    let forge = with_app(&mut world, "");
+    let sha = world.forge.branch_sha(world.repo, "main").await.unwrap();
+    let add = |name: &str, workflow: Option<(&str, &str)>, conclusion: &str| {
+        let workflow = workflow.map(|(name, event)| (name.to_owned(), event.to_owned()));
+        let outcome = Some((conclusion, "", if workflow.is_some() { "a log\n" } else { "" }));
+        world
+            .forge
+            .with(|state| state.add_check_run(world.maintainer.id, world.repo, &sha, (name, workflow), outcome))
+            .unwrap();
+    };
+    // Run again by hand, with success; a release with a job of the same name fails; another App's run is on its own.
+    add("build", Some(("ci", "push")), "failure");
+    add("build", Some(("ci", "pull_request")), "failure");
+    add("build", Some(("release", "push")), "failure");
+    add("build", Some(("ci", "push")), "success");
+    add("build", None, "success");
+    let token = with_token(&world);
+    world.forge.grant(world.repo, &world.bot, Access::Write).unwrap();
+    let repo = reference(&world);
+    let both: [&dyn Forge; 2] = [&forge, &token];
+    for (n, forge) in both.into_iter().enumerate() {
+        // Fine-grained tokens cannot read check runs, and go by the jobs of Actions.
+        world.forge.with(|state| state.fine_grained_tokens = n == 1);
+        let state = forge.ci().unwrap().ci_results(&repo, &sha).await.unwrap();
+        let passed = if n == 1 { 1 } else { 2 };
+        assert_eq!((state.passed, state.pending, state.failed.len()), (passed, 0, 2), "{n}: {state:?}");
+        assert!(state.failed.iter().all(|one| one.log == "a log"), "{n}: {state:?}");
+    }
+}
+
+#[tokio::test]
 async fn expired_app_tokens_are_renewed() {
     let mut world = world(Dialect::GitHub).await;
     let forge = with_app(&mut world, "");
@@ -608,6 +642,7 @@ async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
         title: door.title(title),
         summary: door.body("| check |"),
         url: "https://forge.test/acme/app/pull/2".to_owned(),
+        annotations: Vec::new(),
     };
     let statuses = forge.commit_statuses().unwrap();
     let mut id = None;

@@ -117,7 +117,7 @@ async fn with_forge(test: impl AsyncFnOnce(&mut WorkspaceWorld, &GitHttpServer))
     let forge = Arc::new(GitHttpServer { root: world.folder.path().to_path_buf(), ..GitHttpServer::default() });
     let (url, server) = listen(forge.clone()).await;
     let credential = Some(("bot".to_owned(), SecretString::from(TOKEN)));
-    world.access = GitUrl { url: format!("{url}/forge.git"), credential };
+    world.access = GitUrl { url: format!("{url}/forge.git"), credential, settling: Default::default() };
     tokio::select! {
         ended = server => panic!("the server ended: {ended:?}"),
         () = test(&mut world, &forge) => {}

@@ -75,7 +75,7 @@ async fn push_does_not_overwrite_other_commits() {
     git(&world.path("forge.git"), &["update-ref", "-d", &format!("refs/heads/{BRANCH}")]);
     let outcome = world.push(&second, Some(&first)).await;
     assert!(
-        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("deleted")),
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason, .. } if reason.contains("deleted")),
         "{outcome:?}"
     );
     assert_eq!(world.prepare().await.remote_branch, None);
@@ -93,7 +93,7 @@ async fn rejected_push_reports_the_forges_message() {
     );
     let outcome = world.push(&commit, None).await;
     assert!(
-        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("GH006: Protected branch")),
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason, .. } if reason.contains("GH006: Protected branch")),
         "{outcome:?}"
     );
     assert_eq!(world.forge_tip(BRANCH), None);
@@ -113,7 +113,11 @@ async fn unusable_remotes_are_reported_by_cause() {
         }
     };
     let there = || world.access.clone();
-    let at = |name: &str| GitUrl { url: format!("file://{}/{name}", world.folder.path().display()), credential: None };
+    let at = |name: &str| GitUrl {
+        url: format!("file://{}/{name}", world.folder.path().display()),
+        credential: None,
+        settling: Default::default(),
+    };
     sh(world.folder.path(), "git init -q --bare -b main empty.git");
 
     let error = prepare(there(), "develop").await;
@@ -125,7 +129,11 @@ async fn unusable_remotes_are_reported_by_cause() {
     assert!(matches!(error, WorkspaceError::EmptyRepository { .. }), "{error}");
     let error = prepare(at("nowhere.git"), "main").await;
     assert!(matches!(error, WorkspaceError::Unreachable { transient: false, .. }), "{error}");
-    let error = prepare(GitUrl { url: "http://127.0.0.1:1/x.git".into(), credential: None }, "main").await;
+    let error = prepare(
+        GitUrl { url: "http://127.0.0.1:1/x.git".into(), credential: None, settling: Default::default() },
+        "main",
+    )
+    .await;
     assert!(matches!(error, WorkspaceError::Unreachable { transient: true, .. }) && error.is_transient(), "{error}");
     let error = prepare(there(), "--upload-pack=touch x").await;
     assert!(matches!(error, WorkspaceError::BadName { .. }), "{error}");
@@ -286,4 +294,17 @@ async fn agent_repository_works_with_git() {
             read_only: [world.mirror(), world.store()].map(|from| from.join("objects")).into()
         }
     );
+}
+
+#[tokio::test]
+async fn lines_of_files_that_exist_are_counted() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "printf 'a\\nb' >two.txt; : >empty; mkdir folder; echo x >'folder/a b.c'");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let paths = ["two.txt", "empty", "folder", "folder/a b.c", "gone.c"].into_iter().collect();
+    let counts = world.workspaces.line_counts(&world.loop_id, &world.repo, &commit, &paths).await.unwrap();
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort();
+    assert_eq!(counts, [("empty".to_owned(), 0), ("folder/a b.c".to_owned(), 1), ("two.txt".to_owned(), 2)]);
 }

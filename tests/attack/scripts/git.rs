@@ -158,11 +158,17 @@ impl TrapWorld {
             pool: 1,
             committer_name: "ralph-bot".into(),
             committer_email: "bot@forge.example".into(),
+            authors: Default::default(),
+            signing: None,
             protected: Vec::new(),
             door: Door::default(),
         };
         let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
-        let access = GitUrl { url: format!("file://{}/forge.git", folder.path().display()), credential: None };
+        let access = GitUrl {
+            url: format!("file://{}/forge.git", folder.path().display()),
+            credential: None,
+            settling: Default::default(),
+        };
         let repo = RepoRef { forge: ForgeName::new("gh"), id: RepoId(7), owner: "o".into(), name: "n".into() };
         fs::write(folder.path().join("canary"), "canary-in-a-file").expect("written");
         Self { folder, workspaces, repo, access }

@@ -32,7 +32,14 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
         (&Method::POST, []) => {
             let (actor, name, color) = (call.actor()?, call.needed("name")?, call.needed("color")?);
             let description = call.text("description").unwrap_or_default();
-            let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
+            let exclusive = call.body.get("exclusive").and_then(serde_json::Value::as_bool).unwrap_or(false);
+            let label = core.act(|state| {
+                let made = state.create_label(actor, repo, name, color, description)?;
+                let labels = &mut state.repo_mut(repo)?.labels;
+                let made = labels.iter_mut().find(|label| label.id == made.id).ok_or_else(nothing_here)?;
+                made.exclusive = exclusive;
+                Ok(made.clone())
+            })?;
             answer_with(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
         }
         (&Method::GET, [text]) => {

@@ -175,7 +175,11 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
         list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default();
     match call.method {
         Method::POST => {
-            let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins))?;
+            let teams = call.list("team_reviewers");
+            let asked = core.act(|state| {
+                state.request_teams(actor, repo, number, &teams)?;
+                state.request_reviewers(actor, repo, number, &logins)
+            })?;
             answer_with(core, repo, 201, |shape, entry| {
                 let (issue, _) = shape.state.pull(repo, number)?;
                 let one = |user| shape.requested(entry, issue, user);

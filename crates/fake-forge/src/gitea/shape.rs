@@ -90,7 +90,7 @@ impl GiteaShape<'_> {
 
     pub fn label(&self, repo: &FakeRepo, label: &FakeLabel) -> Value {
         json!({
-            "id": label.id, "name": label.name, "exclusive": false, "is_archived": false, "color": label.color,
+            "id": label.id, "name": label.name, "exclusive": label.exclusive, "is_archived": false, "color": label.color,
             "description": label.description, "url": self.api(repo, &format!("/labels/{}", label.id)),
         })
     }

@@ -11,6 +11,7 @@ use super::shape::GitHubShape;
 use super::{PAGE, address, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id, utc};
 use crate::core::Core;
+use crate::hooks::FakeDelivery;
 use crate::state::FakeRefusal;
 use crate::state::apps::TokenScope;
 use ralph_types::ids::{RepoId, UserId};
@@ -57,6 +58,10 @@ pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Fake
         return signed(core, &credential);
     }
     core.act(|state| {
+        if let Some(status) = state.unknown_yet(&credential) {
+            let message = if status == 404 { "Not Found" } else { "Bad credentials" };
+            return Err(FakeReply::json(status, &json!({"message": message, "status": status.to_string()})));
+        }
         let user = state.authenticate(&credential).map_err(|_| bad("Bad credentials"))?;
         match state.narrowed.get(&credential) {
             Some(narrowed) if state.app(narrowed.app).is_ok_and(|app| app.suspended_at.is_some()) => {
@@ -144,9 +149,48 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswe
                 Ok(FakeReply::json(200, &GitHubShape { core, state }.installation(app)))
             })
         }
+        ("GET", ["hook", "config"]) => core.act(|state| {
+            let hook = &state.app(app)?.hook;
+            let config = json!({"url": hook.url, "content_type": "json", "secret": "********", "insecure_ssl": "0"});
+            Ok(FakeReply::json(200, &config))
+        }),
+        ("GET", ["hook", "deliveries"]) => {
+            let list = deliveries_of(core, app)?.iter().rev().map(|(id, one)| described(*id, one)).collect();
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ("POST", ["hook", "deliveries", text, "attempts"]) => {
+            let wanted = id(text)?;
+            let known = deliveries_of(core, app)?;
+            let found = known.iter().find(|(id, _)| *id == wanted);
+            let (_, one) = found.ok_or_else(|| FakeRefusal::NotFound(format!("delivery {wanted}")))?;
+            // To the webhook's present address.
+            let hook = core.act(|state| state.app(app).map(|app| app.hook.clone()))?;
+            let mut one = one.clone();
+            (one.sent.url, one.sent.secret) = (hook.url, hook.secret);
+            core.hooks.redeliver(&one);
+            Ok(FakeReply::json(202, &json!({})))
+        }
         ("POST", ["installations", text, "access_tokens"]) => mint(core, call, app, id(text)?),
         _ => Err(nothing_here()),
     }
+}
+
+/// Returns the attempted deliveries of an App's webhook, oldest first, each with its id.
+fn deliveries_of(core: &Core, app: i64) -> Result<Vec<(i64, FakeDelivery)>, FakeRefusal> {
+    let hook = core.act(|state| state.app(app).map(|app| app.hook.id))?;
+    let numbered = core.hooks.log().into_iter().zip(1i64..).map(|(one, id)| (id, one));
+    Ok(numbered.filter(|(_, one)| one.sent.hook == hook).collect())
+}
+
+fn described(id: i64, one: &FakeDelivery) -> Value {
+    let body: Value = serde_json::from_str(&one.sent.body).unwrap_or_default();
+    let number = |path: &str| body.pointer(path).cloned().unwrap_or_default();
+    json!({
+        "id": id, "guid": one.id, "delivered_at": utc(one.at), "redelivery": one.sent.id.is_some(), "duration": 0.1,
+        "status": if one.status.is_some() { "OK" } else { "failed to connect to host" },
+        "status_code": one.status.unwrap_or(0), "event": one.sent.event.0, "action": body.get("action"),
+        "installation_id": number("/installation/id"), "repository_id": number("/repository/id"), "throttled_at": null,
+    })
 }
 
 fn mint(core: &Core, call: &FakeCall, app: i64, installation: i64) -> FakeAnswer {

@@ -9,8 +9,8 @@ use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
 use crate::core::Core;
-use crate::state::FakeRefusal;
 use crate::state::pulls::StatusDraft;
+use crate::state::{FakeCheckRun, FakeRefusal, FakeRepo};
 use ralph_types::ids::{RepoId, Sha};
 
 /// Handles `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
@@ -61,6 +61,24 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             })?;
             Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, "statuses"))
         }
+        ("GET", ["commits", _, "check-runs"]) if is_fine_grained(core, call) => {
+            Err(FakeRefusal::Forbidden("Resource not accessible by personal access token".to_owned()))
+        }
+        ("GET", ["actions", "runs"]) => {
+            let sha = call.param("head_sha").unwrap_or_default().to_owned();
+            list_runs(
+                core,
+                call,
+                repo,
+                "workflow_runs",
+                |run| run.sha.as_str() == sha,
+                |shape, entry, run| shape.workflow_run(entry, run),
+            )
+        }
+        ("GET", ["actions", "runs", text, "jobs"]) => {
+            let wanted = id(text)?;
+            list_runs(core, call, repo, "jobs", |run| run.id == wanted, |shape, entry, run| shape.job(entry, run))
+        }
         ("GET", ["commits", name, "check-runs"]) => {
             let sha = resolve(core, repo, name).await?;
             let all: Vec<Value> = core.act(|state| {
@@ -91,6 +109,28 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
     }
 }
 
+fn is_fine_grained(core: &Core, call: &FakeCall) -> bool {
+    matches!(call.signed_in, SignedIn::Person(_)) && core.act(|state| state.fine_grained_tokens)
+}
+
+/// Responds with the jobs of Actions that satisfy `wanted`, each written by `write`.
+fn list_runs(
+    core: &Core,
+    call: &FakeCall,
+    repo: RepoId,
+    field: &str,
+    wanted: impl Fn(&FakeCheckRun) -> bool,
+    write: impl Fn(&GitHubShape<'_>, &FakeRepo, &FakeCheckRun) -> Value,
+) -> FakeAnswer {
+    let all: Vec<Value> = core.act(|state| {
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
+        let found = entry.check_runs.iter().filter(|run| run.workflow.is_some() && wanted(run));
+        Ok(found.map(|run| write(&shape, entry, run)).collect())
+    })?;
+    let around = json!({"total_count": all.len()});
+    Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, field))
+}
+
 async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, FakeRefusal> {
     let commit = core.git.resolve(repo, name).await?;
     commit.ok_or_else(|| FakeRefusal::Invalid(format!("No commit found for SHA: {name}")))
@@ -117,6 +157,7 @@ async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer
     only_apps(call)?;
     let outcome = call.text("conclusion").map(|conclusion| (conclusion, summary(call), ""));
     let created = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
+    annotate(core, call, repo, created)?;
     one_check_run(core, repo, 201, created)
 }
 
@@ -124,7 +165,28 @@ fn update_check_run(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> 
     let actor = call.actor()?;
     only_apps(call)?;
     core.act(|state| state.update_check_run(actor, repo, wanted, call.text("conclusion"), summary(call)))?;
+    annotate(core, call, repo, wanted)?;
     one_check_run(core, repo, 200, wanted)
+}
+
+/// Adds the annotations of a request to a check run; at most 50.
+fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
+    let list = call.body.pointer("/output/annotations").and_then(Value::as_array).cloned().unwrap_or_default();
+    if list.len() > 50 {
+        return Err(FakeRefusal::Invalid("No more than 50 annotations can be added in a request.".to_owned()));
+    }
+    let one = |found: &Value| {
+        let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some((text("path")?, found.get("start_line")?.as_u64()?, text("message")?))
+    };
+    let parsed: Option<Vec<_>> = list.iter().map(one).collect();
+    let parsed =
+        parsed.ok_or_else(|| FakeRefusal::Invalid("an annotation lacks a path, line or message".to_owned()))?;
+    core.act(|state| {
+        let runs = &mut state.repo_mut(repo)?.check_runs;
+        runs.iter_mut().find(|run| run.id == wanted).ok_or_else(nothing_here)?.annotations.extend(parsed);
+        Ok(())
+    })
 }
 
 fn summary(call: &FakeCall) -> &str {

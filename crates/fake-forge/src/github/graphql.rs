@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::apps::reaches;
-use super::shape::of_node;
+use super::shape::{node, of_node};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, utc};
 use crate::core::Core;
-use crate::state::{Access, FakeRefusal, FakeState};
+use crate::state::{Access, FakeRefusal, FakeReviewComment, FakeState};
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
 
 /// Maximum number of edits on a page.
@@ -23,6 +23,10 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
         draft(core, call, true)
     } else if query.contains("minimizeComment(") {
         minimize(core, call)
+    } else if query.contains("resolveReviewThread(") {
+        resolve(core, call)
+    } else if query.contains("reviewThreads(") {
+        threads(core, call)
     } else if query.contains("deleteIssue(") {
         delete_issue(core, call)
     } else if query.contains("userContentEdits(") {
@@ -85,6 +89,33 @@ fn minimize(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let actor = call.actor()?;
     core.act(|state| state.minimize(actor, repo, CommentId(id)))?;
     Ok(json!({"minimizeComment": {"minimizedComment": {"isMinimized": true}}}))
+}
+
+fn resolve(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let (repo, id) = subject(call, "PRRT")?;
+    permitted(core, call, repo, &[("pull_requests", "write")])?;
+    core.act(|state| state.remark_mut(repo, CommentId(id)).map(|(_, remark)| remark.resolved = true))?;
+    Ok(json!({"resolveReviewThread": {"thread": {"isResolved": true}}}))
+}
+
+fn threads(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
+    let repo = core.act(|state| state.find_repo(&text("owner"), &text("name")).map(|repo| repo.id))?;
+    permitted(core, call, repo, &[("pull_requests", "read")])?;
+    let number = Number(variable(call, "number").as_u64().unwrap_or(0));
+    core.act(|state| {
+        let (_, pull) = state.pull(repo, number)?;
+        let all: Vec<_> = pull.reviews.iter().filter(|review| !review.pending).flat_map(|one| &one.remarks).collect();
+        let thread = |first: &&&FakeReviewComment| {
+            let of_thread = all.iter().filter(|one| one.id == first.id || one.reply_to == Some(first.id));
+            let comments: Vec<Value> = of_thread.map(|one| json!({"databaseId": one.id.0})).collect();
+            let id = node("PRRT", repo, first.id.0);
+            json!({"id": id, "isResolved": first.resolved, "comments": {"nodes": comments}})
+        };
+        let nodes: Vec<Value> = all.iter().filter(|one| one.reply_to.is_none()).map(|one| thread(&one)).collect();
+        let page = json!({"hasNextPage": false, "endCursor": null});
+        Ok(json!({"repository": {"pullRequest": {"reviewThreads": {"pageInfo": page, "nodes": nodes}}}}))
+    })
 }
 
 fn delete_issue(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {

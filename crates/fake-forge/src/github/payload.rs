@@ -6,11 +6,12 @@ use super::shape::{GitHubShape, with};
 use super::shape_pulls::review_state;
 use crate::call::utc;
 use crate::core::{Core, Payload, issue_number};
+use crate::state::apps::FakeApp;
 use crate::state::{
     BranchPush, FakeCheckRun, FakeEvent, FakeEventKind, FakeHook, FakeIssue, FakeRepo, FakeReview, FakeState,
     FakeStatus,
 };
-use ralph_types::ids::{Sha, UserId};
+use ralph_types::ids::{RepoId, Sha, UserId};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 
@@ -26,6 +27,33 @@ pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: User
         "repository": shape.repo(repo, None), "sender": shape.user(sender),
     });
     delivery("ping", &body)
+}
+
+/// Returns the delivery about an App's installation: `event` with its action, and the repositories that were added and removed.
+pub(crate) fn of_installation(
+    core: &Core,
+    state: &FakeState,
+    app: &FakeApp,
+    (event, action): (&'static str, &str),
+    changed: Option<(RepoId, bool)>,
+) -> Payload {
+    let shape = GitHubShape { core, state };
+    let listed = |wanted: bool| -> Vec<Value> {
+        let found = changed.filter(|(_, added)| *added == wanted).and_then(|(repo, _)| state.repo(repo).ok());
+        found.into_iter().map(|repo| {
+            let name = state.full_name(repo);
+            json!({"id": repo.id.0, "node_id": format!("R_{}", repo.id), "name": repo.name, "full_name": name, "private": repo.private})
+        }).collect()
+    };
+    let mut body = json!({
+        "action": action, "installation": shape.installation(app), "sender": shape.user(app.bot), "requester": null,
+    });
+    if changed.is_some() {
+        body["repository_selection"] = json!("selected");
+        body["repositories_added"] = listed(true).into();
+        body["repositories_removed"] = listed(false).into();
+    }
+    delivery(event, &body)
 }
 
 /// Returns the deliveries of an event for a webhook with all events; `installation` is set for an App's webhook.

@@ -43,6 +43,13 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             }
             pull_json(core, repo, 200, number)
         }
+        ("POST", ["comments", text, "reactions"]) => {
+            let (actor, content, wanted) = (call.actor()?, call.needed("content")?, CommentId(id(text)?));
+            core.act(|state| {
+                let (reaction, new) = state.react_to_remark(actor, repo, wanted, content)?;
+                Ok(FakeReply::json(if new { 201 } else { 200 }, &GitHubShape { core, state }.reaction(&reaction)))
+            })
+        }
         ("POST", [text, "comments", first, "replies"]) => {
             let (actor, number, first) = (call.actor()?, number(text)?, CommentId(id(first)?));
             let body = call.needed("body")?;
@@ -172,7 +179,11 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
     };
     match call.method {
         Method::POST => {
-            let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins));
+            let teams = call.list("team_reviewers");
+            let asked = core.act(|state| {
+                state.request_teams(actor, repo, number, &teams)?;
+                state.request_reviewers(actor, repo, number, &logins)
+            });
             match asked {
                 Err(FakeRefusal::NotFound(text) | FakeRefusal::Invalid(text)) => {
                     // The pull request itself may be missing.

@@ -180,9 +180,46 @@ impl GitHubShape<'_> {
         })
     }
 
-    /// Returns the app of a check run: GitHub Actions if it has a log, else another app.
+    /// Returns the workflow run of a job; each job has a run of its own.
+    pub fn workflow_run(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
+        let (name, event) = run.workflow.clone().unwrap_or_default();
+        let at = self.api(repo, &format!("/actions/runs/{}", run.id));
+        let workflow: i64 = name.bytes().fold(7, |sum, byte| sum * 31 % 1_000_003 + i64::from(byte));
+        let at_workflow = self.api(repo, &format!("/actions/workflows/{workflow}"));
+        let repository = self.repo(repo, None);
+        json!({
+            "id": run.id, "node_id": format!("WR_{}", run.id), "name": name, "display_title": name,
+            "head_branch": null, "head_sha": run.sha.as_str(), "path": format!(".github/workflows/{name}.yml"),
+            "run_number": 1, "run_attempt": 1, "event": event, "workflow_id": workflow, "check_suite_id": run.id,
+            "status": if run.conclusion.is_some() { "completed" } else { "in_progress" }, "conclusion": run.conclusion,
+            "url": at, "html_url": self.page(repo, &format!("/actions/runs/{}", run.id)), "pull_requests": [],
+            "created_at": utc(run.at), "updated_at": utc(run.at), "run_started_at": utc(run.at),
+            "jobs_url": format!("{at}/jobs"), "logs_url": format!("{at}/logs"), "check_suite_url": at,
+            "artifacts_url": format!("{at}/artifacts"), "cancel_url": format!("{at}/cancel"),
+            "rerun_url": format!("{at}/rerun"), "workflow_url": at_workflow, "head_commit": null,
+            "repository": repository, "head_repository": repository,
+        })
+    }
+
+    /// Returns the job of a check run.
+    pub fn job(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
+        let at = self.api(repo, &format!("/actions/jobs/{}", run.id));
+        json!({
+            "id": run.id, "run_id": run.id, "run_url": self.api(repo, &format!("/actions/runs/{}", run.id)),
+            "node_id": format!("J_{}", run.id), "head_sha": run.sha.as_str(), "url": at, "name": run.name,
+            "html_url": self.page(repo, &format!("/actions/runs/{0}/job/{0}", run.id)),
+            "status": if run.conclusion.is_some() { "completed" } else { "in_progress" }, "conclusion": run.conclusion,
+            "created_at": utc(run.at), "started_at": utc(run.at),
+            "completed_at": run.conclusion.as_ref().map(|_| utc(run.at)),
+            "check_run_url": self.api(repo, &format!("/check-runs/{}", run.id)), "labels": [], "runner_id": null,
+            "runner_name": null, "runner_group_id": null, "runner_group_name": null, "head_branch": null,
+            "workflow_name": run.workflow.as_ref().map(|(name, _)| name),
+        })
+    }
+
+    /// Returns the app of a check run: GitHub Actions if it is of a workflow, else another app.
     fn check_app(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
-        let slug = if run.log.is_empty() { "some-ci" } else { "github-actions" };
+        let slug = if run.workflow.is_some() { "github-actions" } else { "some-ci" };
         json!({
             "id": 15368, "slug": slug, "node_id": "A_15368", "owner": self.user(repo.owner), "name": slug,
             "description": "", "external_url": self.core.at(""), "html_url": self.core.at(&format!("apps/{slug}")),

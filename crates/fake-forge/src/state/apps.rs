@@ -120,7 +120,18 @@ impl FakeState {
         let expires_at = self.clock.now().plus_ms(TOKEN_MS);
         self.tokens.insert(token.clone(), FakeToken { user: app.bot, scopes: None, expires_at: Some(expires_at) });
         self.narrowed.insert(token.clone(), narrowed.clone());
+        if let Some((requests, _)) = self.new_token_refusals {
+            self.refusals_left.insert(token.clone(), requests);
+        }
         Ok((token, expires_at, narrowed))
+    }
+
+    /// Returns the status of the next request with a token that is not known everywhere yet.
+    pub(crate) fn unknown_yet(&mut self, token: &str) -> Option<u16> {
+        let (_, status) = self.new_token_refusals?;
+        let left = self.refusals_left.get_mut(token).filter(|left| **left > 0)?;
+        *left -= 1;
+        Some(status)
     }
 
     /// Returns the permission of an App's bot in a repository.

@@ -233,8 +233,13 @@ impl FakeState {
         if self.unique_labels && self.label_named(repo, name).is_some() {
             return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
         }
-        let label =
-            FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
+        let label = FakeLabel {
+            id: self.fresh_id(),
+            name: name.to_owned(),
+            color,
+            description: description.to_owned(),
+            exclusive: false,
+        };
         self.repo_mut(repo)?.labels.push(label.clone());
         self.log(actor, OpKind::LabelCreated, repo, None, name);
         Ok(label)
@@ -298,6 +303,17 @@ impl FakeState {
             return Err(FakeRefusal::NotFound(format!("label {id}")));
         }
         let before = self.issue(repo, number)?.labels.clone();
+        // A new exclusive label takes the place of those of its scope.
+        let scopes: Vec<&str> = known
+            .iter()
+            .filter(|label| wanted.contains(&label.id) && !before.contains(&label.id))
+            .filter_map(FakeLabel::scope)
+            .collect();
+        let replaced = |id: &i64| {
+            let scope = known.iter().find(|label| label.id == *id).and_then(FakeLabel::scope);
+            before.contains(id) && scope.is_some_and(|scope| scopes.contains(&scope))
+        };
+        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(*id)).copied().collect::<Vec<_>>();
         let pick = |ids: &[i64], without: &[i64]| -> Vec<FakeLabel> {
             known.iter().filter(|label| ids.contains(&label.id) && !without.contains(&label.id)).cloned().collect()
         };
@@ -420,6 +436,10 @@ impl FakeState {
         content: &str,
     ) -> Result<(FakeReaction, bool), FakeRefusal> {
         self.require_reaction(actor, repo, content)?;
+        if !self.unique_labels && self.remark_mut(repo, id).is_ok() {
+            // Gitea has one table of comments.
+            return self.react_to_remark(actor, repo, id, content);
+        }
         let (fresh, now) = (self.fresh_id(), self.clock.now());
         let (number, comment) = self.comment_mut(repo, id)?;
         if let Some(known) = comment.reactions.iter().find(|known| known.user == actor && known.content == content) {
@@ -431,7 +451,7 @@ impl FakeState {
         Ok((reaction, true))
     }
 
-    fn require_reaction(&self, actor: UserId, repo: RepoId, content: &str) -> Result<(), FakeRefusal> {
+    pub(super) fn require_reaction(&self, actor: UserId, repo: RepoId, content: &str) -> Result<(), FakeRefusal> {
         const KNOWN: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
         self.require_change(repo, actor, Access::Read)?;
         match KNOWN.contains(&content) {

@@ -1,8 +1,8 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
 use super::{
-    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState,
-    FakeStatus, MergeRecord, OpKind, PullFacts,
+    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeReaction, FakeRefusal, FakeReview,
+    FakeState, FakeStatus, MergeRecord, OpKind, PullFacts,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
@@ -64,6 +64,10 @@ pub struct FakeReviewComment {
     pub author: Option<UserId>,
     /// Comment on the line that it replies to.
     pub reply_to: Option<CommentId>,
+    /// Reactions, oldest first.
+    pub reactions: Vec<FakeReaction>,
+    /// Whether its thread is resolved; of the first comment of a thread.
+    pub resolved: bool,
     /// Time of its draft, which may be long before the review was submitted.
     pub created_at: Timestamp,
     /// Time of the last change.
@@ -136,6 +140,7 @@ impl FakeState {
             draft: draft.draft,
             merged: None,
             requested: Vec::new(),
+            requested_teams: Vec::new(),
             reviews: Vec::new(),
             checking: 0,
         };
@@ -314,8 +319,41 @@ impl FakeState {
         let remark = remark.ok_or_else(|| FakeRefusal::NotFound(format!("review {id}")))?;
         remark.reply_to = Some(first.reply_to.unwrap_or(to));
         let reply = remark.id;
-        self.tell_reviewed(actor, repo, number, id)?;
+        // No verdict: an answer in a thread.
+        self.log(actor, OpKind::CommentCreated, repo, Some(number), body);
+        self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
         Ok((id, reply))
+    }
+
+    /// Returns a comment on a line with the number of its pull request.
+    pub fn remark_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(Number, &mut FakeReviewComment), FakeRefusal> {
+        let issues = self.repo_mut(repo)?.issues.values_mut();
+        let mut remarks = issues.flat_map(|issue| {
+            let number = issue.number;
+            let reviews = issue.pull.iter_mut().flat_map(|pull| &mut pull.reviews);
+            reviews.flat_map(|review| &mut review.remarks).map(move |remark| (number, remark))
+        });
+        remarks.find(|(_, remark)| remark.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
+    }
+
+    /// Reacts to a comment on a line; returns the reaction and whether it is new.
+    pub fn react_to_remark(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        id: CommentId,
+        content: &str,
+    ) -> Result<(FakeReaction, bool), FakeRefusal> {
+        self.require_reaction(actor, repo, content)?;
+        let (fresh, at) = (self.fresh_id(), self.clock.now());
+        let (number, remark) = self.remark_mut(repo, id)?;
+        if let Some(known) = remark.reactions.iter().find(|known| known.user == actor && known.content == content) {
+            return Ok((known.clone(), false));
+        }
+        let reaction = FakeReaction { id: fresh, user: actor, content: content.to_owned(), at };
+        remark.reactions.push(reaction.clone());
+        self.log(actor, OpKind::ReactionAdded, repo, Some(number), content);
+        Ok((reaction, true))
     }
 
     /// Replies in the thread of a review's first remark on the page of Gitea: the reply belongs to the same review, and its delivery
@@ -335,7 +373,16 @@ impl FakeState {
         let remarks = &mut thread.ok_or_else(|| FakeRefusal::NotFound(format!("review {review}")))?.remarks;
         let first = remarks.first().cloned().ok_or_else(|| FakeRefusal::NotFound("a thread".to_owned()))?;
         let (author, reply_to, body) = (Some(actor), Some(first.id), body.to_owned());
-        remarks.push(FakeReviewComment { id, body, author, reply_to, created_at: at, updated_at: at, ..first });
+        remarks.push(FakeReviewComment {
+            id,
+            body,
+            author,
+            reply_to,
+            created_at: at,
+            updated_at: at,
+            reactions: Vec::new(),
+            ..first
+        });
         self.emit(repo, actor, FakeEventKind::Replied(number, id));
         Ok(id)
     }
@@ -355,7 +402,19 @@ impl FakeState {
             let (id, path, body) = (CommentId(self.fresh_id()), path.clone(), body.clone());
             let (author, created_at) = (Some(actor), at.plus_ms(-self.draft_age_ms));
             let (line, reply_to, updated_at) = (*line, None, created_at);
-            remarks.push(FakeReviewComment { id, path, line, body, author, reply_to, created_at, updated_at });
+            let (reactions, resolved) = (Vec::new(), false);
+            remarks.push(FakeReviewComment {
+                id,
+                path,
+                line,
+                body,
+                author,
+                reply_to,
+                reactions,
+                resolved,
+                created_at,
+                updated_at,
+            });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
@@ -424,6 +483,30 @@ impl FakeState {
         latest
     }
 
+    /// Requests a review of teams of the repository's organisation that have access.
+    pub fn request_teams(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        names: &[String],
+    ) -> Result<(), FakeRefusal> {
+        let author = self.pull(repo, number)?.0.author;
+        self.require_own_or(actor, repo, author, Access::Write)?;
+        let org = self.user(self.repo(repo)?.owner).login;
+        for name in names {
+            let team = self.teams_of(&org).find(|team| team.name == *name && team.repos.contains(&repo));
+            if team.is_none() {
+                return Err(FakeRefusal::Invalid(format!("the team {name} is no collaborator")));
+            }
+        }
+        for name in names {
+            self.pull_mut(repo, number)?.requested_teams.push(name.clone());
+            self.log(actor, OpKind::ReviewRequested, repo, Some(number), format!("team {name}"));
+        }
+        Ok(())
+    }
+
     /// Creates a check run, or replaces the one with the same name and commit.
     pub fn set_check_run(
         &mut self,
@@ -431,6 +514,21 @@ impl FakeState {
         repo: RepoId,
         sha: &Sha,
         name: &str,
+        outcome: Option<(&str, &str, &str)>,
+    ) -> Result<i64, FakeRefusal> {
+        let logged = outcome.is_some_and(|(_, _, log)| !log.is_empty());
+        let workflow = logged.then(|| ("ci".to_owned(), "push".to_owned()));
+        self.repo_mut(repo)?.check_runs.retain(|known| !(known.sha == *sha && known.name == name));
+        self.add_check_run(actor, repo, sha, (name, workflow), outcome)
+    }
+
+    /// Adds a check run beside others with the same name: name, and workflow with event for a job of Actions.
+    pub fn add_check_run(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        sha: &Sha,
+        (name, workflow): (&str, Option<(String, String)>),
         outcome: Option<(&str, &str, &str)>,
     ) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
@@ -444,11 +542,11 @@ impl FakeState {
             conclusion: conclusion.map(str::to_owned),
             summary: summary.to_owned(),
             log: log.to_owned(),
+            workflow,
+            annotations: Vec::new(),
             at,
         };
-        let runs = &mut self.repo_mut(repo)?.check_runs;
-        runs.retain(|known| !(known.sha == *sha && known.name == name));
-        runs.push(run);
+        self.repo_mut(repo)?.check_runs.push(run);
         self.log(actor, OpKind::CheckRunSet, repo, None, format!("{name}: {}", conclusion.unwrap_or("running")));
         self.emit(repo, actor, FakeEventKind::CheckRunChanged(id));
         Ok(id)

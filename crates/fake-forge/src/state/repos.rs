@@ -24,6 +24,7 @@ impl FakeState {
             has_issues: true,
             created_at: self.clock.now(),
             access: BTreeMap::new(),
+            rules: Vec::new(),
             protected: BTreeSet::new(),
             labels: Vec::new(),
             issues: BTreeMap::new(),

@@ -335,3 +335,79 @@ async fn token_and_webhooks_are_proved() {
     let hooks = of(&findings, "webhooks of work");
     assert!(hooks.detail.contains("lacks the events issues, issue_label"), "{hooks:?}");
 }
+
+/// See docs/forges.md.
+#[tokio::test]
+async fn settings_of_an_app_and_rules_for_its_branches_are_checked() {
+    use crate::forge::github::{EVENTS, PERMISSIONS};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
+    forge.add_user("team", AccountKind::User);
+    let repo = forge.create_repo("team", "app", &[("a", "b", false)]).await.expect("a repository");
+    let address = "http://127.0.0.1:9/webhooks/work";
+    let made = forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, address, SECRET);
+    let env =
+        Env::of([("S", SECRET), ("PATH", "/usr/bin:/bin"), ("HOME", "/"), ("KEY", made.private_key_pem.as_str())]);
+    let text = format!(
+        "server: {{ public_url: 'http://127.0.0.1:9' }}
+forges: [{{ name: work, kind: github, url: '{}', app_id: {}, private_key_env: KEY, webhook_secret_env: S }}]
+sandbox: {{ required: none }}
+backends: {{ there: {{ type: script, command: [sh] }} }}
+",
+        forge.url(),
+        made.app_id
+    );
+    let config = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env).expect("valid");
+    let findings = look(&config, &env).await;
+    for name in ["App of work", "installations of work", "failed deliveries of work"] {
+        assert_eq!(of(&findings, name).status, FindingStatus::Ok, "{:?}", of(&findings, name));
+    }
+    assert!(!findings.iter().any(|found| found.name.starts_with("rules for")), "{findings:?}");
+
+    forge.with(|state| {
+        let app = state.apps.values_mut().next().expect("the App");
+        app.hook.events.retain(|event| event != "issues");
+        app.hook.url = "http://127.0.0.1:9/elsewhere".into();
+        state.repo_mut(repo).expect("the repository").rules =
+            vec!["required_signatures".into(), "non_fast_forward".into(), "pull_request".into()];
+    });
+    let owner = forge.add_user("team", AccountKind::User);
+    forge.push_commit(&owner, repo, "main", &[("a", Some("c"), false)], "A change").await.expect("pushed");
+    forge.flush().await;
+    let findings = look(&config, &env).await;
+    let app = of(&findings, "App of work");
+    for words in ["does not subscribe to issues", "sends to http://127.0.0.1:9/elsewhere"] {
+        assert!(app.status == FindingStatus::Fail && app.detail.contains(words), "{words}: {app:?}");
+    }
+    let installation = of(&findings, "installations of work");
+    assert!(installation.detail.starts_with("team/app: does not subscribe to issues"), "{installation:?}");
+    let failed = of(&findings, "failed deliveries of work");
+    assert!(failed.status == FindingStatus::Warn && failed.detail.contains("`push`"), "{failed:?}");
+    let rules = of(&findings, "rules for `ralph/**` on work");
+    assert!(
+        rules.detail.contains("demands signed commits") && rules.detail.contains("demands pull requests"),
+        "{rules:?}"
+    );
+    assert!(!rules.detail.contains("non_fast"), "{rules:?}");
+
+    forge.with(|state| {
+        let app = state.apps.values_mut().next().expect("the App");
+        app.permissions.insert("checks".into(), "read".into());
+        app.permissions.remove("actions");
+    });
+    let findings = look(&config, &env).await;
+    let app = of(&findings, "App of work");
+    assert!(app.detail.contains("lacks the permissions actions: read, checks: write"), "{app:?}");
+    forge.suspend(made.app_id, true);
+    let problems = connect_app(&config).installation_problems(&reference(repo)).await.expect("an answer");
+    assert!(problems.iter().any(|problem| problem == "is suspended"), "{problems:?}");
+}
+
+fn connect_app(config: &Config) -> std::sync::Arc<dyn Forge> {
+    app::connect(&config.forges[0], &Options::default()).expect("connected")
+}
+
+fn reference(id: RepoId) -> RepoRef {
+    RepoRef { forge: ForgeName::new("work"), id, owner: "team".into(), name: "app".into() }
+}

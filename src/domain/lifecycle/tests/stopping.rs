@@ -175,7 +175,12 @@ fn failed_restoration_does_not_prevent_stop() {
     let mut run = LoopRun::worsened();
     run.command(pause_now());
     run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None });
-    run.tell(LoopInput::PushRejected { ticket: run.current.ticket, remote: Some(sha(77)), reason: "moved".into() });
+    run.tell(LoopInput::PushRejected {
+        ticket: run.current.ticket,
+        remote: Some(sha(77)),
+        reason: "moved".into(),
+        refusal: Default::default(),
+    });
     run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(77))), "their work is not overwritten");
     let mut run = LoopRun::worsened();

@@ -332,3 +332,51 @@ async fn repositories_of_all_installations_are_listed() {
     assert_eq!(github.server_info().await.unwrap().product, "GitHub");
     transport.finish();
 }
+
+/// GitHub knows a new token everywhere only after some seconds.
+#[tokio::test]
+async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
+    let known = json!({ "data": { "node": { "id": "x" } } });
+    let refusals =
+        [(401, json!({ "message": "Bad credentials" })), (403, json!({})), (404, json!({ "message": "Not Found" }))];
+    for (status, body) in refusals {
+        for aged in [false, true] {
+            let transport = ContractTransport::new(ContractSpec::GitHub);
+            let clock = Clock::manual(START);
+            let mut settings = settings(app_auth());
+            settings.rates.settling_ms = 10_000;
+            let github = GitHub::with_transport(settings, clock.clone(), transport.clone()).unwrap();
+            installed(&transport);
+            minted(&transport, "ghs_new", "2026-01-01T01:00:00Z");
+            issue(&transport);
+            github.issue(&repo(), Number(42)).await.unwrap();
+            if aged {
+                clock.advance_ms(10_000);
+            }
+            transport.on("GET", ISSUE, status, body.clone());
+            issue(&transport);
+            if aged && status == 401 {
+                // A token that is known everywhere is replaced.
+                installed(&transport);
+                minted(&transport, "ghs_newer", "2026-01-01T01:00:00Z");
+            }
+            let outcome = github.issue(&repo(), Number(42)).await;
+            assert_eq!(outcome.is_ok(), !aged || status == 401, "{status} {aged}: {outcome:?}");
+        }
+    }
+    // GraphQL refuses in a body with status 200.
+    let transport = ContractTransport::new(ContractSpec::GitHub);
+    let mut settings = settings(app_auth());
+    settings.rates.settling_ms = 10_000;
+    let github = GitHub::with_transport(settings, Clock::manual(START), transport.clone()).unwrap();
+    installed(&transport);
+    minted(&transport, "ghs_new", "2026-01-01T01:00:00Z");
+    let refused = json!({ "data": null, "errors": [{ "type": "FORBIDDEN", "message": "Resource not accessible by integration" }] });
+    transport.outside("POST", "/graphql");
+    transport.on("POST", "/graphql", 200, refused);
+    transport.on("POST", "/graphql", 200, known);
+    let repo = repo();
+    let call = ApiCall::on(&repo, Method::POST, &[], "ask");
+    github.client.graphql(call, "query", json!({})).await.unwrap();
+    transport.finish();
+}

@@ -36,6 +36,9 @@ async fn permission_applies_to_the_same_account_id_only() {
         let template = "/repos/{owner}/{repo}/collaborators/{username}/permission";
         let full = if status == 200 { answer("GET", template, 200, body.clone()) } else { body.clone() };
         transport.on("GET", target, status, full);
+        if status == 404 {
+            readable(&transport);
+        }
         let found = github.permission(&repo(), &user(5, "ann")).await.unwrap();
         assert_eq!(found, expected, "{body}");
     }
@@ -47,7 +50,16 @@ async fn permission_applies_to_the_same_account_id_only() {
         transport.on("GET", target, status, json!({ "message": "no" }));
         github.permission(&repo(), &user(5, "ann")).await.unwrap_err();
     }
+    // Where the bot cannot read the repository, nothing is known about the account.
+    transport.on("GET", target, 404, not_found());
+    transport.on("GET", "/repos/acme/app", 404, not_found());
+    let failure = github.permission(&repo(), &user(5, "ann")).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::NotFound, "{failure}");
     transport.finish();
+}
+
+fn readable(transport: &ContractTransport) {
+    transport.on("GET", "/repos/acme/app", 200, answer("GET", "/repos/{owner}/{repo}", 200, json!({ "id": 7 })));
 }
 
 #[tokio::test]
@@ -122,18 +134,19 @@ async fn logins_and_labels_are_escaped_in_addresses() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";
     transport.on("GET", target, 404, not_found());
+    readable(&transport);
     assert_eq!(github.permission(&repo(), &user(5, "../x?y[bot]")).await.unwrap(), Permission::None);
     for label in ["", ".", ".."] {
         let failure = github.remove_label(&repo(), Number(1), label).await.unwrap_err();
         assert!(failure.detail.contains("not sent"), "{failure}");
     }
-    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(transport.seen().len(), 2);
 }
 
 #[tokio::test]
 async fn missing_labels_are_created_and_existing_ones_unchanged() {
     let (github, transport) = with_token();
-    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d" };
+    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d", exclusive: false };
     let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
     let labels = "/repos/{owner}/{repo}/labels";
     transport.on("GET", "/repos/acme/app/labels?per_page=100", 200, answer("GET", labels, 200, present));

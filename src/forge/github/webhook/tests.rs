@@ -265,3 +265,26 @@ proptest! {
         let _ = parse(&ForgeName::new("gh"), event, &whole.as_bytes()[..cut.min(whole.len())]);
     }
 }
+
+/// A merge queue tests commits of its own: their CI says nothing about a loop's commit.
+#[test]
+fn merge_queue_is_understood_and_its_ci_ignored() {
+    let queue = "gh-readonly-queue/main/pr-7-0123456789abcdef0123456789abcdef01234567";
+    let sha = "0123456789abcdef0123456789abcdef01234567";
+    let run = json!({
+        "action": "completed", "repository": repository_json(), "sender": person(1, "mia"),
+        "check_run": { "name": "test", "head_sha": sha, "check_suite": { "head_branch": queue } },
+    });
+    let group = json!({
+        "action": "destroyed", "reason": "invalidated", "merge_group": { "head_sha": sha, "head_ref": queue },
+        "repository": repository_json(), "sender": person(1, "mia"),
+    });
+    let push = json!({
+        "ref": format!("refs/heads/{queue}"), "before": sha, "after": sha, "repository": repository_json(),
+        "sender": person(1, "mia"),
+    });
+    for (event, body) in [("check_run", run), ("merge_group", group), ("push", push)] {
+        let parsed = read(event, &body);
+        assert!(matches!(parsed, ParsedDelivery::Ignored(_)), "{event}: {parsed:?}");
+    }
+}

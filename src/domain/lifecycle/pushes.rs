@@ -1,0 +1,92 @@
+//! Refused pushes: commits of others, a deleted branch, rules of the forge, secrets that the forge found.
+
+use super::StepContext;
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
+use crate::domain::model::ids::Sha;
+
+/// Maximum number of successive iterations whose commits are taken back for a secret before people are asked.
+const MAX_TAKEN_BACK: usize = 2;
+
+/// Handles a push that the forge rejected.
+pub(super) fn rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str, refusal: &PushRefusal) {
+    turn.close_open_iteration(reason);
+    if turn.next.halting.is_some() {
+        if let Some(theirs) = remote.filter(|remote| turn.next.pushed.as_ref() != Some(remote)) {
+            turn.next.merge_wanted = Some(MergeWith::Pushed(theirs.clone()));
+            turn.next.pushed = Some(theirs);
+        }
+        return turn.halt_without(reason);
+    }
+    match remote {
+        Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused(turn, reason, refusal),
+        Some(remote) => {
+            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
+            turn.stop(LoopState::Paused, &why);
+            turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
+            turn.next.pushed = Some(remote);
+            turn.escalate(
+                EscalationCause::BranchMoved,
+                "`/ralph resume` merges their commits and continues from there",
+            );
+        }
+        None if turn.next.pushed.is_some() => {
+            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
+            turn.stop(LoopState::Paused, &why);
+            turn.next.pushed = None;
+            turn.escalate(
+                EscalationCause::BranchDeleted,
+                "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
+            );
+        }
+        None => refused(turn, reason, refusal),
+    }
+}
+
+fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
+    let Some(sentence) = refusal.sentence(&turn.next.branch) else {
+        // What is put back could not be pushed either.
+        let (why, advice) = (format!("the push was refused: {reason}"), refusal.advice().to_owned());
+        return turn.finish(LoopStopReason::Failed { why, advice }, "");
+    };
+    let why = format!("the push was refused: {sentence}");
+    let is_secret = matches!(refusal, PushRefusal::Secrets { .. });
+    if is_secret && may_take_back(&turn.next) {
+        return take_back(turn, &sentence, refusal);
+    }
+    turn.stop(LoopState::Paused, &why);
+    if let Some(text) = refusal.for_agent() {
+        turn.tell_next_run(text);
+    }
+    let of_change = is_secret || matches!(refusal, PushRefusal::TooLarge { .. });
+    let cause = if of_change { EscalationCause::BlockedChange } else { EscalationCause::PushRefused };
+    turn.escalate(cause, refusal.advice());
+}
+
+/// Whether the newest iteration's commit is the only one that the forge does not have, and not too many before it were taken
+/// back.
+fn may_take_back(next: &Loop) -> bool {
+    let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else {
+        return false;
+    };
+    let only = newest.commit.is_some() && newest.commit == next.head;
+    let known = next.pushed.as_ref().or(next.base.as_ref()) == Some(&newest.parent);
+    let before = next.iterations.iter().rev().skip(1).take_while(|iteration| iteration.taken_back).count();
+    only && known && before < MAX_TAKEN_BACK
+}
+
+/// Takes the newest commit out of the branch, so that no push holds the secret, and does its work again.
+fn take_back(turn: &mut StepContext, sentence: &str, refusal: &PushRefusal) {
+    turn.drop_work();
+    let Some(newest) = turn.next.iterations.last_mut() else { return };
+    let parent = newest.parent.clone();
+    (newest.commit, newest.tree, newest.taken_back) = (None, None, true);
+    let guidance = newest.guidance.clone();
+    turn.next.head = Some(parent);
+    turn.next.session = None;
+    // The next run has the same requests.
+    turn.next.guidance.splice(0..0, guidance);
+    if let Some(text) = refusal.for_agent() {
+        turn.tell_next_run(text);
+    }
+    turn.another_round(&format!("{sentence}; the commit was taken out of the branch"));
+}

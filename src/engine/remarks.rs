@@ -1,0 +1,63 @@
+//! Answers to comments on lines of a pull request, in their threads.
+
+use super::comments::digest;
+use super::executor::{EffectError, Receipt};
+use super::{Engine, ForgeAccount};
+use crate::domain::model::ids::{CommentId, RepoRef, Sha};
+use crate::domain::report;
+use crate::forge::{ForgeErrorKind, ReviewComment};
+use crate::render::find_marker;
+use crate::store::forge_posts::ForgePost;
+use crate::store::outbox::ClaimedEffect;
+
+impl Engine {
+    /// Answers a remark once with the commit that changed what it asked for, and resolves its thread where the forge can.
+    pub(super) async fn answer_remark(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        claimed: &ClaimedEffect,
+        remark: CommentId,
+        commit: &Sha,
+    ) -> Result<Receipt, EffectError> {
+        let (Some(reviews), Some(pull)) = (account.forge.reviews(), self.current(claimed).await?.pull) else {
+            return Ok(Receipt::text("there is no thread"));
+        };
+        let key = &claimed.key;
+        if self.posted(&claimed.subject, key).await?.is_none() {
+            let marker = self.marker(claimed, key);
+            let ours = |found: &ReviewComment| {
+                found.comment.author.as_ref().is_some_and(|author| author.id == account.user_id)
+                    && find_marker(&found.comment.body, &self.marker_key).as_ref() == Some(&marker)
+            };
+            let known = match claimed.attempts {
+                0 => None,
+                _ => reviews
+                    .review_comments(repo, pull.number)
+                    .await?
+                    .into_iter()
+                    .find(ours)
+                    .map(|found| found.comment.id),
+            };
+            let body = self.text(claimed, key, &report::reply(true, vec![format!("Changed in {commit}.")]));
+            let answer = match known {
+                Some(id) => Some(id),
+                None => reviews.answer_remark(repo, pull.number, remark, &body).await?,
+            };
+            let Some(id) = answer else { return Ok(Receipt::text("the forge takes no answers in threads")) };
+            let posted = ForgePost { forge_id: id.0, digest: digest(body.as_str()) };
+            self.record_post(claimed, key, &posted).await?;
+        } else if claimed.tries <= 1 {
+            return Ok(Receipt::text("already answered"));
+        }
+        match reviews.resolve_remark(repo, pull.number, remark).await {
+            Err(error)
+                if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied | ForgeErrorKind::Bug) =>
+            {
+                tracing::info!(%repo, %remark, %error, "the thread of a remark could not be resolved");
+                Ok(Receipt::text("answered"))
+            }
+            outcome => Ok(outcome.map(|()| Receipt::text("answered and resolved"))?),
+        }
+    }
+}

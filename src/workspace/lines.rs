@@ -1,0 +1,51 @@
+//! Numbers of lines of a commit's files.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::git::GitCommand;
+use super::{WorkspaceError, Workspaces};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+
+/// Maximum size of all files that are read, in bytes.
+const MOST_BYTES: usize = 16 << 20;
+
+impl Workspaces {
+    /// Returns the number of lines of those of the paths that are files in a commit of a loop. Files beyond 16 MiB in sum are left
+    /// out.
+    pub async fn line_counts(
+        &self,
+        loop_id: &LoopId,
+        repo: &RepoRef,
+        commit: &Sha,
+        paths: &BTreeSet<&str>,
+    ) -> Result<HashMap<String, u64>, WorkspaceError> {
+        let mut counts = HashMap::new();
+        let usable: Vec<&str> = paths.iter().copied().filter(|path| !path.contains(['\n', '\0'])).collect();
+        if usable.is_empty() {
+            return Ok(counts);
+        }
+        let store = self.opened(loop_id, repo).await?.store;
+        let asked: String = usable.iter().map(|path| format!("{commit}:{path}\n")).collect();
+        let call = GitCommand::new("read files of a commit", &store).args(["cat-file", "--batch"]);
+        let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(MOST_BYTES)).await?;
+        let mut rest = answer.stdout.as_slice();
+        for path in usable {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
+            let head = String::from_utf8_lossy(&rest[..end]).into_owned();
+            rest = &rest[end + 1..];
+            if head.ends_with(" missing") {
+                continue;
+            }
+            let mut fields = head.split(' ').skip(1);
+            let (kind, size) = (fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
+            let Some(content) = size.and_then(|size| rest.get(..size)) else { break };
+            if kind == Some("blob") {
+                let ends = content.iter().filter(|byte| **byte == b'\n').count() as u64;
+                let open = content.last().is_some_and(|byte| *byte != b'\n');
+                counts.insert(path.to_owned(), ends + u64::from(open));
+            }
+            rest = rest.get(content.len() + 1..).unwrap_or_default();
+        }
+        Ok(counts)
+    }
+}
