@@ -36,7 +36,7 @@ async fn token_that_is_not_known_yet_delays_and_loses_nothing() {
             let done = world.run().await;
             assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{status}: {}", done.why);
             let receipts = world.receipts().await;
-            assert!(receipts.iter().all(|r| r.state == "done" && r.attempts <= 1), "{status}: {receipts:#?}");
+            assert!(receipts.iter().all(|r| r.state != "rejected" && r.attempts <= 1), "{status}: {receipts:#?}");
             assert_eq!(done_by_bot(world, OpKind::PullOpened), 1);
         })
         .await;
@@ -307,9 +307,9 @@ async fn delivery_that_was_given_up_is_processed_when_it_is_sent_again() {
         given_up.await.expect("changed");
         world.settle().await;
         assert!(world.newest().await.is_none());
-        let sent = world.forge.hooks().log();
-        let labelled = sent.iter().find(|one| one.sent.body.contains("\"labeled\"")).expect("a delivery");
-        world.forge.hooks().redeliver(labelled);
+        for one in world.forge.hooks().log() {
+            world.forge.hooks().redeliver(&one);
+        }
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
