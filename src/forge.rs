@@ -346,7 +346,7 @@ pub struct GitAccess {
 pub struct PushRule {
     /// Whether signed commits satisfy it.
     pub asks_for_signatures: bool,
-    /// What it demands, as a phrase.
+    /// Demand of the rule, as a phrase.
     pub demand: String,
 }
 

@@ -26,6 +26,7 @@ mod outgoing;
 mod protect;
 mod push;
 mod reaper;
+mod set_aside;
 mod snapshot;
 mod spawner;
 mod store;
@@ -53,7 +54,8 @@ pub use mirror::RemoteState;
 pub use outgoing::ClearRequest;
 pub use push::{PushOutcome, PushRequest};
 pub use reaper::ReapReport;
-pub use snapshot::{CommitInfo, CommitRequest, SetAside};
+pub use set_aside::SetAside;
+pub use snapshot::{CommitInfo, CommitRequest};
 pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 
 use git::Git;

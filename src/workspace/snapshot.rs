@@ -14,6 +14,7 @@ use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::{GitCommand, IgnoredEncodings};
 use super::layout::{TreePaths, loop_name};
 use super::mirror::{RefChange, loose_ref};
+use super::set_aside::SetAside;
 use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::authorship::CommitSigning;
@@ -46,15 +47,6 @@ pub struct CommitRequest<'a> {
     pub extra_protected: &'a [String],
     /// New files to leave out, after a run that was killed.
     pub set_aside: Option<SetAside<'a>>,
-}
-
-/// New files that a commit leaves out, because the run that wrote them was killed.
-#[derive(Debug, Clone, Copy)]
-pub struct SetAside<'a> {
-    /// Iteration of the run.
-    pub iteration: u32,
-    /// Paths that are committed nevertheless: they appeared in an earlier killed run as well.
-    pub except: &'a [String],
 }
 
 /// Created commit.
@@ -225,70 +217,6 @@ impl Workspaces {
         Ok(Some(commit))
     }
 
-    /// Removes the new files of a killed run from the tree and the private index, after keeping a commit with them. After a
-    /// crash in between, the kept commit says which files they are.
-    async fn set_aside(
-        &self,
-        request: &CommitRequest<'_>,
-        tree_paths: &TreePaths,
-    ) -> Result<Vec<String>, WorkspaceError> {
-        let Some(SetAside { iteration, except }) = request.set_aside else { return Ok(Vec::new()) };
-        let (name, store) = (set_aside_ref(request.loop_id, iteration), &tree_paths.store);
-        let kept = self.ref_value(store, &name).await?;
-        let tree = match &kept {
-            Some(kept) => self.tree_of(store, kept).await?,
-            None => self.write_tree(tree_paths).await?,
-        };
-        let parent = request.parent.as_str();
-        let call = GitCommand::new("list new files", store).args(["diff-tree", "-r", "-z", "--name-only"]);
-        let listed = self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent, tree.as_str()])).await?;
-        let new: Vec<PathBuf> = files::zero_separated(&listed.stdout)
-            .map(files::path_of)
-            .filter(|path| path.to_str().is_none_or(|path| !except.iter().any(|known| known == path)))
-            .collect();
-        if new.is_empty() {
-            return Ok(Vec::new());
-        }
-        if kept.is_none() {
-            let message = "New files of a run that was stopped, kept before they were removed";
-            let commit = self.commit_tree((store, request.repo), &tree, &[request.parent], message, None).await?;
-            let guard = self.locks.repository(store).await?;
-            self.update_refs(&guard, store, &[RefChange::Set(name, commit)]).await?;
-        }
-        for path in &new {
-            if files::parents_are_real(&tree_paths.dir, path) {
-                files::remove(&tree_paths.dir.join(path))?;
-            }
-        }
-        self.forget_tracked(tree_paths);
-        let call = GitCommand::new("take out new files", store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.git
-            .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
-            .await?;
-        Ok(new.iter().map(|path| path.to_string_lossy().into_owned()).collect())
-    }
-
-    /// Writes copies of files that were set aside into the folder `to`.
-    pub async fn copy_set_aside(
-        &self,
-        (loop_id, repo): (&LoopId, &RepoRef),
-        iteration: u32,
-        paths: &[String],
-        to: &Path,
-    ) -> Result<(), WorkspaceError> {
-        let store = self.opened(loop_id, repo).await?.store;
-        let Some(kept) = self.ref_value(&store, &set_aside_ref(loop_id, iteration)).await? else { return Ok(()) };
-        std::fs::create_dir_all(to).map_err(WorkspaceError::io("create", to))?;
-        let index = to.with_extension("index");
-        let read = GitCommand::new("read files that were set aside", &store).on_tree(to, &index);
-        self.git.ok(read.args(["read-tree", kept.as_str()])).await?;
-        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-        let copy = GitCommand::new("copy files that were set aside", &store).on_tree(to, &index);
-        let copied = self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(zero_terminated(&paths))).await;
-        files::remove(&index)?;
-        copied.map(drop)
-    }
-
     /// Keeps `head`, with uncommitted files of the tree on top, reachable at `refs/ralph/keep/<loop>/undone-<commit>`;
     /// returns that name.
     pub async fn keep(&self, loop_id: &LoopId, repo: &RepoRef, head: &Sha) -> Result<String, WorkspaceError> {
@@ -401,12 +329,12 @@ impl Workspaces {
         Err(WorkspaceError::TooLarge { what: "the nesting of repositories".to_owned(), limit: MOST_NESTING as u64 })
     }
 
-    async fn write_tree(&self, tree_paths: &TreePaths) -> Result<Sha, WorkspaceError> {
+    pub(super) async fn write_tree(&self, tree_paths: &TreePaths) -> Result<Sha, WorkspaceError> {
         let call = GitCommand::new("write a tree", &tree_paths.store).on_index(&tree_paths.index).args(["write-tree"]);
         self.object("write a tree", call).await
     }
 
-    async fn tree_of(&self, store: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
+    pub(super) async fn tree_of(&self, store: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
         let name = format!("{commit}^{{tree}}");
         let call =
             GitCommand::new("find the tree of a commit", store).args(["rev-parse", "--verify", "--quiet", &name]);
@@ -414,7 +342,7 @@ impl Workspaces {
             .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
     }
 
-    async fn commit_tree(
+    pub(super) async fn commit_tree(
         &self,
         (store, repo): (&Path, &RepoRef),
         tree: &Sha,
@@ -556,13 +484,8 @@ impl Recorded {
     }
 }
 
-/// Returns the ref that keeps the new files of a killed run.
-fn set_aside_ref(loop_id: &LoopId, iteration: u32) -> String {
-    format!("refs/ralph/keep/{}/killed-{iteration}", loop_name(loop_id))
-}
-
 /// Joins paths for the standard input of git.
-fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
+pub(super) fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
     paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
 }
 

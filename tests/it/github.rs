@@ -1,4 +1,4 @@
-//! What GitHub does that other forges do not: tokens that are not known at once, refused pushes, installations that change.
+//! Behaviour that GitHub alone has: tokens that are not known at once, refused pushes, installations that change.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use ralph_bot::store::outbox;
 
 use crate::harness::setup::SECRET;
-use crate::harness::{Setup, World, prepared_story, story};
+use crate::harness::{Setup, WILLING, World, prepared_story, story};
 
 /// Makes the service an App that receives its deliveries from the repository's webhook.
 fn as_app(world: &mut World) {
@@ -49,7 +49,7 @@ const REFUSED_PUSHES: [(&str, [&str; 2]); 5] = [
         "error: GH013: Repository rule violations found\n\n- Commits must have verified signatures.",
         ["a ruleset of the repository refuses pushes", "Commits must have verified signatures"],
     ),
-    ("error: GH006: Protected branch update failed", ["is a protected branch", "let the bot push to its branches"]),
+    ("error: GH006: Protected branch update failed", ["is a protected branch", "the bot push to its branches"]),
     (
         "refusing to allow a GitHub App to create or update workflow `.github/workflows/x.yml` without `workflows` permission",
         ["may not change the workflow file `.github/workflows/x.yml`", "Workflows: write"],
@@ -106,11 +106,8 @@ fn commits_with(world: &World, text: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secret_found_by_the_forge_leaves_the_branch_before_the_next_push() {
     let key = "acme-key-8d2f";
-    // The agent repeats the secret once, although it is told.
-    let agent = format!(
-        "echo 42 >answer.txt\nn=$(cat $HOME/runs 2>/dev/null || echo 0); echo $((n + 1)) >$HOME/runs\n\
-         if test $n = 0; then echo 'key: {key}' >settings.txt; fi\n"
-    );
+    let agent =
+        format!("echo 42 >answer.txt\nif test $RALPH_ITERATION = 1; then echo 'key: {key}' >settings.txt; fi\n");
     story(Setup::new(Dialect::GitHub).agent(&agent), async |world| {
         world.forge.protect_secret(world.repo, Some(key)).expect("a rule");
         let done = world.run().await;
@@ -186,8 +183,8 @@ async fn commits_are_signed_by_the_operators_ssh_key() {
     let public = std::fs::read_to_string(key.with_extension("pub")).expect("a public key");
     let allowed = folder.path().join("allowed");
     std::fs::write(&allowed, format!("* {public}")).expect("written");
-    let setup = Setup::new(Dialect::GitHub).config(&format!("commits: {{ sign: git, key_file: '{}' }}", key.display()));
-    story(setup, async |world| {
+    let config = format!("commits: {{ sign: git, key_file: '{}' }}", key.display());
+    story(Setup::new(Dialect::GitHub).agent(WILLING).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let signers = format!("gpg.ssh.allowedSignersFile={}", allowed.display());
@@ -195,7 +192,13 @@ async fn commits_are_signed_by_the_operators_ssh_key() {
         assert!(!shown.is_empty() && shown.lines().all(|line| line == "G"), "{shown}");
         // A key that cannot sign stops the push with its reason; nothing unsigned leaves.
         std::fs::write(&key, "no key\n").expect("written");
-        world.comment("/ralph guide Once more, please.").await;
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        let review = ReviewDraft {
+            verdict: ReviewVerdict::ChangesRequested,
+            body: "Once more, please.".into(),
+            remarks: Vec::new(),
+        };
+        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);

@@ -1,0 +1,90 @@
+//! New files of killed runs: left out of commits and kept at a ref.
+
+use std::path::{Path, PathBuf};
+
+use super::git::GitCommand;
+use super::layout::{TreePaths, loop_name};
+use super::mirror::RefChange;
+use super::snapshot::{CommitRequest, zero_terminated};
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::{LoopId, RepoRef};
+
+/// New files that a commit leaves out, because the run that wrote them was killed.
+#[derive(Debug, Clone, Copy)]
+pub struct SetAside<'a> {
+    /// Iteration of the run.
+    pub iteration: u32,
+    /// Paths that are committed nevertheless: they appeared in an earlier killed run as well.
+    pub except: &'a [String],
+}
+
+impl Workspaces {
+    /// Removes the new files of a killed run from the tree and the private index, after keeping a commit with them. After a
+    /// crash in between, the kept commit says which files they are.
+    pub(super) async fn set_aside(
+        &self,
+        request: &CommitRequest<'_>,
+        tree_paths: &TreePaths,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let Some(SetAside { iteration, except }) = request.set_aside else { return Ok(Vec::new()) };
+        let (name, store) = (set_aside_ref(request.loop_id, iteration), &tree_paths.store);
+        let kept = self.ref_value(store, &name).await?;
+        let tree = match &kept {
+            Some(kept) => self.tree_of(store, kept).await?,
+            None => self.write_tree(tree_paths).await?,
+        };
+        let parent = request.parent.as_str();
+        let call = GitCommand::new("list new files", store).args(["diff-tree", "-r", "-z", "--name-only"]);
+        let listed = self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent, tree.as_str()])).await?;
+        let new: Vec<PathBuf> = files::zero_separated(&listed.stdout)
+            .map(files::path_of)
+            .filter(|path| path.to_str().is_none_or(|path| !except.iter().any(|known| known == path)))
+            .collect();
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        if kept.is_none() {
+            let message = "New files of a run that was stopped, kept before they were removed";
+            let commit = self.commit_tree((store, request.repo), &tree, &[request.parent], message, None).await?;
+            let guard = self.locks.repository(store).await?;
+            self.update_refs(&guard, store, &[RefChange::Set(name, commit)]).await?;
+        }
+        for path in &new {
+            if files::parents_are_real(&tree_paths.dir, path) {
+                files::remove(&tree_paths.dir.join(path))?;
+            }
+        }
+        self.forget_tracked(tree_paths);
+        let call = GitCommand::new("take out new files", store).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.git
+            .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
+            .await?;
+        Ok(new.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    /// Writes copies of files that were set aside into the folder `to`.
+    pub async fn copy_set_aside(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        iteration: u32,
+        paths: &[String],
+        to: &Path,
+    ) -> Result<(), WorkspaceError> {
+        let store = self.opened(loop_id, repo).await?.store;
+        let Some(kept) = self.ref_value(&store, &set_aside_ref(loop_id, iteration)).await? else { return Ok(()) };
+        std::fs::create_dir_all(to).map_err(WorkspaceError::io("create", to))?;
+        let index = to.with_extension("index");
+        let read = GitCommand::new("read files that were set aside", &store).on_tree(to, &index);
+        self.git.ok(read.args(["read-tree", kept.as_str()])).await?;
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        let copy = GitCommand::new("copy files that were set aside", &store).on_tree(to, &index);
+        let copied = self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(zero_terminated(&paths))).await;
+        files::remove(&index)?;
+        copied.map(drop)
+    }
+}
+
+/// Returns the ref that keeps the new files of a killed run.
+fn set_aside_ref(loop_id: &LoopId, iteration: u32) -> String {
+    format!("refs/ralph/keep/{}/killed-{iteration}", loop_name(loop_id))
+}
