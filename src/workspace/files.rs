@@ -19,6 +19,11 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
+/// Joins paths for the standard input of git.
+pub(super) fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
+    paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
+}
+
 /// Splits the output of commands with `-z`.
 pub(super) fn zero_separated(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::RefChange;
-use super::snapshot::{CommitRequest, zero_terminated};
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::{LoopId, RepoRef};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// New files that a commit leaves out, because the run that wrote them was killed.
 #[derive(Debug, Clone, Copy)]
@@ -23,19 +22,20 @@ impl Workspaces {
     /// crash in between, the kept commit says which files they are.
     pub(super) async fn set_aside(
         &self,
-        request: &CommitRequest<'_>,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        parent: &Sha,
+        SetAside { iteration, except }: SetAside<'_>,
         tree_paths: &TreePaths,
     ) -> Result<Vec<String>, WorkspaceError> {
-        let Some(SetAside { iteration, except }) = request.set_aside else { return Ok(Vec::new()) };
-        let (name, store) = (set_aside_ref(request.loop_id, iteration), &tree_paths.store);
+        let (name, store) = (set_aside_ref(loop_id, iteration), &tree_paths.store);
         let kept = self.ref_value(store, &name).await?;
         let tree = match &kept {
             Some(kept) => self.tree_of(store, kept).await?,
             None => self.write_tree(tree_paths).await?,
         };
-        let parent = request.parent.as_str();
         let call = GitCommand::new("list new files", store).args(["diff-tree", "-r", "-z", "--name-only"]);
-        let listed = self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent, tree.as_str()])).await?;
+        let listed =
+            self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent.as_str(), tree.as_str()])).await?;
         let new: Vec<PathBuf> = files::zero_separated(&listed.stdout)
             .map(files::path_of)
             .filter(|path| path.to_str().is_none_or(|path| !except.iter().any(|known| known == path)))
@@ -45,7 +45,7 @@ impl Workspaces {
         }
         if kept.is_none() {
             let message = "New files of a run that was stopped, kept before they were removed";
-            let commit = self.commit_tree((store, request.repo), &tree, &[request.parent], message, None).await?;
+            let commit = self.commit_tree((store, repo), &tree, &[parent], message, None).await?;
             let guard = self.locks.repository(store).await?;
             self.update_refs(&guard, store, &[RefChange::Set(name, commit)]).await?;
         }
@@ -57,7 +57,7 @@ impl Workspaces {
         self.forget_tracked(tree_paths);
         let call = GitCommand::new("take out new files", store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git
-            .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
+            .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(files::zero_terminated(&new)))
             .await?;
         Ok(new.iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
@@ -78,7 +78,8 @@ impl Workspaces {
         self.git.ok(read.args(["read-tree", kept.as_str()])).await?;
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
         let copy = GitCommand::new("copy files that were set aside", &store).on_tree(to, &index);
-        let copied = self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(zero_terminated(&paths))).await;
+        let copied =
+            self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(files::zero_terminated(&paths))).await;
         files::remove(&index)?;
         copied.map(drop)
     }

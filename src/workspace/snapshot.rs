@@ -101,7 +101,10 @@ impl Workspaces {
         let tracked = self.known_tracked(&tree_paths, parent);
         let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.store));
         let (staged, before) = (staged?, before?);
-        let set_aside = self.set_aside(&request, &tree_paths).await?;
+        let set_aside = match request.set_aside {
+            Some(killed) => self.set_aside((request.loop_id, request.repo), parent, killed, &tree_paths).await?,
+            None => Vec::new(),
+        };
         let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
@@ -258,7 +261,7 @@ impl Workspaces {
             removals.extend(path.as_os_str().as_encoded_bytes());
             removals.push(0);
         }
-        let additions = zero_terminated(&changes.stage);
+        let additions = files::zero_terminated(&changes.stage);
         let update = |input: &[u8], flags: &[&str]| {
             let call = GitCommand::new("take in the files", &tree_paths.store);
             let call = call.on_tree(&tree_paths.dir, &tree_paths.index).args(["update-index", "-z"]);
@@ -482,11 +485,6 @@ impl Recorded {
         let expected: Vec<&str> = parents.iter().map(|parent| parent.as_str()).collect();
         of("tree") == [tree.as_str()] && of("parent") == expected && body.trim_end() == message.trim_end()
     }
-}
-
-/// Joins paths for the standard input of git.
-pub(super) fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
-    paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
 }
 
 /// Removes `<folder>/.git` unless a parent is a link; returns whether it existed.
