@@ -313,7 +313,7 @@ impl FakeState {
             let scope = known.iter().find(|label| label.id == *id).and_then(FakeLabel::scope);
             before.contains(id) && scope.is_some_and(|scope| scopes.contains(&scope))
         };
-        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(*id)).copied().collect::<Vec<_>>();
+        let wanted: &[i64] = &wanted.iter().filter(|id| !replaced(id)).copied().collect::<Vec<_>>();
         let pick = |ids: &[i64], without: &[i64]| -> Vec<FakeLabel> {
             known.iter().filter(|label| ids.contains(&label.id) && !without.contains(&label.id)).cloned().collect()
         };
