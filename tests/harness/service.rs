@@ -20,7 +20,7 @@ use super::setup::{SECRET, Setup};
 use super::world::World;
 
 /// Maximum wait for a condition.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(180);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(420);
 /// Time between two evaluations of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Short intervals, so that a story takes seconds.

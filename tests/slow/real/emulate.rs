@@ -33,8 +33,8 @@ net.Server.prototype.listen = function (...given) {
 "#;
 
 /// Paths that `emulate` has no endpoint for.
-const MISSING: [&str; 5] =
-    ["/reactions ", "/status?", "/graphql ", " /installation/repositories?", "/issues/comments?since="];
+const MISSING: [&str; 6] =
+    ["/reactions ", "/status?", "/statuses/", "/graphql ", " /installation/repositories?", "/issues/comments?since="];
 
 /// GitHub server with a repository, a maintainer and a bot.
 struct EmulatedGitHub {
