@@ -58,7 +58,7 @@ const REFUSED_PUSHES: [(&str, [&str; 2]); 5] = [
         "error: File big.bin is 123.00 MB; this exceeds GitHub's file size limit of 100.00 MB\nerror: GH001: Large files detected.",
         ["does not accept files of this size (big.bin)", "/ralph retry"],
     ),
-    ("fatal: pack exceeds maximum allowed size (2.00 GiB)", ["has no space left", "make space on the forge"]),
+    ("fatal: pack exceeds maximum allowed size (2.00 GiB)", ["has no space left", "space on the forge, then"]),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
