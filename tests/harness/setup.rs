@@ -41,6 +41,9 @@ pub struct Setup {
     pub forges: String,
     /// Minimum time between two mutating requests, in milliseconds; `None` for the pace of the forge.
     pub mutation_interval_ms: Option<i64>,
+    /// Time for which refusals of a new token are retried, in milliseconds. The clock of a story stands still, so that each
+    /// 404 would be.
+    pub settling_ms: i64,
 }
 
 impl Setup {
@@ -73,6 +76,7 @@ impl Setup {
             credential: "token_env: TOKEN".into(),
             forges: String::new(),
             mutation_interval_ms: Some(0),
+            settling_ms: 0,
         }
     }
 

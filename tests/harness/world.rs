@@ -145,6 +145,7 @@ impl World {
             rates: RateSettings {
                 mutation_interval_ms: self.setup.mutation_interval_ms,
                 attempts: 1,
+                settling_ms: self.setup.settling_ms,
                 timeouts: self.setup.timeouts,
                 ..RateSettings::default()
             },

@@ -7,6 +7,7 @@ use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::ForgeName;
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+use ralph_bot::forge::http::RateSettings;
 use ralph_bot::store::outbox;
 
 use crate::harness::setup::SECRET;
@@ -32,7 +33,8 @@ async fn token_that_is_not_known_yet_delays_and_loses_nothing() {
             as_app(world);
             world.forge.with(|state| state.new_token_refusals = Some((2, status)));
         };
-        prepared_story(Setup::new(Dialect::GitHub), unknown, async |world| {
+        let setup = Setup { settling_ms: RateSettings::default().settling_ms, ..Setup::new(Dialect::GitHub) };
+        prepared_story(setup, unknown, async |world| {
             let done = world.run().await;
             assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{status}: {}", done.why);
             let receipts = world.receipts().await;

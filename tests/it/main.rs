@@ -1,9 +1,6 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
-mod assistants;
-mod channels;
-mod ci;
 mod cli;
 mod clock;
 mod commands;
@@ -12,22 +9,17 @@ mod edge;
 mod egress;
 mod gitea;
 mod github;
-mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
-mod hooks;
 mod landlock;
-mod learning;
 mod memory;
 mod permission;
 mod processes;
 mod promptness;
-mod providers;
 mod replay;
 mod sandbox;
 mod settings;
 mod story;
-mod supervised;
 mod texts;
 mod visible;
 mod weakened_tests;

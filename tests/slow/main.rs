@@ -1,21 +1,30 @@
-//! Stories that take minutes: processes killed at every step, faults of forges, git and agents, people who change the loop's
-//! branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
+//! Stories that `cargo test` has no time for: supervision over many iterations, assistants, providers, CI, hooks and
+//! notifications; processes killed at every step, faults of forges, git and agents, people who change the loop's branch,
+//! power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
 //!
-//! `cargo test` does not run them; `cargo test --test slow` and CI do.
+//! `cargo test --test slow` and CI run them.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod agent_faults;
+mod assistants;
 mod burst;
+mod channels;
+mod ci;
 mod defences;
 mod exhaustion;
 mod forge_faults;
 mod git_faults;
+mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hooks;
 mod interference;
 mod isolation;
 mod kills;
+mod learning;
 mod power;
 mod processes;
+mod providers;
 mod real;
+mod supervised;
 mod tampering;

@@ -105,6 +105,10 @@ fn harmless_line(line: &str) -> String {
         let (container, rest) = without_heading(&plain);
         out.push_str(&container);
         *first = rest.trim_end_matches(CODE).to_owned();
+        if first.starts_with('[') && !first.contains(']') {
+            // The bracket that closes it may stand in code, and make this the definition of a link.
+            out.push('\\');
+        }
         if let Some(command) = COMMAND.find(first) {
             let end = command.end();
             push_code(&mut out, &first[..end]);

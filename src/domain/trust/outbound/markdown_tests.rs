@@ -57,6 +57,8 @@ fn foreign_text_has_no_effect_in_comments() {
         ("- /merge\n> !deploy prod", "- `/merge`\n> `!deploy` prod"),
         ("@dependabot merge", "`@dependabot` merge"),
         ("![alt](https://evil.example/?d=1)", "alt"),
+        ("> [`]: https://evil.example`", "> \\[`]: https://evil.example`"),
+        ("[`x`] is [one\n[of `]: x`", "\\[`x`] is [one\n\\[of `]: x`"),
         ("[text](https://example.org/x) [bad](javascript:alert)", "text (`https://example.org/x`) bad"),
         ("[a][b]\n\n[b]: https://example.org", "[a] [b]\n\n[b] : `https://example.org`"),
         ("<script>x</script> <b>", "&lt;script>x&lt;/script> &lt;b>"),
