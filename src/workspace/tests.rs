@@ -13,6 +13,7 @@ use std::process::Command;
 use super::*;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
 use crate::domain::trust::outbound::{ClearedCommit, CommitText, Door, Outbound};
+use crate::process::executable;
 
 const BRANCH: &str = "ralph/42-fix";
 
@@ -45,13 +46,19 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
 
 /// Runs a command and returns its output; panics if it fails.
 fn run(dir: &Path, program: &str, args: &[&str]) -> String {
-    let output = Command::new(program)
+    const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+    // A program that is looked up by name is forked, which takes long in a large process.
+    let file = executable(Path::new(program), dir, PATH.as_ref()).unwrap();
+    let output = Command::new(file)
         .args(args)
         .current_dir(dir)
         .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("PATH", PATH)
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "maintenance.auto")
+        .env("GIT_CONFIG_VALUE_0", "false")
         .env("GIT_AUTHOR_NAME", "Human")
         .env("GIT_AUTHOR_EMAIL", "human@forge.example")
         .env("GIT_COMMITTER_NAME", "Human")

@@ -258,7 +258,11 @@ impl GitStore {
         // Branches are never packed here: each is a file.
         let inside = Path::new(branch).components().all(|part| matches!(part, Component::Normal(_)));
         let file = self.path(repo).join("refs/heads").join(branch);
-        Ok(if inside { tokio::fs::read_to_string(file).await.ok().and_then(|text| Sha::parse(text.trim())) } else { None })
+        Ok(if inside {
+            tokio::fs::read_to_string(file).await.ok().and_then(|text| Sha::parse(text.trim()))
+        } else {
+            None
+        })
     }
 
     /// Resolves a branch, tag or (short) commit id.

@@ -95,6 +95,7 @@ fn closes(line: &str, mark: char, length: usize) -> bool {
 fn harmless_line(line: &str) -> String {
     let mut pieces = pieces(line.trim_end());
     let mut out = String::with_capacity(line.len() + 8);
+    let mut container_end = 0;
     let code_follows = pieces.len() > 1;
     if let Some(Piece::Text(first)) = pieces.first_mut() {
         let mut plain = without_links(first);
@@ -104,11 +105,8 @@ fn harmless_line(line: &str) -> String {
         }
         let (container, rest) = without_heading(&plain);
         out.push_str(&container);
+        container_end = out.len();
         *first = rest.trim_end_matches(CODE).to_owned();
-        if first.starts_with('[') && !first.contains(']') {
-            // The bracket that closes it may stand in code, and make this the definition of a link.
-            out.push('\\');
-        }
         if let Some(command) = COMMAND.find(first) {
             let end = command.end();
             push_code(&mut out, &first[..end]);
@@ -128,7 +126,17 @@ fn harmless_line(line: &str) -> String {
         }
     }
     out.truncate(out.trim_end().len());
+    if may_define_link(out.get(container_end..).unwrap_or_default()) {
+        out.insert(container_end, '\\');
+    }
     out
+}
+
+/// Whether a line may begin the definition of a link: the bracket that closes its name stands in code, which forges read as a
+/// name before they read it as code, or may stand in a later line.
+fn may_define_link(line: &str) -> bool {
+    let closed = |line| pieces(line).iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(']')));
+    line.starts_with('[') && (line.contains("]:") || !closed(line))
 }
 
 /// Splits a line into text and code spans. Backslashes before punctuation go, and so do backticks that open nothing: both
