@@ -63,6 +63,13 @@ fn is_active(current: &Loop) -> bool {
     matches!(current.state, LoopState::Queued | LoopState::Running | LoopState::Waiting)
 }
 
+/// Restores the issues and pull requests of the open loops, and returns all loops.
+async fn restored(store: &Store, forge: &Local) -> Result<Vec<Loop>, CliError> {
+    let known = loops_of(store, forge).await?;
+    known.iter().filter(|known| known.state.is_open()).for_each(|known| forge.restore(known));
+    Ok(known)
+}
+
 impl IdleEngine {
     /// Builds the engine and restores the issues and branches of earlier runs.
     pub(super) async fn build(config: &Config, env: &Env, forge: &Arc<Local>) -> Result<Self, CliError> {
@@ -74,8 +81,7 @@ impl IdleEngine {
         };
         let engine = app::build(config, env, &options).await;
         let engine = engine.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
-        let known = loops_of(&engine.store, forge).await?;
-        known.iter().filter(|known| known.state.is_open()).for_each(|known| forge.restore(known));
+        let known = restored(&engine.store, forge).await?;
         Ok(Self { engine, options, known })
     }
 
@@ -103,6 +109,8 @@ impl IdleEngine {
         });
         paused.await.map_err(|error| failed(&error))?;
         while engine.loop_step().await.map_err(|error| failed(&error))? {}
+        // The killed run may have opened a pull request that its loop learns of only now.
+        restored(&engine.store, &forge).await?;
         let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
         let mut policy = config.policy(&forge.repo().forge);
         lift(&mut policy);
