@@ -340,7 +340,7 @@ async fn files_are_searchable_by_path(dialect: Dialect) {
     );
     story(Setup::new(dialect).file("old.txt", "old\n").config(&config), async |world| {
         let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
         let found = async |glob: &str| {
             let (id, asked) =
                 (done.id.clone(), SessionQuery { paths: vec![glob.to_owned()], ..SessionQuery::default() });
