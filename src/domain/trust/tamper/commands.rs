@@ -12,6 +12,8 @@ use super::{Findings, TamperKind};
 
 /// Maximum number of new commands that are compared with a removed one.
 const CANDIDATES: usize = 100;
+/// Maximum number of comparisons in one block of changed lines; longer blocks compare fewer commands, at the same place.
+const COMPARISONS: usize = 10_000;
 
 // Runs tests, linters or type checkers.
 pattern!(
@@ -221,14 +223,20 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
     let runs = |text: &str| RUNNER.is_match(text) || (check && TEST_SCRIPT.is_match(text));
     let of = |change| group.iter().filter(move |line| line.change == change && !line.text.trim().is_empty());
     let path = file.path();
-    for old in of(LineChange::Removed).filter(|old| runs(&old.text) && !whole.has(&old.text) && !is_comment(&old.text))
-    {
-        let alike = |new: &&DiffLine| Difference::between(&old.text, &new.text).similarity;
-        let new = of(LineChange::Added)
-            .filter(|new| !is_comment(&new.text))
-            .take(CANDIDATES)
-            .max_by(|a, b| alike(a).total_cmp(&alike(b)))
-            .filter(|new| alike(new) > 0.3 || of(LineChange::Added).take(2).count() == 1);
+    let came: Vec<&DiffLine> = of(LineChange::Added).filter(|new| !is_comment(&new.text)).collect();
+    let still_fails = of(LineChange::Added).any(|new| FAILS.is_match(&new.text));
+    let gone: Vec<&DiffLine> = of(LineChange::Removed)
+        .filter(|old| runs(&old.text) && !whole.has(&old.text) && !is_comment(&old.text))
+        .collect();
+    let compared = (COMPARISONS / gone.len().max(1)).clamp(1, CANDIDATES).min(came.len());
+    for (at, old) in gone.iter().enumerate() {
+        let first = (at * came.len() / gone.len()).saturating_sub(compared / 2).min(came.len() - compared);
+        let new = came[first..first + compared]
+            .iter()
+            .map(|new| (new, Difference::between(&old.text, &new.text).similarity))
+            .max_by(|(_, a), (_, b)| a.total_cmp(b))
+            .filter(|(_, alike)| *alike > 0.3 || of(LineChange::Added).take(2).count() == 1)
+            .map(|(new, _)| new);
         let Some(new) = new.filter(|new| !NOTHING.is_match(&new.text) || NOTHING.is_match(&old.text)) else {
             let evidence = match new {
                 Some(new) => format!("{} -> {}", old.text.trim(), new.text.trim()),
@@ -239,9 +247,7 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         };
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
         let piped = PIPED.is_match(&new.text) && !PIPED.is_match(&old.text) && !pipefail;
-        let conditional = CONDITION.is_match(&new.text)
-            && !CONDITION.is_match(&old.text)
-            && !of(LineChange::Added).any(|line| FAILS.is_match(&line.text));
+        let conditional = CONDITION.is_match(&new.text) && !CONDITION.is_match(&old.text) && !still_fails;
         let forgiven = new.text.contains("||") && !old.text.contains("||") && !FAILS.is_match(&new.text);
         if piped || conditional || forgiven {
             findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
@@ -256,8 +262,8 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
             findings.add_graded(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence, !narrows);
         }
     }
-    for old in of(LineChange::Removed).filter(|old| check && FAILS.is_match(&old.text) && !whole.has(&old.text)) {
-        if !of(LineChange::Added).any(|new| FAILS.is_match(&new.text)) {
+    if check && !still_fails {
+        for old in of(LineChange::Removed).filter(|old| FAILS.is_match(&old.text) && !whole.has(&old.text)) {
             let evidence = format!("no longer fails: {}", old.text.trim());
             findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
         }

@@ -785,6 +785,10 @@ fn large_diffs_are_scanned() {
     let body: String = (0..6_000).map(test).collect();
     assert!(body.len() > 500_000);
     assert!(scan(&edit("tests/test_a.py", &body), &TamperContext::default()).len() <= MAX_FINDINGS);
+    let command = |n: usize| format!("-pytest -q tests/a{n}.py\n+pytest -q tests/b{n}.py || true\n+exit 0\n");
+    let script: String = (0..1_000).map(command).collect();
+    let findings = scan(&edit("scripts/check.sh", &script), &TamperContext::default());
+    assert!(findings.iter().any(|found| found.kind == TamperKind::FailureIgnored), "{findings:?}");
 }
 
 proptest::proptest! {
