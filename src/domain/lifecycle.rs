@@ -17,6 +17,7 @@ mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
+mod second_opinion;
 mod stopping;
 mod task_criteria;
 mod test_guard;

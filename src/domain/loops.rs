@@ -20,6 +20,7 @@ mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
+mod second_opinion;
 mod task_statements;
 mod task_text;
 
@@ -42,4 +43,5 @@ pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use push_refusal::{PushRefusal, SecretPlace};
 pub use remarks::{remark_key, remark_of};
 pub use run_options::RunOptions;
+pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use task_statements::{FactSource, TaskStatements};

@@ -395,6 +395,7 @@ fn failing_operator_template_falls_back_to_the_built_in_one() {
 fn prompt_view(text: &str) -> PromptView {
     let word = |path: &str| PromptWord { who: "mona".into(), path: path.into(), text: text.into() };
     PromptView {
+        opinions: Vec::new(),
         loop_id: "r-42-k7m2qa".into(),
         iteration: 3,
         max_iterations: 10,

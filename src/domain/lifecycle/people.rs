@@ -4,7 +4,7 @@ use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TaskStatements,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SecondOpinions, TaskStatements,
     TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
@@ -70,6 +70,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         agent_failures: 0,
         put_off: None,
         hook_question: None,
+        opinions: SecondOpinions::default(),
         supervision: None,
         course: None,
         session: None,

@@ -12,6 +12,7 @@ use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::run_options::RunOptions;
+use super::second_opinion::SecondOpinions;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::hook::HookEvent;
@@ -207,6 +208,8 @@ pub enum LoopStep {
     HooksAfterIteration,
     /// Hooks before the review.
     HooksBeforeReady,
+    /// Second opinion before the review.
+    SecondOpinion,
 }
 
 /// Question of a hook to people.
@@ -278,6 +281,11 @@ pub enum LoopStopReason {
         /// Explanation, one sentence.
         why: String,
     },
+    /// The iteration that followed from a second opinion came to nothing; the state before it is handed over.
+    Verified {
+        /// Explanation, one sentence.
+        why: String,
+    },
     /// A person or a rule ended it.
     Ended {
         /// State at the end.
@@ -296,6 +304,7 @@ impl LoopStopReason {
             | Self::Paused { why, .. }
             | Self::Failed { why, .. }
             | Self::Aborted { why }
+            | Self::Verified { why }
             | Self::Ended { why, .. } => why,
         }
     }
@@ -461,6 +470,9 @@ pub struct Loop {
     /// Question of a hook that paused the loop; resuming it answers the question for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_question: Option<HookQuestion>,
+    /// Second opinions about its work.
+    #[serde(default, skip_serializing_if = "SecondOpinions::is_empty")]
+    pub opinions: SecondOpinions,
     /// State of control, oversight and strategy. `None` before the first iteration and if the stored value cannot be
     /// read; it is then rebuilt from the records.
     #[serde(default, deserialize_with = "readable")]

@@ -17,6 +17,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::model::opinion::OpinionRun;
 use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
@@ -161,6 +162,8 @@ pub enum LoopInput {
     WorkFailed { ticket: u64, reason: String, advice: String },
     /// The hooks of an event ran; without an objection the loop continues.
     HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
+    /// Another backend was asked for a second opinion.
+    SecondOpinionGiven { ticket: u64, run: Box<OpinionRun> },
     /// Work could not be done because the repository takes no changes: it is archived, gone, or refuses the bot.
     RepositoryUnavailable { ticket: u64, why: String },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
