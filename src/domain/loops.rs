@@ -41,7 +41,7 @@ pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use push_refusal::{PushRefusal, SecretPlace};
-pub use remarks::{remark_key, remark_of};
+pub use remarks::{SEE_REMARKS, ToldProposal, remark_key, remark_of};
 pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use task_statements::{FactSource, TaskStatements};

@@ -318,6 +318,7 @@ impl Engine {
             past: self.past_loops(repo).await,
             experience: self.experience(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
+            proposals: self.untold_proposals(current).await,
         };
         kill_point("K14");
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))

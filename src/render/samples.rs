@@ -229,6 +229,7 @@ pub(super) fn pull() -> PullView {
 pub(super) fn completion() -> CompletionView {
     CompletionView {
         opinion: String::new(),
+        proposals: vec![],
         loop_id: loop_id(),
         outcome: LoopOutcome::LimitReached,
         reason: "10 of 10 iterations were used".into(),

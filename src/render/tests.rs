@@ -109,6 +109,38 @@ fn templates_of_other_states_match_snapshots() {
         };
         renderer.render(&View::Pull(Box::new(view)))
     });
+    insta::assert_snapshot!("pull_with_second_opinion", {
+        let remark = |place: &str, text: &str| OpinionLine {
+            place: place.into(),
+            severity: "major".into(),
+            text: text.into(),
+        };
+        let opinion = OpinionView {
+            backend: "codex".into(),
+            older: Some("1f2e3d4".into()),
+            missing: String::new(),
+            summary: "The empty case is handled; @mona should look at `x`".into(),
+            remarks: vec![remark("src/parse.rs:12", "An error is | swallowed, see #7"), remark("", "<b>bold</b> claim")],
+            iteration: Some(2),
+        };
+        let view = PullView { opinion: Some(opinion), ..pull() };
+        let text = renderer.render(&View::Pull(Box::new(view)));
+        let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
+        part.split_once("### Checks").map_or(part, |(part, _)| part).to_owned()
+    });
+    insta::assert_snapshot!("pull_without_second_opinion", {
+        let opinion = OpinionView {
+            backend: "codex".into(),
+            older: None,
+            missing: "codex: cool-down for a rate limit".into(),
+            summary: String::new(),
+            remarks: vec![],
+            iteration: None,
+        };
+        let text = renderer.render(&View::Pull(Box::new(PullView { opinion: Some(opinion), ..pull() })));
+        let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
+        part.split_once("### Checks").map_or(part, |(part, _)| part).to_owned()
+    });
     insta::assert_snapshot!("status_paused", {
         let view = StatusView {
             state: "paused".into(),

@@ -132,7 +132,7 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
         ScriptEvent::Guide => {
-            say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}") }))
+            say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}"), proposal: None }))
         }
         ScriptEvent::Pause { now } => say(LoopCommand::Pause(command::Pause { now, reason: String::new() })),
         ScriptEvent::Resume => {

@@ -287,6 +287,7 @@ impl SimWorld {
                     past: Vec::new(),
                     experience: Experience::default(),
                     sandbox: "none".into(),
+                    proposals: Vec::new(),
                 };
                 LoopInput::Prepared { ticket: *ticket, tree: Box::new(tree) }
             }

@@ -118,6 +118,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     let first = next.base.is_none();
     next.policy = tree.policy;
     next.sandbox = tree.sandbox;
+    next.proposals = tree.proposals;
     next.overruled = tree.notes;
     next.base_branch = tree.base_branch;
     if first {
@@ -557,6 +558,7 @@ fn ready(turn: &mut StepContext) {
     }
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);
+    turn.next.proposals.clear();
     turn.comment(&key, view);
     // CI may have failed before this, or may fail without an event.
     turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));

@@ -11,6 +11,7 @@ use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
+use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
 use super::task_statements::TaskStatements;
@@ -470,6 +471,9 @@ pub struct Loop {
     /// Question of a hook that paused the loop; resuming it answers the question for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_question: Option<HookQuestion>,
+    /// Proposals of conventions that it tells people about when its work is ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposals: Vec<ToldProposal>,
     /// Second opinions about its work.
     #[serde(default, skip_serializing_if = "SecondOpinions::is_empty")]
     pub opinions: SecondOpinions,

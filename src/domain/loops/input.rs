@@ -12,6 +12,7 @@ use super::estimate::Estimate;
 use super::iteration::Guidance;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
+use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
@@ -230,6 +231,9 @@ pub struct PreparedTree {
     pub experience: Experience,
     /// State of the sandbox, for people.
     pub sandbox: String,
+    /// Proposals of conventions that people have not been told about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposals: Vec<ToldProposal>,
 }
 
 /// Change of an iteration.

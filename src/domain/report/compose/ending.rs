@@ -217,6 +217,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         branch: branch_link(current),
         pull: pull_link(current),
         options: if current.state == LoopState::LimitReached { commands(current) } else { Vec::new() },
+        proposals: if outcome == LoopOutcome::Success { current.proposals.clone() } else { Vec::new() },
         opinion: if outcome == LoopOutcome::Success { opinion_words(current) } else { String::new() },
     }))
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{CheckLine, CommandHint, FileLine, Link};
+use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
 
@@ -180,6 +181,9 @@ pub struct CompletionView {
     /// Second opinion, or the reason why there is none, in a sentence; empty if nobody was asked.
     #[serde(default)]
     pub opinion: String,
+    /// Review remarks that recur in the repository and could become conventions.
+    #[serde(default)]
+    pub proposals: Vec<ToldProposal>,
 }
 
 /// Severity of an escalation.

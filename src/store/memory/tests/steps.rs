@@ -294,7 +294,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     let mut run = LearningRun::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
     run.begin().await;
     let guide = |text: &str| {
-        let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into() });
+        let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into(), proposal: None });
         LoopInput::Command { by: maja(), command, comment: None }
     };
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
