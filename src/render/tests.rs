@@ -110,17 +110,17 @@ fn templates_of_other_states_match_snapshots() {
         renderer.render(&View::Pull(Box::new(view)))
     });
     insta::assert_snapshot!("pull_with_second_opinion", {
-        let remark = |place: &str, text: &str| OpinionLine {
-            place: place.into(),
-            severity: "major".into(),
-            text: text.into(),
-        };
+        let remark =
+            |place: &str, text: &str| OpinionLine { place: place.into(), severity: "major".into(), text: text.into() };
         let opinion = OpinionView {
             backend: "codex".into(),
             older: Some("1f2e3d4".into()),
             missing: String::new(),
             summary: "The empty case is handled; @mona should look at `x`".into(),
-            remarks: vec![remark("src/parse.rs:12", "An error is | swallowed, see #7"), remark("", "<b>bold</b> claim")],
+            remarks: vec![
+                remark("src/parse.rs:12", "An error is | swallowed, see #7"),
+                remark("", "<b>bold</b> claim"),
+            ],
             iteration: Some(2),
         };
         let view = PullView { opinion: Some(opinion), ..pull() };

@@ -659,7 +659,8 @@ async fn second_opinion_comes_from_a_model_over_http(dialect: Dialect) {
     let models = Models::start(move |seen| {
         assert_eq!(seen.purpose, "second_opinion", "no other question");
         let useless = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
-        let finding = json!({"file": "answer.txt", "line": 1, "severity": "minor", "text": "A constant would be clearer"});
+        let finding =
+            json!({"file": "answer.txt", "line": 1, "severity": "minor", "text": "A constant would be clearer"});
         let answer = json!({"verdict": "sound", "summary": "It answers.", "findings": [finding]}).to_string();
         ModelReply::Says(if useless { "I approve.".to_owned() } else { answer })
     })

@@ -85,7 +85,9 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
         assert_eq!(world.file(&done.branch, "note.txt").await.as_deref(), Some("noted\n"));
         let pull = world.the_pull().await;
         assert!(!world.is_draft(&pull));
-        for part in ["### Second opinion", "judge read the change", "given to iteration 2", "`note.txt:1`", "The note is short"] {
+        for part in
+            ["### Second opinion", "judge read the change", "given to iteration 2", "`note.txt:1`", "The note is short"]
+        {
             assert!(pull.body.contains(part), "{part}: {}", pull.body);
         }
         // A model's text mentions nobody and closes nothing.
@@ -136,7 +138,8 @@ async fn limited_reviewer_is_not_waited_for(dialect: Dialect) {
 }
 
 async fn missing_reviewer_is_told(dialect: Dialect) {
-    let config = "  judge: { type: script, command: [/no/such/program], roles: [reviewer] }\nreview: { backend: judge }";
+    let config = "  judge: { type: script, command: [/no/such/program], roles: [reviewer] }\nreview: { backend: judge }\n\
+                  limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).config(config).agent(AGENT), async |world| {
         let done = world.run().await;
         is_ready_without(world, &done, "`judge` cannot be used here").await;

@@ -10,18 +10,21 @@ const NAME: &str = "second opinion";
 
 /// Checks the backend of `review`; `None` if there is none.
 pub(super) fn finding(config: &Config) -> Option<CheckFinding> {
-    let review = config.policy.review.as_ref()?;
+    let review = config.review()?;
     let name = &review.backend;
     let Some(reviewer) = config.backends.get(name) else {
         let detail = format!("the backend `{name}` is not enabled, so there will be no second opinions");
         return Some(CheckFinding::warn(NAME, detail, "enable it in `backends`, or remove `review`"));
     };
-    let of_agents = config.choice.in_order(BackendRole::Agent);
+    let choice = config.backends_settings();
+    let of_agents = choice.in_order(BackendRole::Agent);
     let agents = of_agents.into_iter().filter_map(|agent| Some((agent, config.backends.get(agent)?)));
     let same = |(agent, backend): &(&str, &BackendConfig)| {
-        *agent == name.as_str() || vendor(name, reviewer).is_some_and(|one| vendor(agent, backend).as_ref() == Some(&one))
+        *agent == name.as_str()
+            || vendor(name, reviewer).is_some_and(|one| vendor(agent, backend).as_ref() == Some(&one))
     };
-    let fix = "name a backend of another vendor in `review.backend`, with `roles: [reviewer]` if it is to do nothing else";
+    let fix =
+        "name a backend of another vendor in `review.backend`, with `roles: [reviewer]` if it is to do nothing else";
     Some(match agents.clone().find(same) {
         Some((agent, _)) if agent == name.as_str() && agents.count() == 1 => {
             CheckFinding::warn(NAME, format!("`{name}` reads its own work, because no other backend runs agents"), fix)
@@ -80,13 +83,18 @@ mod tests {
 
     #[test]
     fn vendor_of_a_second_opinion_is_compared_with_the_agents() {
-        let api = "judge: { type: api, url: 'https://api.anthropic.com', models: { default: claude-x }, roles: [reviewer] }";
+        let api =
+            "judge: { type: api, url: 'https://api.anthropic.com', models: { default: claude-x }, roles: [reviewer] }";
         let local = "judge: { type: api, url: 'http://127.0.0.1:1', models: { default: x } }";
         for (backends, review, says) in [
             ("claude: {}".to_owned(), "", None),
             ("claude: {}, codex: {}".to_owned(), "review: { backend: codex, when: never }", None),
             ("claude: {}, codex: {}".to_owned(), "review: { backend: codex }", Some("`codex` also runs agents")),
-            ("claude: {}, codex: { roles: [reviewer] }".to_owned(), "review: { backend: codex }", Some("reads finished work")),
+            (
+                "claude: {}, codex: { roles: [reviewer] }".to_owned(),
+                "review: { backend: codex }",
+                Some("reads finished work"),
+            ),
             ("claude: {}".to_owned(), "review: { backend: claude }", Some("reads its own work")),
             (format!("claude: {{}}, {api}"), "review: { backend: judge }", Some("same vendor")),
             (format!("claude: {{}}, {local}"), "review: { backend: judge }", Some("reads finished work")),

@@ -68,7 +68,7 @@ impl MemoryShell<'_> {
         print(&found.iter().map(line).collect::<String>())
     }
 
-    async fn accept_proposal(&self, args: &AcceptProposalArgs) -> CliResult {
+    pub(super) async fn accept_proposal(&self, args: &AcceptProposalArgs) -> CliResult {
         let (number, settings, now) = (args.number, self.settings.clone(), self.now);
         let text = args.text.as_deref().map(one_line).filter(|text| !text.trim().is_empty());
         // Only text that looks like a secret is masked; this process knows no tokens.

@@ -121,9 +121,8 @@ async fn recurring_remark(store: &Store) {
     for n in 1..=3 {
         let text = "Log the request id in every handler".to_owned();
         let (repo, remark) = (repo.clone(), Remark { loop_id: LoopId::new(format!("r-{n}")), text });
-        let kept = store.write(move |c| {
-            proposals::add_remark(c, &repo, &remark, &MemorySettings::default(), Timestamp(n))
-        });
+        let kept =
+            store.write(move |c| proposals::add_remark(c, &repo, &remark, &MemorySettings::default(), Timestamp(n)));
         kept.await.expect("stored");
     }
 }
@@ -165,7 +164,11 @@ async fn accepted_proposal_can_have_another_text() {
     shell.accept_proposal(&args).await.expect("accepted");
     let (learnings, _) = store.read(|c| memory::list(c, "", 9)).await.expect("read");
     let [rule] = &learnings[..] else { panic!("one: {learnings:?}") };
-    assert!(rule.line().starts_with("Handlers log the request id") && !rule.line().contains('\u{1b}'), "{}", rule.line());
+    assert!(
+        rule.line().starts_with("Handlers log the request id") && !rule.line().contains('\u{1b}'),
+        "{}",
+        rule.line()
+    );
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SecondOpinions, TaskStatements,
-    TestGuard, remark_of,
-};
 use crate::domain::loops::command::LoopCommand;
+use crate::domain::loops::{
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SecondOpinions,
+    TaskStatements, TestGuard, remark_of,
+};
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
 use crate::domain::report;

@@ -111,12 +111,13 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
         return true;
     }
     let Some(before) = turn.next.opinions.before.take() else { return false };
-    let only_from_opinion = |guidance: &Guidance| {
-        matches!(guidance.source, GuidanceSource::SecondOpinion | GuidanceSource::Service)
-    };
+    let only_from_opinion =
+        |guidance: &Guidance| matches!(guidance.source, GuidanceSource::SecondOpinion | GuidanceSource::Service);
     let later = || turn.next.iterations.iter().filter(|iteration| iteration.number > before.iteration);
-    let is_asked = later().flat_map(|iteration| &iteration.guidance).chain(&turn.next.guidance).any(|g| !only_from_opinion(g));
-    let moved = turn.next.measured_after > before.iteration || turn.next.merge_wanted.is_some() || later().any(|i| i.merged);
+    let is_asked =
+        later().flat_map(|iteration| &iteration.guidance).chain(&turn.next.guidance).any(|g| !only_from_opinion(g));
+    let moved =
+        turn.next.measured_after > before.iteration || turn.next.merge_wanted.is_some() || later().any(|i| i.merged);
     if is_asked || moved || turn.next.state != LoopState::Running || turn.next.halting.is_some() {
         return false;
     }

@@ -642,6 +642,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         past: Vec::new(),
         experience: Experience::default(),
         sandbox: String::new(),
+        proposals: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use failpoint::kill_point;
 
 use super::labels::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
+use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::{self, CommandError, LoopCommand, Run};
 use crate::domain::loops::{CommentRef, LoopInput};
@@ -15,7 +16,6 @@ use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
-use crate::domain::knowledge::memory::Proposal;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::memory::proposals;

@@ -3,9 +3,7 @@
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command;
-use crate::domain::loops::{
-    CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, remark_key,
-};
+use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, remark_key};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};

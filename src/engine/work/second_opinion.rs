@@ -185,7 +185,8 @@ impl Engine {
         question: &Ask,
     ) -> Result<Result<(CallContext, Option<String>), String>, EffectError> {
         let OpinionRequest { current, review, ticket, .. } = *asked;
-        let model = self.models_of(&review.backend, current, BackendRole::Reviewer, self.clock.now()).into_iter().next();
+        let model =
+            self.models_of(&review.backend, current, BackendRole::Reviewer, self.clock.now()).into_iter().next();
         let usage = TokenUsage {
             input: estimated_tokens(question.prompt.len() + question.schema.to_string().len()),
             output: u64::from(question.max_output_tokens),

@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::StoredLearning;
 use crate::domain::knowledge::memory::{
-    Content, Learning, MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, MemorySettings, PROPOSAL_DAYS, Proposal,
-    ProposalState, Remark, asks_for_the_same, is_proposed, sightings,
+    Content, Learning, MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, MemorySettings, PROPOSAL_DAYS,
+    Proposal, ProposalState, Remark, asks_for_the_same, is_proposed, sightings,
 };
 use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};

@@ -2,9 +2,10 @@
 
 use rusqlite::Connection;
 
-use super::{LearnOutcome, LoopCredit, proposals, add_reflection, credit_iteration, credit_loop, learn, save};
+use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, proposals, save};
 use crate::domain::knowledge::memory::{
-    Learning, LearningState, MemoryObservation, MemorySettings, ProposalState, Remark, from_iteration, from_loop, observed, remembered,
+    Learning, LearningState, MemoryObservation, MemorySettings, ProposalState, Remark, from_iteration, from_loop,
+    observed, remembered,
 };
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput};

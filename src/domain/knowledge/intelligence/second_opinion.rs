@@ -42,7 +42,8 @@ impl Reviewing {
         }
         let task = current.task.agent_text();
         let within = patch.floor_char_boundary(CHANGE_BYTES);
-        let within = if within < patch.len() { patch[..within].rfind('\n').map_or(within, |end| end + 1) } else { within };
+        let within =
+            if within < patch.len() { patch[..within].rfind('\n').map_or(within, |end| end + 1) } else { within };
         let mut change = sanitize::visible(&patch[..within]);
         if is_cut || within < patch.len() {
             change.push_str("\n[the rest of the change is left out]\n");

@@ -76,7 +76,8 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
         }
         // Only remarks of people with permission become an input.
         LoopInput::Reviewed { items, .. } => {
-            let new = items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
+            let new =
+                items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
             let texts = new.filter_map(|(_, remark)| remark_text(&clean(&remark.text)));
             found.extend(texts.map(|text| MemoryObservation::Remark { text }));
         }

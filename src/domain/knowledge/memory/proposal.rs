@@ -105,7 +105,8 @@ pub fn asks_for_the_same(one: &str, other: &str, settings: &MemorySettings) -> b
 pub fn sightings(new: &Remark, known: &[Remark], settings: &MemorySettings) -> (Vec<usize>, u32) {
     let same = |remark: &Remark| asks_for_the_same(&remark.text, &new.text, settings);
     let found: Vec<usize> = known.iter().enumerate().filter(|(_, remark)| same(remark)).map(|(at, _)| at).collect();
-    let loops: BTreeSet<&str> = found.iter().map(|at| known[*at].loop_id.as_str()).chain([new.loop_id.as_str()]).collect();
+    let loops: BTreeSet<&str> =
+        found.iter().map(|at| known[*at].loop_id.as_str()).chain([new.loop_id.as_str()]).collect();
     (found, u32::try_from(loops.len()).unwrap_or(u32::MAX))
 }
 

@@ -92,7 +92,8 @@ fn missing_opinion_is_a_reason_and_never_a_stop() {
     assert_eq!(run.body().opinion.expect("shown").missing, "judge: rate limit");
     let mut run = read_by_another(|_| {});
     let (reason, advice) = ("the disk is full".into(), "mend it".into());
-    run.tell(LoopInput::WorkFailed { ticket: run.current.ticket, reason, advice }).is(LoopState::Review, LoopStep::Idle);
+    run.tell(LoopInput::WorkFailed { ticket: run.current.ticket, reason, advice })
+        .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.body().opinion.expect("shown").missing, "the disk is full");
 }
 

@@ -333,7 +333,8 @@ impl BackendsSettings {
         for (name, backend) in &self.backends {
             if backend.roles.is_empty() {
                 let key = format!("backends.{name}.roles");
-                problems.push(KeyProblem::new(key, "is empty; list `agent`, `assistant`, `reviewer` or several of them"));
+                problems
+                    .push(KeyProblem::new(key, "is empty; list `agent`, `assistant`, `reviewer` or several of them"));
             }
         }
         for (key, names, role) in [

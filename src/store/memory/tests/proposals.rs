@@ -4,15 +4,13 @@ use super::*;
 use crate::domain::knowledge::memory::{
     MAX_OPEN_PROPOSALS, MAX_REMARKS, PROPOSAL_DAYS, ProposalState, Remark, remembered,
 };
-use crate::store::memory::proposals::*;
+use crate::store::memory::proposals::{self, *};
 
 const RULE: &str = "Log the request id in every handler";
 
 async fn remarked(store: &Store, repo: i64, loop_id: &str, text: &str, now: Timestamp) {
     let remark = Remark { loop_id: LoopId::new(loop_id), text: text.into() };
-    let kept = store
-        .write(move |c| add_remark(c, &repository(repo), &remark, &MemorySettings::default(), now))
-        .await;
+    let kept = store.write(move |c| add_remark(c, &repository(repo), &remark, &MemorySettings::default(), now)).await;
     kept.expect("stored");
 }
 
@@ -40,7 +38,7 @@ async fn recurring_remark_is_proposed_once_and_is_in_no_prompt() {
     }
     assert_eq!(known(&store).await, [(1, ProposalState::Open, 4)]);
     assert_eq!(counted(&store).await, LearningCounts::default());
-    assert!(told(&store, query(1, RULE), MemorySettings::default()).await.is_empty());
+    assert!(super::told(&store, query(1, RULE), MemorySettings::default()).await.is_empty());
     // Another repository knows nothing of it.
     remarked(&store, 2, "r-9", RULE, NOW).await;
     assert_eq!(known(&store).await.len(), 1);
@@ -66,7 +64,7 @@ async fn proposals_are_told_once_by_one_loop() {
     assert_eq!(reserved("r-7").await, [(1, 3)]);
     assert_eq!(reserved("r-7").await, [(1, 3)], "the same loop after a restart");
     assert_eq!(reserved("r-8").await, [(1, 3)], "the other one ended without telling it");
-    store.write(|c| super::super::proposals::told(c, &[1, 99], NOW)).await.expect("told");
+    store.write(|c| proposals::told(c, &[1, 99], NOW)).await.expect("told");
     assert_eq!(reserved("r-8").await, []);
     store.write(|c| answer(c, 1, ProposalState::Rejected, "maja", NOW)).await.expect("answered");
     assert_eq!(reserved("r-9").await, []);

@@ -117,6 +117,7 @@ impl LearningRun {
             past: Vec::new(),
             experience: Experience::default(),
             sandbox: String::new(),
+            proposals: Vec::new(),
         };
         let ticket = self.ticket().await;
         self.tell(LoopInput::Prepared { ticket, tree: Box::new(tree) }).await;
