@@ -13,6 +13,7 @@ use crate::domain::knowledge::intelligence::{
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
 use crate::domain::loops::Loop;
+use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::model::task::TamperKind;
@@ -127,6 +128,21 @@ fn templates_of_other_states_match_snapshots() {
         let text = renderer.render(&View::Pull(Box::new(view)));
         let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
         part.split_once("### Checks").map_or(part, |(part, _)| part).to_owned()
+    });
+    insta::assert_snapshot!("completion_with_proposals", {
+        let text = "Log the request id in every handler, says @mona | see #7".to_owned();
+        let view = CompletionView {
+            outcome: LoopOutcome::Success,
+            reason: "Every check passed in a fresh checkout".into(),
+            next_action: "review the pull request".into(),
+            opinion: "Second opinion of codex: 2 findings, in the pull request.".into(),
+            proposals: vec![ToldProposal { number: 12, text, loops: 3 }],
+            options: vec![],
+            unsolved: vec![],
+            findings: vec![],
+            ..completion()
+        };
+        renderer.render(&View::Completion(Box::new(view)))
     });
     insta::assert_snapshot!("pull_without_second_opinion", {
         let opinion = OpinionView {

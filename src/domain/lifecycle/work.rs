@@ -545,6 +545,7 @@ fn ready(turn: &mut StepContext) {
     if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
         return next_iteration(turn);
     }
+    turn.next.opinions.before = None;
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
     let wanted = std::iter::once(&turn.next.requested_by.login).chain(&turn.next.policy.reviewers);
     let mut seen = std::collections::HashSet::new();

@@ -21,8 +21,8 @@ pub struct Guide {
 impl CommandDefinition for Guide {
     const ROW: CommandRow = CommandRow {
         name: "guide",
-        usage: "/ralph guide [--remember] TEXT|NUMBER",
-        help: "Gives guidance to the next iteration without pausing; `--remember` makes it a rule for later loops; with the number of a proposed rule it accepts that one.",
+        usage: "/ralph guide [--remember] TEXT",
+        help: "Gives guidance to the next iteration without pausing; `--remember` makes it a rule for later loops, `--remember NUMBER` accepts a proposed one.",
         record: CommandRecord::SessionAndAudit,
     };
 
