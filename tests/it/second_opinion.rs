@@ -91,7 +91,7 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
             assert!(pull.body.contains(part), "{part}: {}", pull.body);
         }
         // A model's text mentions nobody and closes nothing.
-        assert!(!pull.body.contains("@mona") && !pull.body.contains("<b>"), "{}", pull.body);
+        assert!(!pull.body.contains("see @mona") && !pull.body.contains("<b>"), "{}", pull.body);
         assert!(world.bot_commented("Second opinion of judge: 1 finding"), "{:?}", world.bot_comments());
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
@@ -158,7 +158,7 @@ async fn opinion_over_the_budget_is_not_asked_for(dialect: Dialect) {
     );
     story(Setup::new(dialect).config(&config).agent(AGENT), async |world| {
         let done = world.run().await;
-        is_ready_without(world, &done, "cost").await;
+        is_ready_without(world, &done, "of the loop's budget are left").await;
         assert_eq!((asked(&folder), done.spent.cost), (0, Money(0)));
     })
     .await;

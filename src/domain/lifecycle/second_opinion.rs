@@ -2,7 +2,7 @@
 //! further iteration of a loop. It never ends or holds up a loop: whatever goes wrong is a sentence in the pull request.
 
 use super::next_iteration::next_iteration;
-use super::{StepContext, test_guard, work};
+use super::{StepContext, handover, test_guard};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Guidance, GuidanceSource, LoopState, LoopStep, LoopStopReason, VerifiedState};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding, OpinionRun, OpinionVerdict};
@@ -45,7 +45,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     turn.next.opinions.last = Some(run);
     turn.next.opinions.before = None;
     if !iterates {
-        return work::before_ready(turn);
+        return handover::before_ready(turn);
     }
     turn.next.opinions.iteration = Some(turn.next.spent.iterations.saturating_add(1));
     let iteration = turn.next.current().map_or(0, |current| current.number);
@@ -144,5 +144,5 @@ pub(super) fn returned(turn: &mut StepContext, words: &str) {
         last.commit = head;
     }
     turn.next.opinions.returned = true;
-    work::verify(turn);
+    handover::verify(turn);
 }

@@ -1,5 +1,6 @@
 //! Results of the loop's own work: tree, checks, agent, commit, push.
 
+use super::handover::{before_ready, ready, verify};
 use super::hooks::{self, HookConsequence};
 use super::judge::{self, JudgementOutcome};
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration, run_agent, start_agent};
@@ -12,7 +13,6 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
     LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, PreparedTree, TestEvidence, WaitReason,
-    remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -401,13 +401,6 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
     turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
-pub(super) fn verify(turn: &mut StepContext) {
-    let Some(commit) = turn.next.head.clone() else {
-        return turn.because("there is nothing to verify");
-    };
-    turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
-}
-
 fn checked(turn: &mut StepContext, report: CheckReport) {
     match turn.next.step {
         LoopStep::Baseline => {
@@ -519,13 +512,6 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     }
 }
 
-/// Hands verified work over, if the hooks allow it.
-pub(super) fn before_ready(turn: &mut StepContext) {
-    if !hooks::ask(turn, HookEvent::BeforeReady) {
-        ready(turn);
-    }
-}
-
 fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) {
     match (hooks::answered(turn, event, objection), event) {
         (HookConsequence::Proceed, HookEvent::BeforeAgent) => start_agent(turn),
@@ -537,30 +523,4 @@ fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<Ho
         }
         (HookConsequence::Proceed, HookEvent::AfterEnd) | (HookConsequence::Stay, _) => {}
     }
-}
-
-/// Hands verified work over for review.
-fn ready(turn: &mut StepContext) {
-    // What people asked for while hooks ran is work to be done as well.
-    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
-        return next_iteration(turn);
-    }
-    turn.next.opinions.before = None;
-    turn.go(LoopState::Review, "every check passed in a fresh checkout");
-    let wanted = std::iter::once(&turn.next.requested_by.login).chain(&turn.next.policy.reviewers);
-    let mut seen = std::collections::HashSet::new();
-    let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
-    turn.effects.push(Effect::Pull { ready: true, reviewers });
-    if let Some(commit) = turn.next.pushed.clone() {
-        // Remarks that have an answer are left alone when the effect is executed.
-        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
-        turn.effects.extend(answers.collect::<Vec<_>>());
-    }
-    let key = format!("done/{}", turn.next.spent.iterations);
-    let view = report::completion(&turn.next, turn.now);
-    turn.next.proposals.clear();
-    turn.comment(&key, view);
-    // CI may have failed before this, or may fail without an event.
-    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));
 }

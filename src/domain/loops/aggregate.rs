@@ -8,6 +8,7 @@ use super::branch_findings::TestGuard;
 use super::escalation::{EscalationCause, LoopLimit};
 use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
+use super::hook_question::HookQuestion;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
@@ -16,7 +17,6 @@ use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
-use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat};
@@ -211,17 +211,6 @@ pub enum LoopStep {
     HooksBeforeReady,
     /// Second opinion before the review.
     SecondOpinion,
-}
-
-/// Question of a hook to people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookQuestion {
-    /// Event.
-    pub event: HookEvent,
-    /// Name of the hook.
-    pub hook: String,
-    /// Head of the loop at that time.
-    pub commit: Sha,
 }
 
 /// Pull request of a loop.

@@ -47,7 +47,7 @@ pub struct OpinionFinding {
     pub line: Option<u32>,
     /// Severity.
     pub severity: OpinionSeverity,
-    /// What is wrong, in which case, and what to do instead; one to three sentences.
+    /// Explanation of what is wrong, in which case, and what to do instead; one to three sentences.
     pub text: String,
 }
 
@@ -72,7 +72,7 @@ pub struct OpinionAnswer {
     pub findings: Vec<OpinionFinding>,
 }
 
-/// What became of asking for a second opinion.
+/// Outcome of asking for a second opinion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpinionEnd {
@@ -94,7 +94,7 @@ pub struct OpinionRun {
     /// Model, if one was requested.
     #[serde(default)]
     pub model: Option<String>,
-    /// What became of it.
+    /// Outcome.
     pub end: OpinionEnd,
     /// Cost, if known.
     #[serde(default)]

@@ -192,6 +192,11 @@ impl Engine {
             output: u64::from(question.max_output_tokens),
             ..TokenUsage::default()
         };
+        let likely = self.estimated(&review.backend, model.as_deref(), &usage);
+        let left = Money(current.limits.cost.0.saturating_sub(current.spent.cost.0));
+        if let Some(cost) = likely.filter(|cost| current.limits.cost > Money(0) && *cost > left) {
+            return Ok(Err(format!("it would cost about {cost}, and {left} of the loop's budget are left")));
+        }
         let others = self.settings.backends.backends.keys().filter(|name| **name != review.backend);
         let planned = PlannedCall {
             key: format!("{}{:08x}", calls::key_prefix(&current.id, ticket), self.random()),
@@ -199,7 +204,7 @@ impl Engine {
             role: BackendRole::Reviewer,
             exclude: others.cloned().collect(),
             model: None,
-            likely: self.estimated(&review.backend, model.as_deref(), &usage),
+            likely,
             share: question.kind.budget_share(),
             previous_session: None,
         };
