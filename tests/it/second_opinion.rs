@@ -18,6 +18,7 @@ on_one_forge!(
     opinion_over_the_budget_is_not_asked_for,
     reviewer_cannot_change_the_work,
     repository_can_switch_second_opinions_off,
+    iteration_that_breaks_the_work_is_undone_and_the_work_handed_over,
     restart_loses_no_opinion_and_asks_once,
 );
 
@@ -176,6 +177,22 @@ async fn reviewer_cannot_change_the_work(dialect: Dialect) {
         let tree = world.tree().await;
         assert!(!tree.join("new.txt").exists() && tree.join("check.sh").exists());
         assert!(world.the_pull().await.body.contains("approves nothing"), "{}", world.the_pull().await.body);
+    })
+    .await;
+}
+
+async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo 7 >answer.txt;; esac\n";
+    let config = reviewer(&counted(PICKY, &folder), "").replace("limits: { ", "limits: { iterations: 2, ");
+    story(Setup::new(dialect).config(&config).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!((done.verified.as_ref(), done.pushed.as_ref()), (done.head.as_ref(), done.head.as_ref()));
+        assert_eq!(asked(&folder), 1, "the same files are not read twice");
+        let pull = world.the_pull().await;
+        assert!(!world.is_draft(&pull) && pull.body.contains("please add a note about the answer"), "{}", pull.body);
     })
     .await;
 }
