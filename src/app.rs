@@ -263,6 +263,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         workspaces,
         backends: built.agents,
         assistants: built.assistants,
+        reviewers: built.reviewers,
         checks,
         renderer: Renderer::new(config.templates.clone(), door.clone())?,
         door,

@@ -49,7 +49,7 @@ use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::Policy;
+use crate::domain::trust::policy::{Policy, ReviewPolicy};
 use operator::OperatorFile;
 use problem::ProblemCollector;
 use schema_check::SchemaView;
@@ -329,6 +329,11 @@ impl Config {
             allow_bots: of_forge(&self.allow_bots, forge),
             ..self.policy.clone()
         }
+    }
+
+    /// Returns the second opinion that loops ask for; `None` if there is none.
+    pub fn review(&self) -> Option<&ReviewPolicy> {
+        self.policy.review.as_ref()
     }
 
     /// Returns the settings for choosing a backend: the enabled backends, their priority, rotation and cool-down.

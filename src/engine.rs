@@ -111,6 +111,14 @@ impl Default for ForgeCallLimits {
     }
 }
 
+/// Backend that gives second opinions.
+pub enum Reviewer {
+    /// Program that runs in a checkout.
+    Agent(Arc<dyn Backend>),
+    /// Model over HTTP that gets the change in its question.
+    Assistant(Arc<dyn Assistant>),
+}
+
 /// A configured account on a forge.
 pub struct ForgeAccount {
     /// The adapter.
@@ -135,6 +143,8 @@ pub struct Engine {
     pub backends: HashMap<String, Arc<dyn Backend>>,
     /// Backends that answer questions of the service, by configured name.
     pub assistants: HashMap<String, Arc<dyn Assistant>>,
+    /// Backends that give second opinions, by configured name.
+    pub reviewers: HashMap<String, Reviewer>,
     /// Runner of checks.
     pub checks: CheckRunner,
     /// Renderer of templates.

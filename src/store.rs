@@ -58,6 +58,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_calls.sql"),
     include_str!("../migrations/0005_vectors.sql"),
     include_str!("../migrations/0006_due.sql"),
+    include_str!("../migrations/0007_proposals.sql"),
 ];
 
 /// Error of the store.

@@ -48,6 +48,11 @@ pub fn is_known(name: &str) -> bool {
     find(name).is_some()
 }
 
+/// Returns the hosts of the models of the preset with this name, that of its API first.
+pub fn model_hosts(name: &str) -> &'static [&'static str] {
+    find(name).map_or(&[], |preset| preset.model_hosts)
+}
+
 /// Returns the names of all presets.
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()

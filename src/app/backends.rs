@@ -18,6 +18,7 @@ use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::outbound::{Door, Masker};
+use crate::engine::Reviewer;
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -34,6 +35,8 @@ pub(super) struct Built {
     pub(super) agents: HashMap<String, Arc<dyn Backend>>,
     /// Assistants by name.
     pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
+    /// Backends that give second opinions, by name.
+    pub(super) reviewers: HashMap<String, Reviewer>,
     /// Digest per backend that changes with its settings, program or key.
     pub(super) fingerprints: BTreeMap<String, String>,
     /// Masker for the secrets of the configuration, see [`secrets`].
@@ -46,6 +49,7 @@ impl Built {
         match role {
             BackendRole::Agent => self.agents.contains_key(name),
             BackendRole::Assistant => self.assistants.contains_key(name),
+            BackendRole::Reviewer => self.reviewers.contains_key(name),
         }
     }
 }
@@ -63,6 +67,8 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
                     .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
                 BackendRole::Assistant => client(name, backend, clock)
                     .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
+                BackendRole::Reviewer => reviewer((config, &built.masker), name, backend, (&path, &tools), clock)
+                    .map(|reviewer| drop(built.reviewers.insert(name.clone(), reviewer))),
             };
             if let Err(why) = done {
                 tracing::error!(backend = name, why, "this backend is not usable");
@@ -73,6 +79,20 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
         tracing::error!("no backend is usable; loops will fail until one is (see `ralph-bot check`)");
     }
     built
+}
+
+/// Creates the reviewer of a backend: a model that answers questions, else a program.
+fn reviewer(
+    of: (&Config, &Masker),
+    name: &str,
+    backend: &BackendConfig,
+    programs: (&OsStr, &[PathBuf]),
+    clock: &Clock,
+) -> Result<Reviewer, String> {
+    match backend.settings.kind {
+        Some(BackendType::Api) => client(name, backend, clock).map(|client| Reviewer::Assistant(client)),
+        _ => agent(of, name, backend, programs, clock).map(|agent| Reviewer::Agent(Arc::from(agent))),
+    }
 }
 
 /// Creates the agent of one configured backend; the error is a sentence for the operator.

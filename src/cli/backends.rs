@@ -134,10 +134,7 @@ fn word(state: &BackendState) -> &'static str {
 }
 
 fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) -> [String; 9] {
-    let roles = roles.iter().map(|role| match role {
-        BackendRole::Agent => "agent",
-        BackendRole::Assistant => "assistant",
-    });
+    let roles = roles.iter().map(|role| role.word());
     let with = |kind: &dyn std::fmt::Display, reason: &str| match reason {
         "" => kind.to_string(),
         reason => format!("{kind}: {reason}"),

@@ -5,6 +5,7 @@ mod backends;
 mod ci;
 mod credential;
 mod finding;
+mod second_opinion;
 mod service;
 mod teams;
 
@@ -56,6 +57,7 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
 pub fn machine(config: &Config) -> Vec<CheckFinding> {
     let mut findings = vec![public_url(config), disk(&config.data_dir)];
     findings.extend(assistants(config));
+    findings.extend(second_opinion::finding(config));
     findings.extend(embeddings(config));
     findings
 }

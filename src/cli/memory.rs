@@ -1,6 +1,7 @@
 //! `ralph-bot memory`: shows and manages learnings.
 
 mod filter;
+mod proposals;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, StoreResult, loops};
 use filter::{LearningFilter, totals};
+use proposals::ProposalsArgs;
 
 /// Maximum number of learnings that are filtered.
 const ALL: usize = 1_000_000;
@@ -43,6 +45,8 @@ pub enum MemoryCommand {
     Search(SearchArgs),
     /// List the reflections of a loop
     Reflections(ReflectionsArgs),
+    /// List proposals of conventions, accept or reject one
+    Proposals(ProposalsArgs),
     /// Delete learnings by id or by query
     Forget(ForgetArgs),
     /// Exclude a learning from prompts, or include it again
@@ -95,7 +99,7 @@ pub struct SearchArgs {
 #[derive(Debug, Clone, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["ids", "query"]))]
 pub struct ForgetArgs {
-    /// Ids of learnings
+    /// Ids of learnings, or `p-NUMBER` of proposals
     pub ids: Vec<String>,
     /// Delete the learnings that match this query; every word must match
     #[arg(long, value_name = "QUERY")]
@@ -164,6 +168,7 @@ impl MemoryShell<'_> {
             Some(MemoryCommand::Show(ShowLearningArgs { id: Some(id), .. })) => self.one(id).await,
             Some(MemoryCommand::Search(args)) => self.search(args).await,
             Some(MemoryCommand::Reflections(args)) => self.reflections(args).await,
+            Some(MemoryCommand::Proposals(args)) => self.proposals(args).await,
             Some(MemoryCommand::Forget(args)) => self.forget(args).await,
             Some(MemoryCommand::Archive(args)) => self.archive(args).await,
             Some(MemoryCommand::Export(args)) => self.export(args.file.as_deref()).await,

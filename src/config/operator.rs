@@ -26,7 +26,7 @@ use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, ProgressReport, SANDBOX_USER, TamperingPolicy};
+use crate::domain::trust::policy::{Floor, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy};
 use crate::domain::trust::protected::{PROTECTED_PATHS, ProtectedPolicy};
 
 config_section! {
@@ -65,6 +65,8 @@ config_section! {
         pub sandbox: SandboxSection;
         /// Programs that decide whether a loop continues: `docs/hooks.md`.
         pub hooks: HooksSection;
+        /// Second opinion of another backend before a pull request becomes ready.
+        pub review: ReviewSection => section;
         /// Folder with custom templates, each in place of the built-in one of the same name (`comment/status.md`,
         /// `prompt/iteration.md`, …).
         pub templates: Option<PathBuf>;
@@ -385,6 +387,21 @@ config_section! {
         pub sandbox: bool = true;
         /// Whether it only runs for repositories whose file names it in `hooks`.
         pub optional: bool = false;
+    }
+}
+
+config_section! {
+    /// Second opinion: another backend reads task, change and check results of finished work, without write access. Its findings
+    /// lead to at most one further iteration of a loop, or are listed in the pull request. It approves nothing, and a loop does not
+    /// wait for a backend that fails or is limited. Its cost counts as the loop's.
+    pub struct ReviewSection {
+        /// Name of the backend; best of another vendor than those that run the agents. No second opinion if omitted. It does not
+        /// need the role `agent`; `roles: [reviewer]` keeps it from other uses.
+        pub backend: Option<String>;
+        /// Time at which it is asked.
+        pub when: ReviewTime;
+        /// Maximum time of one run; at most the time that the loop has left.
+        pub timeout: Duration = Duration::minutes(10), in Duration::seconds(1)..=Duration::hours(2);
     }
 }
 

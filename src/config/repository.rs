@@ -16,7 +16,7 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::limits::RepositoryLimits;
-use crate::domain::trust::policy::{Intelligence, ProgressReport};
+use crate::domain::trust::policy::{Intelligence, ProgressReport, ReviewTime};
 use crate::domain::trust::protected::ProtectedPolicy;
 
 /// Paths of the file, in the order of lookup.
@@ -50,6 +50,8 @@ config_section! {
         pub limits: RepositoryLimits => section;
         /// Names of the operator's optional hooks that run for this repository as well.
         pub hooks: Vec<String>;
+        /// Second opinion of another backend before a pull request becomes ready.
+        pub review: RepositoryReview;
         /// Whether checks are detected from the tree if none are given.
         pub detect: Option<bool>;
         /// Level of prompt adaptation; at most the operator's.
@@ -131,5 +133,13 @@ config_section! {
         /// Iterations with an open finding after which the bot puts the tests of the base back itself; the operator's if
         /// omitted.
         pub iterations: Option<u32>, in 1..=100;
+    }
+}
+
+config_section! {
+    /// Second opinion of another backend before a pull request becomes ready.
+    pub struct RepositoryReview {
+        /// Time at which the operator's backend is asked; the operator's if omitted. `never` turns it off.
+        pub when: Option<ReviewTime>;
     }
 }

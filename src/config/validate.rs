@@ -41,7 +41,8 @@ pub(super) fn operator(
     (reach, env): (ConfigScope, &Env),
     report: ProblemCollector,
 ) -> Result<Config, ConfigProblems> {
-    let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new() };
+    let reviewer = file.review.backend.clone();
+    let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new(), reviewer };
     check.settings(file.check(""));
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
@@ -109,6 +110,8 @@ struct Validator<'a> {
     report: ProblemCollector,
     /// Files with secrets that were read, with their keys.
     secret_files: Vec<(String, PathBuf)>,
+    /// Backend that gives second opinions.
+    reviewer: Option<String>,
 }
 
 impl Validator<'_> {
@@ -514,6 +517,7 @@ impl Validator<'_> {
             schedule: file.schedule.clone(),
             intelligence: file.intelligence,
             tampering: file.tampering.clone(),
+            review: self.review(&file.review, &file.backends),
             ..Policy::default()
         }
     }

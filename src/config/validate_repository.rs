@@ -115,6 +115,7 @@ impl RepositoryValidator<'_> {
             tampering_iterations: file.tampering.iterations,
             thresholds,
             hooks: file.hooks,
+            review: file.review.when,
         }
     }
 

@@ -9,6 +9,7 @@ mod channel_notices;
 mod ci;
 mod commands;
 pub mod effect;
+mod handover;
 mod hooks;
 mod judge;
 mod next_iteration;
@@ -17,6 +18,7 @@ mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
+mod second_opinion;
 mod stopping;
 mod task_criteria;
 mod test_guard;

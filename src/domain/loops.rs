@@ -9,6 +9,7 @@ pub mod command;
 mod escalation;
 mod estimate;
 mod failed_ci;
+mod hook_question;
 mod input;
 mod iteration;
 mod judgement;
@@ -20,18 +21,20 @@ mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
+mod second_opinion;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage,
-    LoopWait, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
+    BackendRequest, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage, LoopWait,
+    MAX_AGENT_FAILURES, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
+pub use hook_question::HookQuestion;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
@@ -40,6 +43,7 @@ pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use push_refusal::{PushRefusal, SecretPlace};
-pub use remarks::{remark_key, remark_of};
+pub use remarks::{SEE_REMARKS, ToldProposal, remark_key, remark_of};
 pub use run_options::RunOptions;
+pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use task_statements::{FactSource, TaskStatements};

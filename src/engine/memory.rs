@@ -80,6 +80,7 @@ impl Engine {
                 break;
             }
         }
+        self.store.write(move |c| memory::proposals::drop_old_remarks(c, now)).await?;
         for _ in 0..ROUNDS {
             let settings = settings.clone();
             if !settings.enabled || self.store.write(move |c| memory::decay(c, &settings, now)).await? == 0 {

@@ -112,7 +112,7 @@ impl Engine {
         let all = self.settings.backends.backends.keys();
         let mut avoid = Vec::new();
         match (role, &current.options.backend) {
-            (BackendRole::Assistant, _) => {}
+            (BackendRole::Assistant | BackendRole::Reviewer, _) => {}
             (BackendRole::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
             (BackendRole::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
         }
@@ -164,6 +164,7 @@ impl Engine {
         let mut models = Vec::new();
         let tiers = match role {
             BackendRole::Assistant => [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default],
+            BackendRole::Reviewer => [ModelTier::Default, ModelTier::Strong, ModelTier::Cheap, ModelTier::Default],
             BackendRole::Agent => {
                 let facts = current.rule_facts(backend, now);
                 let choice = self.settings.rules.get(backend).map(|rules| rules.choose(&facts));

@@ -9,6 +9,7 @@ mod project;
 mod prompt_inputs;
 mod run_monitor;
 mod run_outcome;
+mod second_opinion;
 mod selected_backend;
 mod verify;
 
@@ -28,6 +29,7 @@ use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
+use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
@@ -102,6 +104,13 @@ impl Engine {
                     let cost = self.settle_lost(&current, ticket).await?;
                     Ok(Receipt::with_input(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
                 }
+                Effect::SecondOpinion { ticket, ref commit } if claimed.attempts > 0 => {
+                    let cost = self.settle_lost(&current, ticket).await?;
+                    let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
+                    let lost = OpinionRun::free(commit.clone(), backend, OpinionEnd::Lost);
+                    let run = Box::new(OpinionRun { cost, estimated: true, ..lost });
+                    Ok(Receipt::with_input(why, LoopInput::SecondOpinionGiven { ticket, run }))
+                }
                 _ => Err(EffectError::Stopped { why }),
             };
         }
@@ -126,6 +135,9 @@ impl Engine {
             Effect::PutBackTests { ticket, iteration, paths } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
                 self.put_back_tests(&repo, &current, run, paths, cancel).await
+            }
+            Effect::SecondOpinion { ticket, commit } => {
+                self.second_opinion(claimed, &repo, &current, (*ticket, commit), cancel).await
             }
             Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
             Effect::HooksAfterEnd { version } => self.hooks_after_end(&repo, &current, *version, cancel).await,
@@ -306,6 +318,7 @@ impl Engine {
             past: self.past_loops(repo).await,
             experience: self.experience(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
+            proposals: self.untold_proposals(current).await,
         };
         kill_point("K14");
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))

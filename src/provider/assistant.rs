@@ -219,6 +219,15 @@ fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, S
     serde_json::from_value(found).map_err(|error| format!("it does not match: {error}{cut}"))
 }
 
+/// Reads an answer from a text in which a model was asked to write it.
+///
+/// # Errors
+/// The problem, as the end of a sentence.
+pub fn read_answer<T: DeserializeOwned>(schema: &Value, text: &str) -> Result<T, String> {
+    let found = json_in(text, schema).map_err(|problem| format!("its answer is unusable: {problem}"))?;
+    serde_json::from_value(found).map_err(|error| format!("its answer is unusable: {error}"))
+}
+
 /// Returns the first JSON value in a text that matches the schema: the whole text, in a code fence, or within the text.
 fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
     let text = text.trim().trim_start_matches('\u{feff}');

@@ -197,6 +197,7 @@ pub(super) fn iteration() -> IterationView {
 
 pub(super) fn pull() -> PullView {
     PullView {
+        opinion: None,
         loop_id: loop_id(),
         title: "Parser fails on empty input (#42) for @mona".into(),
         closes: Number(42),
@@ -227,6 +228,8 @@ pub(super) fn pull() -> PullView {
 
 pub(super) fn completion() -> CompletionView {
     CompletionView {
+        opinion: String::new(),
+        proposals: vec![],
         loop_id: loop_id(),
         outcome: LoopOutcome::LimitReached,
         reason: "10 of 10 iterations were used".into(),

@@ -13,6 +13,7 @@ use crate::domain::knowledge::intelligence::{
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
 use crate::domain::loops::Loop;
+use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::model::task::TamperKind;
@@ -108,6 +109,53 @@ fn templates_of_other_states_match_snapshots() {
             ..pull()
         };
         renderer.render(&View::Pull(Box::new(view)))
+    });
+    insta::assert_snapshot!("pull_with_second_opinion", {
+        let remark =
+            |place: &str, text: &str| OpinionLine { place: place.into(), severity: "major".into(), text: text.into() };
+        let opinion = OpinionView {
+            backend: "codex".into(),
+            older: Some("1f2e3d4".into()),
+            missing: String::new(),
+            summary: "The empty case is handled; @mona should look at `x`".into(),
+            remarks: vec![
+                remark("src/parse.rs:12", "An error is | swallowed, see #7"),
+                remark("", "<b>bold</b> claim"),
+            ],
+            iteration: Some(2),
+        };
+        let view = PullView { opinion: Some(opinion), ..pull() };
+        let text = renderer.render(&View::Pull(Box::new(view)));
+        let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
+        part.split_once("### Checks").map_or(part, |(part, _)| part).to_owned()
+    });
+    insta::assert_snapshot!("completion_with_proposals", {
+        let text = "Log the request id in every handler, says @mona | see #7".to_owned();
+        let view = CompletionView {
+            outcome: LoopOutcome::Success,
+            reason: "Every check passed in a fresh checkout".into(),
+            next_action: "review the pull request".into(),
+            opinion: "Second opinion of codex: 2 findings, in the pull request.".into(),
+            proposals: vec![ToldProposal { number: 12, text, loops: 3 }],
+            options: vec![],
+            unsolved: vec![],
+            findings: vec![],
+            ..completion()
+        };
+        renderer.render(&View::Completion(Box::new(view)))
+    });
+    insta::assert_snapshot!("pull_without_second_opinion", {
+        let opinion = OpinionView {
+            backend: "codex".into(),
+            older: None,
+            missing: "codex: cool-down for a rate limit".into(),
+            summary: String::new(),
+            remarks: vec![],
+            iteration: None,
+        };
+        let text = renderer.render(&View::Pull(Box::new(PullView { opinion: Some(opinion), ..pull() })));
+        let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
+        part.split_once("### Checks").map_or(part, |(part, _)| part).to_owned()
     });
     insta::assert_snapshot!("status_paused", {
         let view = StatusView {
@@ -395,6 +443,7 @@ fn failing_operator_template_falls_back_to_the_built_in_one() {
 fn prompt_view(text: &str) -> PromptView {
     let word = |path: &str| PromptWord { who: "mona".into(), path: path.into(), text: text.into() };
     PromptView {
+        opinions: Vec::new(),
         loop_id: "r-42-k7m2qa".into(),
         iteration: 3,
         max_iterations: 10,

@@ -4,6 +4,7 @@
 //! when it is read. A damaged row is quarantined and counted, not reported as an error: loops continue without it.
 
 mod attribution;
+pub mod proposals;
 mod recall;
 mod reflections;
 mod step_learning;
@@ -278,10 +279,15 @@ pub fn quarantined(c: &Connection) -> StoreResult<u64> {
     Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-/// Deletes learnings; returns their number. The record of prompts that used them stays.
+/// Deletes learnings, and proposals of conventions by `p-` and their number; returns how many. The record of prompts that used them
+/// stays.
 pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     let mut forgotten = 0;
     for id in ids {
+        if let Some(number) = id.strip_prefix("p-").and_then(|number| number.parse().ok()) {
+            forgotten += usize::from(proposals::forget_proposal(c, number)?);
+            continue;
+        }
         let sql = "SELECT id FROM learnings WHERE learning = ?1";
         let row: Option<i64> = c.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
         if let Some(row) = row {

@@ -131,9 +131,11 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
     let say = |command| Some(LoopInput::Command { by: person("olaf"), command, comment });
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
-        ScriptEvent::Guide => {
-            say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}") }))
-        }
+        ScriptEvent::Guide => say(LoopCommand::Guide(command::Guide {
+            remember: false,
+            text: format!("guidance {sequence}"),
+            proposal: None,
+        })),
         ScriptEvent::Pause { now } => say(LoopCommand::Pause(command::Pause { now, reason: String::new() })),
         ScriptEvent::Resume => {
             say(LoopCommand::Resume(command::Resume { options, guidance: format!("resumed {sequence}") }))

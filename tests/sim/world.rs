@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ralph_bot::domain::lifecycle::effect::{CheckPurpose, Effect};
 use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopState, PreparedTree};
 use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
+use ralph_bot::domain::model::opinion::{OpinionEnd, OpinionRun};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
 use ralph_bot::domain::supervision::experience::Experience;
 use ralph_bot::store::forge_posts::ForgePost;
@@ -286,6 +287,7 @@ impl SimWorld {
                     past: Vec::new(),
                     experience: Experience::default(),
                     sandbox: "none".into(),
+                    proposals: Vec::new(),
                 };
                 LoopInput::Prepared { ticket: *ticket, tree: Box::new(tree) }
             }
@@ -344,6 +346,13 @@ impl SimWorld {
             }
             Effect::Hooks { ticket, event } => {
                 LoopInput::HooksAnswered { ticket: *ticket, event: *event, objection: None }
+            }
+            Effect::SecondOpinion { ticket, commit } => {
+                let end = OpinionEnd::Missing("nobody is there".into());
+                LoopInput::SecondOpinionGiven {
+                    ticket: *ticket,
+                    run: Box::new(OpinionRun::free(commit.clone(), "judge", end)),
+                }
             }
             other => panic!("{other:?} is no work"),
         };

@@ -34,6 +34,7 @@ on_one_forge!(
     restart_repeats_no_question,
     stop_does_not_wait_for_models,
     failing_tools_are_reported,
+    second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
     scripted_chat_agent_asks_the_session_memory,
 );
@@ -117,6 +118,7 @@ async fn reply(Shared(inner): Shared<Arc<ModelServerState>>, uri: Uri, body: Byt
         text if text.starts_with("A coding agent has ended an iteration") => "reflection",
         text if text.starts_with("Summarise the iterations") => "summary",
         text if text.starts_with("A coding agent ended with this message") => "message",
+        text if text.starts_with("Review a change that a coding agent made") => "second_opinion",
         _ if body["tools"][0]["name"] == "bash" => "agent",
         other => panic!("a question of an unknown sort: {other}"),
     };
@@ -647,6 +649,39 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
         assert_eq!(models.purposes(), ["agent", "agent"]);
         let requests = models.seen();
         assert!(requests[0].text.contains(&done.task.title) && requests[0].model == "helper-own", "{requests:?}");
+    })
+    .await;
+}
+
+/// A model over HTTP gets the change in its question, is asked once more after a useless answer, and its cost is the loop's.
+async fn second_opinion_comes_from_a_model_over_http(dialect: Dialect) {
+    let tries = std::sync::atomic::AtomicU32::new(0);
+    let models = Models::start(move |seen| {
+        assert_eq!(seen.purpose, "second_opinion", "no other question");
+        let useless = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        let finding =
+            json!({"file": "answer.txt", "line": 1, "severity": "minor", "text": "A constant would be clearer"});
+        let answer = json!({"verdict": "sound", "summary": "It answers.", "findings": [finding]}).to_string();
+        ModelReply::Says(if useless { "I approve.".to_owned() } else { answer })
+    })
+    .await;
+    let config = format!(
+        "{}review: {{ backend: helper }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+        models.helper("helper")
+    );
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.spent.cost, Money(2 * 1_100), "{}", done.spent.cost);
+        let body = world.the_pull().await.body;
+        assert!(body.contains("A constant would be clearer") && body.contains("helper"), "{body}");
+        let seen = models.seen();
+        for part in ["It should be 42.", "-41\n+42", "- answer: sh check.sh", "passed"] {
+            assert!(seen[0].text.contains(part), "{part}: {}", seen[0].text);
+        }
+        let booked = booked(world).await;
+        let wanted = ("second_opinion".to_owned(), "helper".to_owned(), "finished".to_owned());
+        assert!(booked.contains(&wanted), "{booked:?}");
     })
     .await;
 }

@@ -56,10 +56,7 @@ pub(super) fn overview(findings: &[CheckFinding]) -> String {
 }
 
 fn cells(row: &BackendRow) -> [String; 6] {
-    let roles = row.roles.iter().map(|role| match role {
-        BackendRole::Agent => "agent",
-        BackendRole::Assistant => "assistant",
-    });
+    let roles = row.roles.iter().map(|role| role.word());
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     [
         row.name.clone(),

@@ -154,7 +154,7 @@ pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> L
     match current.state {
         LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options }),
         LoopState::Queued | LoopState::Running | LoopState::Review => {
-            LoopCommand::Guide(command::Guide { remember: false, text: guidance.to_owned() })
+            LoopCommand::Guide(command::Guide { remember: false, text: guidance.to_owned(), proposal: None })
         }
         _ => {
             let base = Some(current.base_branch.clone()).filter(|base| !base.is_empty());

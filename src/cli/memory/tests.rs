@@ -1,9 +1,13 @@
 //! `memory` on real databases.
 
+use super::proposals::AcceptProposalArgs;
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::remembered;
+use crate::domain::knowledge::memory::{ProposalState, ReflectionFacts, Remark, remembered};
+use crate::domain::lifecycle::samples::fresh;
+use crate::domain::loops::LoopStart;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use crate::store::memory::proposals;
 
 fn args(line: &str) -> MemoryArgs {
     parse(line).expect("arguments")
@@ -109,6 +113,102 @@ async fn output_contains_no_control_sequences() {
         !table.contains('\u{1b}') && table.contains("Keep the parser pure") && table.contains("[+3 points]"),
         "{table}"
     );
+}
+
+/// Makes the same remark in the reviews of three loops.
+async fn recurring_remark(store: &Store) {
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    for n in 1..=3 {
+        let text = "Log the request id in every handler".to_owned();
+        let (repo, remark) = (repo.clone(), Remark { loop_id: LoopId::new(format!("r-{n}")), text });
+        let kept =
+            store.write(move |c| proposals::add_remark(c, &repo, &remark, &MemorySettings::default(), Timestamp(n)));
+        kept.await.expect("stored");
+    }
+}
+
+#[tokio::test]
+async fn proposals_are_listed_accepted_rejected_and_forgotten() {
+    let (store, _) = setup().await;
+    run(&store, "proposals").await.expect("none");
+    recurring_remark(&store).await;
+    run(&store, "proposals --all").await.expect("listed");
+    let state = async || {
+        let all = store.read(|c| proposals::proposals(c, true)).await.expect("read");
+        all.into_iter().map(|one| (one.number, one.state)).collect::<Vec<_>>()
+    };
+    assert_eq!((active(&store).await, state().await), (3, vec![(1, ProposalState::Open)]));
+    run(&store, "proposals reject 1").await.expect("rejected");
+    assert_eq!((active(&store).await, state().await), (3, vec![(1, ProposalState::Rejected)]));
+    recurring_remark(&store).await;
+    assert_eq!(state().await.len(), 1, "a rejected remark is not proposed again");
+    run(&store, "proposals accept 1").await.expect("accepted");
+    assert_eq!((active(&store).await, state().await), (4, vec![(1, ProposalState::Accepted)]));
+    run(&store, "forget p-1").await.expect("forgotten");
+    assert_eq!((active(&store).await, state().await), (4, vec![]), "the rule stays");
+    for line in ["proposals accept 1", "proposals reject 77", "forget p-1"] {
+        let error = run(&store, line).await.expect_err("there is none");
+        assert_eq!(error.exit_code(), 1, "{line}: {error}");
+    }
+    for wrong in ["proposals accept", "proposals reject x", "proposals accept -1"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn accepted_proposal_can_have_another_text() {
+    let store = Store::in_memory().expect("opened");
+    recurring_remark(&store).await;
+    let args = AcceptProposalArgs { number: 1, text: Some("Handlers log the request id\u{1b}[2J".into()) };
+    let shell = MemoryShell { store: &store, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
+    shell.accept_proposal(&args).await.expect("accepted");
+    let (learnings, _) = store.read(|c| memory::list(c, "", 9)).await.expect("read");
+    let [rule] = &learnings[..] else { panic!("one: {learnings:?}") };
+    assert!(
+        rule.line().starts_with("Handlers log the request id") && !rule.line().contains('\u{1b}'),
+        "{}",
+        rule.line()
+    );
+}
+
+#[tokio::test]
+async fn reflections_of_a_loop_are_listed() {
+    let store = Store::in_memory().expect("opened");
+    let id = LoopId::new("r-1");
+    let missing = run(&store, "reflections r-1").await.expect_err("there is no loop");
+    assert!(missing.to_string().contains("there is no loop r-1"), "{missing}");
+    let (sample, of) = (fresh(), id.clone());
+    let start = LoopStart {
+        id: id.clone(),
+        place: sample.place,
+        by: sample.requested_by,
+        task: sample.task,
+        options: sample.options,
+        policy: sample.policy,
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    };
+    assert!(store.write(move |c| loops::begin(c, start, "start", Timestamp(1))).await.expect("begun"));
+    run(&store, "reflections r-1").await.expect("none yet");
+    for iteration in 1..=3 {
+        let facts = ReflectionFacts {
+            iteration,
+            approach: format!("attempt {iteration}\u{1b}[2J"),
+            failing_checks: vec!["tests".into()],
+            next_steps: vec!["read the fixture".into()],
+            ..ReflectionFacts::default()
+        };
+        let (of, reflection) = (of.clone(), Reflection::of(&facts));
+        let kept = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));
+        kept.await.expect("stored");
+    }
+    run(&store, "reflections r-1 --limit 2").await.expect("listed");
+    let newest = store.read(move |c| memory::reflections(c, &id, 2)).await.expect("read");
+    let shown: String = newest.iter().map(reflection_text).collect();
+    assert!(shown.starts_with("iteration 2: attempt 2") && shown.contains("\niteration 3: attempt 3"), "{shown}");
+    assert!(shown.contains("\n  next: ") && !shown.contains('\u{1b}'), "{shown}");
+    assert!(parse("reflections").is_err());
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn priority_rotation_and_cooldown_are_checked() {
     conf/ralph-control.yaml:3:46: `backends.claude.thresholds.max_cost_per_hour` is $9.00; it must be at most `backends.claude.thresholds.max_cost_per_day`, which is $4.00
     conf/ralph-control.yaml:3:87: `backends.claude.thresholds.max_context_pct` is 0; it must be between 1 and 100
     conf/ralph-control.yaml:3:98: `backends.claude.thresholds.window` is 2d; it must be between 1s and 1d
-    conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; list `agent`, `assistant` or both
+    conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; list `agent`, `assistant`, `reviewer` or several of them
     conf/ralph-control.yaml:6:21: `priority.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
     conf/ralph-control.yaml:6:29: `priority.agent[1]` is `helper`, which does not have this role
     conf/ralph-control.yaml:6:45: `priority.agent[3]` is `claude`, which is already listed

@@ -9,11 +9,12 @@ use url::Url;
 use super::Validator;
 use crate::agent::presets;
 use crate::config::BackendConfig;
-use crate::config::operator::OperatorFile;
+use crate::config::operator::{OperatorFile, ReviewSection};
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
+use crate::domain::trust::policy::{ReviewPolicy, ReviewTime};
 
 impl Validator<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
@@ -60,10 +61,30 @@ impl Validator<'_> {
 
     /// Returns the roles of a backend; an `api` backend is an assistant by default.
     fn roles(&self, name: &str, backend: &BackendSettings) -> Vec<BackendRole> {
+        let mut roles = backend.roles.clone();
         if backend.kind == Some(BackendType::Api) && !self.root.has(&format!("backends.{name}.roles")) {
-            return vec![BackendRole::Assistant];
+            roles = vec![BackendRole::Assistant];
         }
-        backend.roles.clone()
+        if self.reviewer.as_deref() == Some(name) && !roles.contains(&BackendRole::Reviewer) {
+            roles.push(BackendRole::Reviewer);
+        }
+        roles
+    }
+
+    /// Returns the second opinion of loops; the backend has to be configured, and may be disabled.
+    pub(super) fn review(
+        &mut self,
+        review: &ReviewSection,
+        backends: &BTreeMap<String, BackendSettings>,
+    ) -> Option<ReviewPolicy> {
+        let backend = review.backend.clone()?;
+        if !backends.contains_key(&backend) {
+            let near = did_you_mean(&backend, backends.keys().map(String::as_str));
+            self.wrong("review.backend", format!("there is no backend `{backend}` in `backends`{near}"));
+            return None;
+        }
+        let policy = ReviewPolicy { backend, timeout_s: review.timeout.as_seconds() };
+        (review.when == ReviewTime::Ready).then_some(policy)
     }
 
     fn backend(&mut self, key: &str, name: &str, backend: &BackendSettings) -> Option<BackendConfig> {

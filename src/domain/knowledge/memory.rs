@@ -12,6 +12,7 @@ mod learning_evidence;
 mod merge;
 mod observe;
 mod paths;
+mod proposal;
 mod query;
 mod reflection;
 mod retrieve;
@@ -23,8 +24,7 @@ mod uplift;
 mod tests;
 
 pub use extract::{
-    FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach, from_iteration,
-    from_loop, remembered,
+    FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, RedirectedApproach, from_iteration, from_loop, remembered,
 };
 pub use learning::{Content, Learning, LearningKind, LearningState, Source};
 pub use learning_confidence::{Credit, credit, credit_of_iteration};
@@ -33,6 +33,10 @@ pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_
 pub(in crate::domain) use observe::judged_anew;
 pub use observe::{MemoryObservation, observed, reflection};
 pub use paths::paths_in;
+pub use proposal::{
+    MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, PROPOSAL_DAYS, Proposal, ProposalState, Remark,
+    asks_for_the_same, is_proposed, remark_text, sightings,
+};
 pub use query::{ParsedQuery, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
 pub use retrieve::{

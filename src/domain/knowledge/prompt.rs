@@ -107,6 +107,8 @@ pub struct PromptView {
     pub guidance: Vec<PromptWord>,
     /// Requests of reviewers.
     pub reviews: Vec<PromptWord>,
+    /// Findings of a second opinion; framed as data.
+    pub opinions: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
     /// Facts from the service.
@@ -252,6 +254,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         failing,
         guidance: words(GuidanceSource::Command).collect(),
         reviews: words(GuidanceSource::Review).collect(),
+        opinions: words(GuidanceSource::SecondOpinion).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
         warnings: words(GuidanceSource::Service).map(|w| w.text).collect(),
         put_back: open_findings(current, false),

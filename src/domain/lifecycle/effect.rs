@@ -83,6 +83,8 @@ pub enum Effect {
     Restore { ticket: u64, iteration: u32, to: Sha },
     /// Restores the base's version of files in a new commit; files that the base lacks are removed.
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
+    /// Asks another backend for a second opinion about a verified commit.
+    SecondOpinion { ticket: u64, commit: Sha },
     /// Runs the hooks of an event, which the loop waits for.
     Hooks { ticket: u64, event: HookEvent },
     /// Runs the hooks after the loop stopped working.
@@ -179,6 +181,7 @@ impl Effect {
             | Self::Merge { .. }
             | Self::Restore { .. }
             | Self::PutBackTests { .. }
+            | Self::SecondOpinion { .. }
             | Self::Hooks { .. }
             | Self::HooksAfterEnd { .. }
             | Self::Release { .. } => Some(Lane::Work),
@@ -215,6 +218,7 @@ impl Effect {
             | Self::Merge { ticket, .. }
             | Self::Restore { ticket, .. }
             | Self::PutBackTests { ticket, .. }
+            | Self::SecondOpinion { ticket, .. }
             | Self::Hooks { ticket, .. } => Some(*ticket),
             _ => None,
         }
@@ -231,6 +235,7 @@ impl Effect {
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
             Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
+            Self::SecondOpinion { ticket, .. } => format!("second-opinion/{ticket}"),
             Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),
             Self::HooksAfterEnd { version } => format!("hooks-after-end/{version}"),
             Self::Release { .. } => "release".into(),

@@ -3,9 +3,10 @@
 use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TaskStatements,
-    TestGuard, remark_of,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SecondOpinions,
+    TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -70,6 +71,8 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         agent_failures: 0,
         put_off: None,
         hook_question: None,
+        proposals: Vec::new(),
+        opinions: SecondOpinions::default(),
         supervision: None,
         course: None,
         session: None,
@@ -169,7 +172,11 @@ pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Gui
 pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     let state = turn.next.state;
     turn.because(format!("the loop is {}", state.words()));
-    if let LoopInput::Command { comment, .. } = input {
+    if let LoopInput::Command { by, comment, command: LoopCommand::Guide(guide) } = input
+        && let Some(accepted) = guide.accepted(&by.login)
+    {
+        turn.answer(*comment, true, vec![accepted]);
+    } else if let LoopInput::Command { comment, .. } = input {
         let line = format!("This loop is {}. Set the label again to start a new one.", state.words());
         turn.answer(*comment, false, vec![line]);
     }

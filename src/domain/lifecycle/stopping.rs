@@ -1,7 +1,7 @@
 //! Stops a loop at its best state: the files of the best iteration are restored before it pauses, reaches a limit, fails or
 //! ends; the work after it stays reachable.
 
-use super::{StepContext, judge};
+use super::{StepContext, judge, second_opinion};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore};
@@ -23,7 +23,7 @@ fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
 /// Rank of a reason. While files are restored, a new reason replaces a reason of the same or a lower rank.
 fn rank(reason: &LoopStopReason) -> u8 {
     match reason {
-        LoopStopReason::Paused { .. } => 0,
+        LoopStopReason::Paused { .. } | LoopStopReason::Verified { .. } => 0,
         LoopStopReason::Held => 1,
         LoopStopReason::Limit { .. } => 2,
         LoopStopReason::Failed { .. } => 3,
@@ -37,6 +37,9 @@ impl StepContext {
     pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
         if self.is_putting_back() {
             return self.stop_meanwhile(then);
+        }
+        if second_opinion::hands_over_instead(self, &then) {
+            return;
         }
         // Before its first start and while it waits for people, a loop has no tree, or stopped at its best already.
         let has_tree = matches!(self.next.state, LoopState::Running | LoopState::Waiting | LoopState::Queued);
@@ -119,6 +122,7 @@ impl StepContext {
                 self.escalate(EscalationCause::Failed, &advice);
             }
             LoopStopReason::Aborted { why } => judge::abort(self, &format!("{why}{words}")),
+            LoopStopReason::Verified { .. } => second_opinion::returned(self, words),
             LoopStopReason::Ended { state, why } => self.end(state, &format!("{why}{words}")),
         }
     }

@@ -4,6 +4,7 @@ mod ci;
 mod hooks;
 mod judge;
 mod pushes;
+mod second_opinion;
 mod stopping;
 mod test_guard;
 mod waits;
@@ -19,6 +20,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
+use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, IterationView, View};
@@ -126,6 +128,7 @@ impl LoopRun {
             past: Vec::new(),
             experience: Experience::default(),
             sandbox: "none".into(),
+            proposals: Vec::new(),
         };
         change(&mut tree);
         self.tell(LoopInput::Prepared { ticket: self.current.ticket, tree: Box::new(tree) })
@@ -244,7 +247,7 @@ impl LoopRun {
 }
 
 fn guide(text: &str) -> LoopCommand {
-    LoopCommand::Guide(command::Guide { remember: false, text: text.into() })
+    LoopCommand::Guide(command::Guide { remember: false, text: text.into(), proposal: None })
 }
 
 fn resume() -> LoopCommand {
@@ -639,6 +642,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         past: Vec::new(),
         experience: Experience::default(),
         sandbox: String::new(),
+        proposals: Vec::new(),
     }
 }
 
@@ -971,6 +975,16 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                 up_to_date: which.is_multiple_of(2),
                 base: None,
             },
+            LoopStep::SecondOpinion => {
+                let end = match which {
+                    19..=21 => second_opinion::answer(OpinionVerdict::Sound, &[]),
+                    22..=27 => second_opinion::answer(OpinionVerdict::Changes, &["x"]),
+                    28 | 29 => OpinionEnd::Lost,
+                    _ => OpinionEnd::Missing("no answer".into()),
+                };
+                let run = OpinionRun { cost: Money(300), ..OpinionRun::free(commit, "judge", end) };
+                LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) }
+            }
             _ => LoopInput::Checked { ticket, report: report(which % 2 == 1) },
         },
     }
@@ -979,8 +993,11 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn invariants_hold_for_any_inputs(inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120)) {
-        let mut run = LoopRun::new();
+    fn invariants_hold_for_any_inputs(
+        inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120),
+        reviewed in any::<bool>(),
+    ) {
+        let mut run = LoopRun::with(|start| start.policy.review = second_opinion::review().filter(|_| reviewed));
         let mut tickets = std::collections::HashSet::new();
         for (which, flag) in inputs {
             let before = run.current.clone();
@@ -992,14 +1009,17 @@ proptest! {
             prop_assert_eq!(next.version, before.version + 1);
             if !before.state.is_open() {
                 prop_assert_eq!(next.state, before.state);
-                let paid = matches!(input, LoopInput::AgentEnded { .. } | LoopInput::AgentLost { .. });
+                let paid = matches!(
+                    input,
+                    LoopInput::AgentEnded { .. } | LoopInput::AgentLost { .. } | LoopInput::SecondOpinionGiven { .. }
+                );
                 prop_assert!(paid || next.spent == before.spent, "{:?}", input);
                 prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
             if next.state == LoopState::Review && before.state != LoopState::Review {
-                prop_assert_eq!(before.step, LoopStep::Verify);
                 let checks_passed = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
-                prop_assert!(checks_passed, "review by {:?}", input);
+                let read = before.step == LoopStep::SecondOpinion && before.verified == before.head;
+                prop_assert!(before.step == LoopStep::Verify && checks_passed || read, "review by {:?}", input);
                 prop_assert_eq!(&next.verified, &next.head);
                 prop_assert_eq!(&next.pushed, &next.head);
             }
@@ -1030,7 +1050,7 @@ proptest! {
 fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
         let mut run = LoopRun::in_state(LoopState::Running);
-        run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into() }));
+        run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into(), proposal: None }));
         let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
         assert_eq!(
             (told.remember, told.text.as_str(), told.source),

@@ -1,18 +1,18 @@
 //! Results of the loop's own work: tree, checks, agent, commit, push.
 
+use super::handover::{before_ready, ready, verify};
 use super::hooks::{self, HookConsequence};
 use super::judge::{self, JudgementOutcome};
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration, run_agent, start_agent};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, pushes, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, pushes, second_opinion, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
     LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, PreparedTree, TestEvidence, WaitReason,
-    remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -39,6 +39,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::PutOff { ticket, .. }
         | LoopInput::RepositoryUnavailable { ticket, .. }
         | LoopInput::HooksAnswered { ticket, .. }
+        | LoopInput::SecondOpinionGiven { ticket, .. }
         | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input of an unknown kind"),
     };
@@ -69,12 +70,16 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }
+        LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::SecondOpinion => {
+            second_opinion::missing(turn, reason)
+        }
         LoopInput::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
         LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         LoopInput::PutOff { until, .. } => turn.stop_clock(until),
         LoopInput::RepositoryUnavailable { why, .. } if turn.next.halting.is_some() => turn.halt_without(&why),
         LoopInput::RepositoryUnavailable { why, .. } => wait_for_repository(turn, &why),
         LoopInput::HooksAnswered { event, objection, .. } => hooks_answered(turn, event, objection),
+        LoopInput::SecondOpinionGiven { run, .. } => second_opinion::given(turn, *run),
         LoopInput::RepositoryFileBroken { path, problems, .. } => {
             turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));
             let key = format!("repository-file/{}", turn.next.version);
@@ -94,6 +99,12 @@ pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
             run.cost.unwrap_or_default()
         }
+        LoopInput::SecondOpinionGiven { run, .. } => {
+            spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
+            spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
+            turn.next.opinions.charge(run);
+            run.cost
+        }
         LoopInput::AgentLost { cost, .. } | LoopInput::AskedAtEnd { cost } => *cost,
         _ => Money(0),
     };
@@ -107,6 +118,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     let first = next.base.is_none();
     next.policy = tree.policy;
     next.sandbox = tree.sandbox;
+    next.proposals = tree.proposals;
     next.overruled = tree.notes;
     next.base_branch = tree.base_branch;
     if first {
@@ -389,13 +401,6 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
     turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
-fn verify(turn: &mut StepContext) {
-    let Some(commit) = turn.next.head.clone() else {
-        return turn.because("there is nothing to verify");
-    };
-    turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
-}
-
 fn checked(turn: &mut StepContext, report: CheckReport) {
     match turn.next.step {
         LoopStep::Baseline => {
@@ -467,6 +472,8 @@ fn after_iteration(turn: &mut StepContext) {
 /// Handles the outcome of the verification; without `tests` (from an older version) the findings of the commit remain.
 fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
+    // What an iteration left whose work was undone says nothing about it.
+    let returned = std::mem::take(&mut turn.next.opinions.returned);
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
     if !report.all_hold() {
         let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
@@ -484,10 +491,10 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     }
     let open = found || !turn.next.open_findings().is_empty();
     turn.next.verified = Some(head).filter(|_| !open);
-    if let Some(current) = turn.next.current_mut() {
+    if let Some(current) = turn.next.current_mut().filter(|_| !returned) {
         current.checks = report;
     }
-    let review = judge::judge(turn);
+    let review = if returned { None } else { judge::judge(turn) };
     let onward = review.map_or(JudgementOutcome::Proceed, |review| judge::act(turn, &review, true));
     if onward == JudgementOutcome::Stopped {
         return;
@@ -500,8 +507,8 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
-    if !ci::asks_about_red(turn) && !hooks::ask(turn, HookEvent::BeforeReady) {
-        ready(turn);
+    if !ci::asks_about_red(turn) && !second_opinion::ask(turn) {
+        before_ready(turn);
     }
 }
 
@@ -516,28 +523,4 @@ fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<Ho
         }
         (HookConsequence::Proceed, HookEvent::AfterEnd) | (HookConsequence::Stay, _) => {}
     }
-}
-
-/// Hands verified work over for review.
-fn ready(turn: &mut StepContext) {
-    // What people asked for while hooks ran is work to be done as well.
-    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
-        return next_iteration(turn);
-    }
-    turn.go(LoopState::Review, "every check passed in a fresh checkout");
-    let wanted = std::iter::once(&turn.next.requested_by.login).chain(&turn.next.policy.reviewers);
-    let mut seen = std::collections::HashSet::new();
-    let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
-    turn.effects.push(Effect::Pull { ready: true, reviewers });
-    if let Some(commit) = turn.next.pushed.clone() {
-        // Remarks that have an answer are left alone when the effect is executed.
-        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
-        turn.effects.extend(answers.collect::<Vec<_>>());
-    }
-    let key = format!("done/{}", turn.next.spent.iterations);
-    let view = report::completion(&turn.next, turn.now);
-    turn.comment(&key, view);
-    // CI may have failed before this, or may fail without an event.
-    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));
 }

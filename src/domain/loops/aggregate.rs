@@ -8,13 +8,15 @@ use super::branch_findings::TestGuard;
 use super::escalation::{EscalationCause, LoopLimit};
 use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
+use super::hook_question::HookQuestion;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
+use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
+use super::second_opinion::SecondOpinions;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
-use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat};
@@ -207,17 +209,8 @@ pub enum LoopStep {
     HooksAfterIteration,
     /// Hooks before the review.
     HooksBeforeReady,
-}
-
-/// Question of a hook to people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookQuestion {
-    /// Event.
-    pub event: HookEvent,
-    /// Name of the hook.
-    pub hook: String,
-    /// Head of the loop at that time.
-    pub commit: Sha,
+    /// Second opinion before the review.
+    SecondOpinion,
 }
 
 /// Pull request of a loop.
@@ -278,6 +271,11 @@ pub enum LoopStopReason {
         /// Explanation, one sentence.
         why: String,
     },
+    /// The iteration that followed from a second opinion came to nothing; the state before it is handed over.
+    Verified {
+        /// Explanation, one sentence.
+        why: String,
+    },
     /// A person or a rule ended it.
     Ended {
         /// State at the end.
@@ -296,6 +294,7 @@ impl LoopStopReason {
             | Self::Paused { why, .. }
             | Self::Failed { why, .. }
             | Self::Aborted { why }
+            | Self::Verified { why }
             | Self::Ended { why, .. } => why,
         }
     }
@@ -461,6 +460,12 @@ pub struct Loop {
     /// Question of a hook that paused the loop; resuming it answers the question for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_question: Option<HookQuestion>,
+    /// Proposals of conventions that it tells people about when its work is ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposals: Vec<ToldProposal>,
+    /// Second opinions about its work.
+    #[serde(default, skip_serializing_if = "SecondOpinions::is_empty")]
+    pub opinions: SecondOpinions,
     /// State of control, oversight and strategy. `None` before the first iteration and if the stored value cannot be
     /// read; it is then rebuilt from the records.
     #[serde(default, deserialize_with = "readable")]

@@ -12,11 +12,13 @@ use super::estimate::Estimate;
 use super::iteration::Guidance;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
+use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::model::opinion::OpinionRun;
 use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
@@ -161,6 +163,8 @@ pub enum LoopInput {
     WorkFailed { ticket: u64, reason: String, advice: String },
     /// The hooks of an event ran; without an objection the loop continues.
     HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
+    /// Another backend was asked for a second opinion.
+    SecondOpinionGiven { ticket: u64, run: Box<OpinionRun> },
     /// Work could not be done because the repository takes no changes: it is archived, gone, or refuses the bot.
     RepositoryUnavailable { ticket: u64, why: String },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
@@ -227,6 +231,9 @@ pub struct PreparedTree {
     pub experience: Experience,
     /// State of the sandbox, for people.
     pub sandbox: String,
+    /// Proposals of conventions that people have not been told about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposals: Vec<ToldProposal>,
 }
 
 /// Change of an iteration.

@@ -167,6 +167,8 @@ pub enum GuidanceSource {
     Ci,
     /// The service: a fact that the next run has to know.
     Service,
+    /// Another model, which read the finished work.
+    SecondOpinion,
 }
 
 impl Iteration {

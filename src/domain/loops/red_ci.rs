@@ -15,7 +15,10 @@ impl Loop {
         match self.state {
             LoopState::Review => true,
             LoopState::Running => {
-                matches!(self.step, LoopStep::Check | LoopStep::Verify | LoopStep::HooksBeforeReady) || failed_before()
+                matches!(
+                    self.step,
+                    LoopStep::Check | LoopStep::Verify | LoopStep::HooksBeforeReady | LoopStep::SecondOpinion
+                ) || failed_before()
             }
             LoopState::Queued | LoopState::Waiting | LoopState::Paused => failed_before(),
             _ => false,

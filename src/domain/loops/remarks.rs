@@ -1,9 +1,25 @@
-//! Keys of remarks among the requests of reviews that a loop has seen.
+//! Remarks of reviews: their keys among the requests that a loop has seen, and proposals of conventions because they recur.
+
+use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::CommentId;
 
 /// Prefix of the keys.
 const PREFIX: &str = "remark/";
+
+/// Text that stands for a review that requests changes without a text of its own.
+pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
+
+/// Proposal of a convention that a loop tells people about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldProposal {
+    /// Number of the proposal.
+    pub number: u64,
+    /// Text of the remark that recurs.
+    pub text: String,
+    /// Number of loops in which it was made.
+    pub loops: u32,
+}
 
 /// Returns the key of a comment on a line.
 pub fn remark_key(id: CommentId) -> String {

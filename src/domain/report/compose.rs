@@ -328,6 +328,7 @@ fn step_words(current: &Loop) -> String {
             "Hooks are running.".into()
         }
         LoopStep::Verify => "Every check passed; running them again in a fresh checkout.".into(),
+        LoopStep::SecondOpinion => "Every check passed; another model reads the change.".into(),
     }
 }
 

@@ -15,8 +15,8 @@ pub use ask::{
     UnseenLine, WaitingView, WhoMayView,
 };
 pub use ending::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
-    RecentIteration, SpentLine,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
+    PullView, RecentIteration, SpentLine,
 };
 pub use progress::{
     CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlannedCheck, StatusView,

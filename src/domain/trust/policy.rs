@@ -85,6 +85,26 @@ config_section! {
     }
 }
 
+/// Time at which another backend is asked for a second opinion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewTime {
+    /// Never.
+    Never,
+    /// Before a pull request becomes ready for review.
+    #[default]
+    Ready,
+}
+
+/// Second opinion before a pull request becomes ready for review.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewPolicy {
+    /// Backend that is asked.
+    pub backend: String,
+    /// Maximum time of its run, in seconds.
+    pub timeout_s: u64,
+}
+
 /// Settings that decisions about one repository depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
@@ -146,6 +166,9 @@ pub struct Policy {
     /// Hooks of the operator, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookName>,
+    /// Second opinion; `None` if none is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewPolicy>,
 }
 
 /// Default of loops stored before the setting existed: off.
@@ -185,6 +208,7 @@ impl Default for Policy {
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
             hooks: Vec::new(),
+            review: None,
         }
     }
 }
@@ -230,6 +254,9 @@ pub struct RepositorySettings {
     /// Names of the operator's optional hooks that run for it as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
+    /// Time of the second opinion; cannot be requested if the operator has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewTime>,
 }
 
 impl Policy {
@@ -264,6 +291,7 @@ impl Policy {
         for hook in &mut policy.hooks {
             hook.optional &= !file.hooks.contains(&hook.name);
         }
+        policy.review = policy.review.filter(|_| file.review != Some(ReviewTime::Never));
         policy
     }
 
@@ -294,6 +322,9 @@ impl Policy {
         }
         if file.intelligence.is_some_and(|wanted| wanted > self.intelligence) {
             notes.push("`intelligence`: more than the operator's, which applies".to_owned());
+        }
+        if file.review == Some(ReviewTime::Ready) && self.review.is_none() {
+            notes.push("`review.when`: the operator's file asks for no second opinion".to_owned());
         }
         notes
     }
@@ -396,6 +427,23 @@ mod tests {
         assert_eq!(of(Full, Some(Off)), (Off, 0));
         assert_eq!(of(Fallback, Some(Fallback)), (Fallback, 0));
         assert_eq!(of(Off, Some(Full)), (Off, 1));
+    }
+
+    #[test]
+    fn repository_can_only_switch_the_second_opinion_off() {
+        let review = ReviewPolicy { backend: "codex".to_owned(), timeout_s: 60 };
+        for (operator, wanted, applies, notes) in [
+            (Some(review.clone()), None, true, 0),
+            (Some(review.clone()), Some(ReviewTime::Ready), true, 0),
+            (Some(review), Some(ReviewTime::Never), false, 0),
+            (None, Some(ReviewTime::Ready), false, 1),
+            (None, Some(ReviewTime::Never), false, 0),
+        ] {
+            let policy = Policy { review: operator, ..Policy::default() };
+            let file = settings(|f| f.review = wanted);
+            assert_eq!(policy.with_repository(&file).review.is_some(), applies, "{policy:?} {wanted:?}");
+            assert_eq!(policy.overruled(&file).len(), notes, "{policy:?} {wanted:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use failpoint::kill_point;
 
 use super::labels::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
+use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::{self, CommandError, LoopCommand, Run};
 use crate::domain::loops::{CommentRef, LoopInput};
@@ -17,6 +18,7 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
+use crate::store::memory::proposals;
 
 /// Time by which a command may be older than the loop that it changes, in milliseconds: the forge's clock may be behind. An
 /// older command was meant for an earlier loop.
@@ -164,6 +166,12 @@ impl Engine {
                 }
                 self.begin(account, place, text, by, options, Some(at), origin).await
             }
+            // A rule is for later loops, so it may come after the end of this one.
+            (Some((id, _, false)), LoopCommand::Guide(guide)) if guide.proposal.is_some() => {
+                let command = LoopCommand::Guide(guide);
+                let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
+                self.enqueue_input(&id, input, origin, part).await
+            }
             (Some((id, _, false)), _) => {
                 let problem = format!(
                     "The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.",
@@ -193,12 +201,41 @@ impl Engine {
             Err(CommandError { line, problem, nearest }) => (line, problem, nearest),
             Ok(command) => match self.unknown_backend(&command) {
                 Some((problem, nearest)) => (String::new(), problem, nearest),
-                None => return Ok(Some(command)),
+                None => match self.with_proposal(place, command).await? {
+                    Ok(command) => return Ok(Some(command)),
+                    Err(problem) => (String::new(), problem, None),
+                },
             },
         };
         let reply = CommandReply { command, ok: false, lines: vec![problem], nearest };
         self.refuse(place, at, key, reply).await?;
         Ok(None)
+    }
+
+    /// Fills the text of the proposal in that a command accepts; an error is the problem for its author.
+    async fn with_proposal(
+        &self,
+        place: &IssueRef,
+        mut command: LoopCommand,
+    ) -> Result<Result<LoopCommand, String>, IntakeError> {
+        let LoopCommand::Guide(guide) = &mut command else { return Ok(Ok(command)) };
+        let Some(number) = guide.proposal else { return Ok(Ok(command)) };
+        if !self.settings.memory.learns() {
+            return Ok(Err("Loops here do not learn from each other, so there are no proposals.".to_owned()));
+        }
+        let found = self.store.read(move |c| proposals::proposal(c, number)).await?;
+        let here = |proposal: &Proposal| {
+            proposal.repository.forge == place.repo.forge && proposal.repository.id == place.repo.id
+        };
+        Ok(match found.filter(here) {
+            Some(proposal) => {
+                guide.text = proposal.text;
+                Ok(command)
+            }
+            None => Err(format!(
+                "There is no proposal {number} in this repository. To remember a text, write more than a number."
+            )),
+        })
     }
 
     /// Replies that a command cannot be executed.

@@ -3,7 +3,7 @@
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command;
-use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, remark_key};
+use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, remark_key};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -275,7 +275,7 @@ fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
         false => body.to_owned(),
     };
     match prose.trim().is_empty() {
-        true => changes.then(|| "Changes are requested; see the remarks.".into()),
+        true => changes.then(|| SEE_REMARKS.into()),
         false => Some(prose),
     }
 }

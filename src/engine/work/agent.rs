@@ -415,7 +415,7 @@ impl Engine {
     }
 
     /// Returns the agents' network access; none if single hosts are allowed but the helper program is unknown.
-    fn network(&self, refused: &RefusedHosts) -> Network {
+    pub(super) fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
             (Egress::Only(hosts), Some(program)) => Network::Only(EgressSettings {
@@ -487,10 +487,15 @@ impl Engine {
 
     /// Returns the usage of a run; without a reported cost, estimated by the price table.
     fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
+        self.usage_of((&chosen.backend, chosen.model.as_deref()), outcome)
+    }
+
+    /// Returns the usage of a run of a backend with a requested model.
+    pub(super) fn usage_of(&self, (backend, model): (&str, Option<&str>), outcome: &AgentOutcome) -> CallUsage {
         let usage =
             TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
-        let mut models = [chosen.model.as_deref(), outcome.model.as_deref()].into_iter();
-        let estimate = || models.find_map(|model| self.estimated(&chosen.backend, model, &usage));
+        let mut models = [model, outcome.model.as_deref()].into_iter();
+        let estimate = || models.find_map(|model| self.estimated(backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
         // The broker's count holds where the program told less.
         let counted = outcome.brokered.as_ref().map(|brokered| brokered.counted.cost);

@@ -14,7 +14,7 @@ use crate::domain::knowledge::intelligence::{
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, EndedLoop, Estimate, Iteration, Loop};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, EndedLoop, Estimate, Iteration, Loop, ToldProposal};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
@@ -25,6 +25,8 @@ use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 const NAMES_TOKENS: usize = 40;
 /// Maximum number of tokens that a resumed session is told from the context block.
 const NEWS_TOKENS: usize = 800;
+/// Maximum number of proposals of conventions that one loop tells people about.
+const TOLD_PROPOSALS: usize = 3;
 /// Maximum number of bytes of a diff in a question.
 const CHANGE_BYTES: usize = 64 * 1024;
 
@@ -187,6 +189,19 @@ impl Engine {
         self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
         let asked = calls::key_prefix(&current.id, 0);
         self.store.read(move |c| calls::cost_of(c, &asked)).await
+    }
+
+    /// Returns the proposals of conventions that the loop tells people about; empty if memory is disabled.
+    pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<ToldProposal> {
+        if !self.settings.memory.learns() {
+            return Vec::new();
+        }
+        let (repo, id) = (current.place.repo.clone(), current.id.clone());
+        let found = self.store.write(move |c| memory::proposals::reserve_untold(c, &repo, &id, TOLD_PROPOSALS)).await;
+        found.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "proposals of conventions cannot be read; nobody is told now");
+            Vec::new()
+        })
     }
 
     /// Returns estimates from earlier loops of the repository; empty if memory is disabled.

@@ -2,13 +2,14 @@
 
 use rusqlite::Connection;
 
-use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, save};
+use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, proposals, save};
 use crate::domain::knowledge::memory::{
-    Learning, LearningState, MemoryObservation, MemorySettings, from_iteration, from_loop, observed, remembered,
+    Learning, LearningState, MemoryObservation, MemorySettings, ProposalState, Remark, from_iteration, from_loop,
+    observed, remembered,
 };
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput};
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 use crate::store::session as session_store;
@@ -131,7 +132,20 @@ impl StepMemory {
                 }
                 learnt = from_loop(&facts, settings, now);
             }
-            MemoryObservation::Rule { text } => self.keep_rule(c, current, &text, id, now)?,
+            MemoryObservation::Rule { text, by, proposal } => {
+                self.keep_rule(c, &current.place.repo, &text, id, now)?;
+                let by = self.masker.mask(&by).into_owned();
+                match proposal {
+                    Some(number) => drop(proposals::answer(c, number, ProposalState::Accepted, &by, now)?),
+                    None => proposals::accept_same(c, &current.place.repo, (&text, &by), settings, now)?,
+                }
+            }
+            MemoryObservation::Remark { text } => {
+                let text = self.masker.mask(&text).into_owned();
+                let remark = Remark { loop_id: id.clone(), text };
+                proposals::add_remark(c, &current.place.repo, &remark, settings, now)?;
+            }
+            MemoryObservation::Told { numbers } => proposals::told(c, &numbers, now)?,
         }
         for learning in learnt {
             learn(c, &self.masker, learning, settings, now)?;
@@ -140,8 +154,15 @@ impl StepMemory {
     }
 
     /// Stores a rule of a maintainer as active, regardless of its earlier state.
-    fn keep_rule(&self, c: &Connection, current: &Loop, text: &str, id: &LoopId, now: Timestamp) -> StoreResult<()> {
-        let rule = remembered(&current.place.repo, text, id, now);
+    pub fn keep_rule(
+        &self,
+        c: &Connection,
+        repo: &RepoRef,
+        text: &str,
+        id: &LoopId,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        let rule = remembered(repo, text, id, now);
         let (LearnOutcome::Stored(known) | LearnOutcome::Merged(known) | LearnOutcome::Known(known)) =
             learn(c, &self.masker, rule.clone(), &self.settings, now)?;
         if known.is_worth_telling(&self.settings, now) {

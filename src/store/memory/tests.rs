@@ -1,5 +1,6 @@
 //! Learnings on a real database: search, quarantine, export and import.
 
+mod proposals;
 mod steps;
 mod vectors;
 

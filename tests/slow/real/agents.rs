@@ -18,7 +18,7 @@ const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
 /// seven attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
-const CODEX: InstalledAgent = InstalledAgent {
+pub const CODEX: InstalledAgent = InstalledAgent {
     preset: "codex",
     program: || RealAgentProgram::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
     model: "gpt-5",

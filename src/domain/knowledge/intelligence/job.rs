@@ -19,11 +19,14 @@ pub enum JobKind {
     Summary,
     /// Report extracted from the agent's last message.
     Message,
+    /// Second opinion about finished work.
+    SecondOpinion,
 }
 
 impl JobKind {
     /// All purposes.
-    pub const ALL: [Self; 5] = [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message];
+    pub const ALL: [Self; 6] =
+        [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message, Self::SecondOpinion];
 
     /// Name in the store, in logs and in metrics.
     pub fn as_str(self) -> &'static str {
@@ -33,6 +36,7 @@ impl JobKind {
             Self::Reflection => "reflection",
             Self::Summary => "summary",
             Self::Message => "message",
+            Self::SecondOpinion => "second_opinion",
         }
     }
 
@@ -42,6 +46,7 @@ impl JobKind {
             Self::Prompt => 1_200,
             Self::Context | Self::Summary => 800,
             Self::Reflection | Self::Message => 600,
+            Self::SecondOpinion => 4_000,
         }
     }
 
@@ -51,6 +56,7 @@ impl JobKind {
             Self::Prompt => 0.03,
             Self::Reflection => 0.02,
             Self::Context | Self::Summary | Self::Message => 0.01,
+            Self::SecondOpinion => 1.0,
         }
     }
 
@@ -59,6 +65,7 @@ impl JobKind {
         match self {
             Self::Prompt => 60,
             Self::Context | Self::Reflection | Self::Summary | Self::Message => 30,
+            Self::SecondOpinion => 600,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Inputs are facts that the service measured, texts of the loop's own agent, and texts of maintainers. Text of
 //! outsiders is excluded, because it would return in the prompts of other loops.
 
-use super::learning::{ASKED_FOR, Content, Learning, LearningState, Source};
+use super::learning::{Content, Learning, LearningState, Source};
 use super::learning_confidence::MIN_GAIN;
 use super::learning_evidence::LearningEvidence;
 use super::merge::{estimate_confidence, promote};
@@ -103,15 +103,6 @@ pub enum LoopEnding {
     Stopped,
 }
 
-/// Review comment of a maintainer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullComment {
-    /// Text.
-    pub text: String,
-    /// Whether it requests a change.
-    pub asks_for_change: bool,
-}
-
 /// Facts of an ended loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFacts {
@@ -137,8 +128,8 @@ pub struct LoopFacts {
     pub minutes: f64,
     /// Cost.
     pub cost: Money,
-    /// Review comments of maintainers.
-    pub comments: Vec<PullComment>,
+    /// Review comments of maintainers that request a change.
+    pub comments: Vec<String>,
     /// Rules stated by maintainers.
     pub guidelines: Vec<String>,
 }
@@ -230,19 +221,11 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
             let content = Content::Antipattern {
                 pattern: approach,
                 consequence: "the pull request was closed without a merge".to_owned(),
-                alternative: facts.comments.first().map(|comment| comment.text.clone()).unwrap_or_default(),
+                alternative: facts.comments.first().cloned().unwrap_or_default(),
             };
             found.push(learnt(facts.task_type, content, FAILED));
         }
         _ => {}
-    }
-    for comment in facts.comments.iter().filter(|comment| comment.asks_for_change && !comment.text.trim().is_empty()) {
-        let content = Content::Antipattern {
-            pattern: comment.text.clone(),
-            consequence: ASKED_FOR.to_owned(),
-            alternative: String::new(),
-        };
-        found.push(learnt(facts.task_type, content, FAILED));
     }
     if facts.ended != LoopEnding::Stopped && facts.iterations > 0 {
         let content = Content::Estimate {

@@ -13,8 +13,8 @@ use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
 /// Maximum length of one text field, in characters.
 const MAX_TEXT: usize = 600;
-/// Outcome of a change that a maintainer requested to be undone or changed; the pattern is then the subject of the request.
-pub(super) const ASKED_FOR: &str = "a maintainer asked for this to be changed";
+/// Outcome in learnings of older versions, whose pattern is a review remark. Remarks are proposals of conventions now.
+const ASKED_FOR: &str = "a maintainer asked for this to be changed";
 /// Maximum number of sources that are kept; the count continues.
 const MAX_SOURCES: usize = 32;
 

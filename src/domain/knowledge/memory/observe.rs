@@ -3,9 +3,11 @@
 //! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
 //! The task's text counts as trusted only if its author is.
 
-use super::extract::{FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach};
+use super::extract::{FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, RedirectedApproach};
+use super::proposal::remark_text;
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::agent_message::reported;
+use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
     Guidance, GuidanceSource, Iteration, IterationKind, JudgedDetection, Loop, LoopInput, LoopState, error_signature,
 };
@@ -39,6 +41,20 @@ pub enum MemoryObservation {
     Rule {
         /// Rule.
         text: String,
+        /// Login of the maintainer.
+        by: String,
+        /// Proposal that it accepts.
+        proposal: Option<u64>,
+    },
+    /// A maintainer made a remark in a review.
+    Remark {
+        /// Text, on one line.
+        text: String,
+    },
+    /// People were told about proposals of conventions.
+    Told {
+        /// Their numbers.
+        numbers: Vec<u64>,
     },
 }
 
@@ -48,8 +64,28 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
         let text = clean(&guidance.text);
         if !text.is_empty() {
-            found.push(MemoryObservation::Rule { text });
+            found.push(MemoryObservation::Rule { text, by: guidance.who.clone(), proposal: None });
         }
+    }
+    match input {
+        LoopInput::Command { by, command: LoopCommand::Guide(guide), .. } if guide.proposal.is_some() => {
+            let text = clean(&guide.text);
+            if !text.is_empty() {
+                found.push(MemoryObservation::Rule { text, by: by.login.clone(), proposal: guide.proposal });
+            }
+        }
+        // Only remarks of people with permission become an input.
+        LoopInput::Reviewed { items, .. } => {
+            let new =
+                items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
+            let texts = new.filter_map(|(_, remark)| remark_text(&clean(&remark.text)));
+            found.extend(texts.map(|text| MemoryObservation::Remark { text }));
+        }
+        _ => {}
+    }
+    if !before.proposals.is_empty() && after.proposals.is_empty() && after.state == LoopState::Review {
+        let numbers = before.proposals.iter().map(|proposal| proposal.number).collect();
+        found.push(MemoryObservation::Told { numbers });
     }
     found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
     found.extend(ended(before, after, input).map(|(how, succeeded)| of_end(after, how, succeeded)));
@@ -206,7 +242,7 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
         iterations: current.spent.iterations,
         minutes: current.spent.time_ms as f64 / 60_000.0,
         cost: current.spent.cost,
-        comments: texts(GuidanceSource::Review).map(|text| PullComment { text, asks_for_change: true }).collect(),
+        comments: texts(GuidanceSource::Review).collect(),
         guidelines: texts(GuidanceSource::Command).collect(),
     };
     MemoryObservation::Ended { facts: Box::new(facts), succeeded }

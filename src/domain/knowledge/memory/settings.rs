@@ -35,6 +35,11 @@ config_section! {
         pub promote_seen: u32 = 2, in 1..=100;
         /// Minimum confidence with which a merged pull request replaces the second sighting.
         pub merged_confidence: f64 = 0.9, in 0.0..=1.0;
+        /// Number of loops of a repository in which a review remark has to be made before it is proposed as a convention. A proposal
+        /// is in no prompt until a maintainer accepts it.
+        pub propose_after: u32 = 3, in 2..=100;
+        /// Similarity from which two review remarks ask for the same.
+        pub remark_similarity: f64 = 0.6, in 0.0..=1.0;
         /// Similarity above which two learnings are merged.
         pub same_above: f64 = 0.85, in 0.0..=1.0;
         /// Minimum increase of completion for an approach to be remembered as a strategy.

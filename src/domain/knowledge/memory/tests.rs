@@ -2,6 +2,7 @@
 
 mod evolution;
 mod observe;
+mod proposals;
 mod retrieval;
 
 use super::*;

@@ -11,15 +11,18 @@ use crate::domain::loops::{Guidance, GuidanceSource, LoopState};
 pub struct Guide {
     /// Whether it becomes a rule of the repository for later loops.
     pub remember: bool,
-    /// Guidance; not empty.
+    /// Guidance; not empty, unless it is the number of a proposal, whose text the service fills in.
     pub text: String,
+    /// Number of the proposal of a convention that it accepts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
 }
 
 impl CommandDefinition for Guide {
     const ROW: CommandRow = CommandRow {
         name: "guide",
         usage: "/ralph guide [--remember] TEXT",
-        help: "Gives guidance to the next iteration without pausing; `--remember` makes it a rule for later loops.",
+        help: "Gives guidance to the next iteration without pausing; `--remember` makes it a rule for later loops, `--remember NUMBER` accepts a proposed one.",
         record: CommandRecord::SessionAndAudit,
     };
 
@@ -27,12 +30,20 @@ impl CommandDefinition for Guide {
         let remember = arguments.flag("--remember")?;
         match arguments.text() {
             text if text.is_empty() => Err(("`/ralph guide` needs the guidance as text after it.".into(), None)),
-            text => Ok(Self { remember, text }),
+            text => match text.trim_start_matches('#').parse() {
+                Ok(number) if remember => Ok(Self { remember, text: String::new(), proposal: Some(number) }),
+                _ => Ok(Self { remember, text, proposal: None }),
+            },
         }
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
         let login = target.author().login.clone();
+        match (self.accepted(&login), self.proposal) {
+            (Some(accepted), _) => return target.accept(accepted),
+            (None, Some(number)) => return target.reject(format!("There is no proposal {number} in this repository.")),
+            (None, None) => {}
+        }
         let remembered = if self.remember { "; it is remembered for the repository" } else { "" };
         add_guidance(target, self.text, self.remember);
         target.accept(format!("{login} gave guidance for the next iteration{remembered}"));
@@ -44,7 +55,18 @@ impl CommandDefinition for Guide {
     }
 
     fn arguments(&self) -> String {
+        if let Some(number) = self.proposal {
+            return format!("--remember {number} {}", self.text).trim().to_owned();
+        }
         format!("{}{}", if self.remember { "--remember " } else { "" }, self.text)
+    }
+}
+
+impl Guide {
+    /// Returns the answer to the acceptance of a proposal, whose text was filled in; `None` if it accepts none.
+    pub fn accepted(&self, login: &str) -> Option<String> {
+        let number = self.proposal.filter(|_| !self.text.is_empty())?;
+        Some(format!("{login} accepted the proposal {number}; later loops of the repository get it as a rule"))
     }
 }
 

@@ -133,8 +133,23 @@ fn every_command_of_the_table_is_parsed() {
             LoopCommand::Pause(Pause { now: true, reason: "release \"week\"".into() }),
         ),
         ("/ralph pause -- --now", LoopCommand::Pause(Pause { now: false, reason: "--now".into() })),
-        ("/ralph guide use serde", LoopCommand::Guide(Guide { remember: false, text: "use serde".into() })),
-        ("/ralph guide --remember\nuse serde", LoopCommand::Guide(Guide { remember: true, text: "use serde".into() })),
+        (
+            "/ralph guide use serde",
+            LoopCommand::Guide(Guide { remember: false, text: "use serde".into(), proposal: None }),
+        ),
+        (
+            "/ralph guide --remember\nuse serde",
+            LoopCommand::Guide(Guide { remember: true, text: "use serde".into(), proposal: None }),
+        ),
+        (
+            "/ralph guide --remember 12",
+            LoopCommand::Guide(Guide { remember: true, text: String::new(), proposal: Some(12) }),
+        ),
+        (
+            "/ralph guide --remember #3",
+            LoopCommand::Guide(Guide { remember: true, text: String::new(), proposal: Some(3) }),
+        ),
+        ("/ralph guide 12", LoopCommand::Guide(Guide { remember: false, text: "12".into(), proposal: None })),
         ("/ralph budget 5", LoopCommand::Budget(Budget { limit: Money(5_000_000) })),
         ("/ralph iterations 12", LoopCommand::Iterations(Iterations { limit: 12 })),
         ("/ralph budget $5.05", LoopCommand::Budget(Budget { limit: Money(5_050_000) })),
@@ -217,7 +232,7 @@ fn guidance_ends_at_the_next_command() {
         vec![
             Ok(LoopCommand::Resume(Resume { options, guidance })),
             Ok(LoopCommand::Status(Status)),
-            Ok(LoopCommand::Guide(Guide { remember: false, text: "last words".into() })),
+            Ok(LoopCommand::Guide(Guide { remember: false, text: "last words".into(), proposal: None })),
         ]
     );
     assert_eq!(ok("/ralph resume\r\nline one\r\nline two\r\n"), resume("line one\nline two"));

@@ -38,6 +38,8 @@ pub enum BackendRole {
     Agent,
     /// Answers short questions: plans, reflections, summaries.
     Assistant,
+    /// Gives second opinions about finished work.
+    Reviewer,
 }
 
 impl BackendRole {
@@ -46,6 +48,7 @@ impl BackendRole {
         match self {
             Self::Agent => "agent",
             Self::Assistant => "assistant",
+            Self::Reviewer => "reviewer",
         }
     }
 }
@@ -87,7 +90,8 @@ config_section! {
         pub server_tools: Vec<String>;
         /// Format of a command's output; the preset's format, or text, by default.
         pub output: Option<OutputFormatName>;
-        /// Uses of the backend. A backend of type `api` can only be an assistant, a command can only be an agent.
+        /// Uses of the backend. A backend of type `api` cannot be an agent, a command cannot be an assistant. The backend that
+        /// `review` names is a `reviewer` as well.
         pub roles: Vec<BackendRole> = vec![BackendRole::Agent];
         /// Models that are requested.
         pub models: BackendModels;
@@ -303,8 +307,9 @@ impl BackendsSettings {
     /// Returns the backends with a role, enabled or not: those in `priority` first, then the rest by name.
     pub fn in_order(&self, role: BackendRole) -> Vec<&str> {
         let first = match role {
-            BackendRole::Agent => &self.priority.agent,
+            BackendRole::Agent => &self.priority.agent[..],
             BackendRole::Assistant => &self.priority.assistant,
+            BackendRole::Reviewer => &[][..],
         };
         self.sorted_by(first, role, true)
     }
@@ -328,7 +333,8 @@ impl BackendsSettings {
         for (name, backend) in &self.backends {
             if backend.roles.is_empty() {
                 let key = format!("backends.{name}.roles");
-                problems.push(KeyProblem::new(key, "is empty; list `agent`, `assistant` or both"));
+                problems
+                    .push(KeyProblem::new(key, "is empty; list `agent`, `assistant`, `reviewer` or several of them"));
             }
         }
         for (key, names, role) in [

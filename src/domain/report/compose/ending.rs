@@ -9,10 +9,11 @@ use crate::domain::loops::{
     iterations_used,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
+use crate::domain::model::opinion::{OpinionEnd, OpinionFinding};
 use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
-    RecentIteration, SpentLine, View,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
+    PullView, RecentIteration, SpentLine, View,
 };
 use crate::domain::trust::protected::ProtectedPolicy;
 use crate::domain::trust::tamper;
@@ -48,8 +49,48 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         manifests: tamper::flagged_manifests(&whole),
         findings: current.findings(),
         accepted: accepted_lines(current),
+        opinion: opinion_view(current),
         started_by: current.requested_by.login.clone(),
         dashboard: None,
+    }
+}
+
+/// Returns the newest second opinion; that about an older commit stays until there is another.
+fn opinion_view(current: &Loop) -> Option<OpinionView> {
+    let last = current.opinions.last.as_ref()?;
+    let mut view = OpinionView {
+        backend: last.backend.clone(),
+        older: (current.head.as_ref() != Some(&last.commit)).then(|| last.commit.short().to_owned()),
+        missing: String::new(),
+        summary: String::new(),
+        remarks: Vec::new(),
+        iteration: current.opinions.iteration,
+    };
+    match &last.end {
+        OpinionEnd::Answered(answer) => {
+            view.summary.clone_from(&answer.summary);
+            let line = |finding: &OpinionFinding| OpinionLine {
+                place: finding.place(),
+                severity: finding.severity.as_str().to_owned(),
+                text: finding.text.clone(),
+            };
+            view.remarks = answer.findings.iter().map(line).collect();
+        }
+        OpinionEnd::Missing(why) => view.missing.clone_from(why),
+        OpinionEnd::Lost => "its run was lost".clone_into(&mut view.missing),
+    }
+    Some(view)
+}
+
+/// Returns a sentence about the newest second opinion; empty if nobody was asked.
+fn opinion_words(current: &Loop) -> String {
+    let Some(view) = opinion_view(current) else { return String::new() };
+    let acted = view.iteration.map_or(String::new(), |n| format!(" Iteration {n} worked on its earlier findings."));
+    match (view.missing.as_str(), view.remarks.len()) {
+        ("", 0) => format!("Second opinion of {}: no findings.{acted}", view.backend),
+        ("", 1) => format!("Second opinion of {}: 1 finding, in the pull request.{acted}", view.backend),
+        ("", count) => format!("Second opinion of {}: {count} findings, in the pull request.{acted}", view.backend),
+        (why, _) => format!("No second opinion: {}{acted}", sentence(why)),
     }
 }
 
@@ -73,6 +114,19 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
                 let (backend, estimated) = (served.backend.clone(), served.estimated);
                 lines.push(SpentLine { backend, cost, estimated });
             }
+        }
+    }
+    for opinion in &current.opinions.costs {
+        match lines.iter_mut().find(|line| line.backend == opinion.backend) {
+            Some(line) => {
+                line.cost = line.cost.plus(opinion.cost);
+                line.estimated |= opinion.estimated;
+            }
+            None => lines.push(SpentLine {
+                backend: opinion.backend.clone(),
+                cost: opinion.cost,
+                estimated: opinion.estimated,
+            }),
         }
     }
     lines.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.backend.cmp(&b.backend)));
@@ -163,6 +217,8 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         branch: branch_link(current),
         pull: pull_link(current),
         options: if current.state == LoopState::LimitReached { commands(current) } else { Vec::new() },
+        proposals: if outcome == LoopOutcome::Success { current.proposals.clone() } else { Vec::new() },
+        opinion: if outcome == LoopOutcome::Success { opinion_words(current) } else { String::new() },
     }))
 }
 

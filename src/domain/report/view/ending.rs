@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{CheckLine, CommandHint, FileLine, Link};
+use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
 
@@ -42,12 +43,43 @@ pub struct PullView {
     /// Changes to tests that a person accepted.
     #[serde(default)]
     pub accepted: Vec<AcceptedLine>,
+    /// Second opinion about the change; `None` if nobody was asked.
+    #[serde(default)]
+    pub opinion: Option<OpinionView>,
     /// Changed dependency manifests and lock files.
     pub manifests: Vec<String>,
     /// Login of the person who started the loop.
     pub started_by: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+}
+
+/// Second opinion of another model, which approves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpinionView {
+    /// Backend.
+    pub backend: String,
+    /// Commit that it is about, shortened, if the branch has a newer one.
+    pub older: Option<String>,
+    /// Reason why there is none, in a phrase; empty if there is one.
+    pub missing: String,
+    /// Judgement of the whole, in a sentence or two.
+    pub summary: String,
+    /// Findings, the most severe first.
+    pub remarks: Vec<OpinionLine>,
+    /// Iteration that got the findings of the first opinion.
+    pub iteration: Option<u32>,
+}
+
+/// Finding of a second opinion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpinionLine {
+    /// File with the line, as far as known.
+    pub place: String,
+    /// Severity.
+    pub severity: String,
+    /// Text.
+    pub text: String,
 }
 
 /// Change to tests that a person accepted.
@@ -146,6 +178,12 @@ pub struct CompletionView {
     pub pull: Option<Link>,
     /// Commands that continue or end the loop.
     pub options: Vec<CommandHint>,
+    /// Second opinion, or the reason why there is none, in a sentence; empty if nobody was asked.
+    #[serde(default)]
+    pub opinion: String,
+    /// Review remarks that recur in the repository and could become conventions.
+    #[serde(default)]
+    pub proposals: Vec<ToldProposal>,
 }
 
 /// Severity of an escalation.

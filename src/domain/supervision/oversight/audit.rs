@@ -29,6 +29,8 @@ pub enum AuditEvent {
     AlarmRaised,
     /// The condition of an alarm holds no longer.
     AlarmCleared,
+    /// Another model was asked for a second opinion.
+    SecondOpinion,
 }
 
 /// One line of the trail.

@@ -117,6 +117,7 @@ impl LearningRun {
             past: Vec::new(),
             experience: Experience::default(),
             sandbox: String::new(),
+            proposals: Vec::new(),
         };
         let ticket = self.ticket().await;
         self.tell(LoopInput::Prepared { ticket, tree: Box::new(tree) }).await;
@@ -294,7 +295,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     let mut run = LearningRun::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
     run.begin().await;
     let guide = |text: &str| {
-        let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into() });
+        let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into(), proposal: None });
         LoopInput::Command { by: maja(), command, comment: None }
     };
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;

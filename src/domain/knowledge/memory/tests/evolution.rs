@@ -112,13 +112,11 @@ fn loop_end_yields_learnings_by_outcome() {
         assert_eq!(learnt.iter().map(|one| (one.kind(), one.state)).collect::<Vec<_>>(), expected, "{how:?}");
     }
     let mut facts = ended(LoopEnding::Stopped);
-    facts.comments = vec![
-        PullComment { text: "Do not unwrap in handlers".into(), asks_for_change: true },
-        PullComment { text: "Thanks!".into(), asks_for_change: false },
-    ];
+    // Remarks of reviews become rules only if a maintainer accepts them.
+    facts.comments = vec!["Do not unwrap in handlers".into()];
     facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
-    assert_eq!(kinds(&learnt), [LearningKind::Antipattern, LearningKind::Convention, LearningKind::Convention]);
+    assert_eq!(kinds(&learnt), [LearningKind::Convention, LearningKind::Convention]);
     let rule = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
     assert!(rule.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
 }

@@ -217,12 +217,65 @@ fn only_permitted_people_contribute_rules() {
     now.state = Stage::Merged;
     let (facts, _) = end(&before, &now, &LoopInput::PullMerged).expect("an end");
     let guidelines: Vec<&str> = facts.guidelines.iter().map(|rule| rule.as_str()).collect();
-    let comments: Vec<&str> = facts.comments.iter().map(|comment| comment.text.as_str()).collect();
+    let comments: Vec<&str> = facts.comments.iter().map(String::as_str).collect();
     assert_eq!((guidelines, comments), (vec!["use the helper"], vec!["return early"]));
     assert_eq!(facts.about, "src/parse.py", "the task is an outsider's");
     let learnings = from_loop(&facts, &MemorySettings::default(), Timestamp(1));
-    let review = learnings.iter().map(Learning::line).find(|line| line.contains("return early"));
-    assert_eq!(review.as_deref(), Some("a maintainer had this changed in a review: return early"));
+    assert!(!learnings.iter().any(|one| one.line().contains("return early")), "a remark is no rule: {learnings:?}");
+}
+
+#[test]
+fn new_remarks_of_reviews_are_observed_once() {
+    let (_, mut before) = after(&[8, 0], |_| {});
+    before.state = Stage::Review;
+    let remark = |key: &str, text: &str| {
+        let (who, source) = ("maja".to_owned(), GuidanceSource::Review);
+        (key.to_owned(), Guidance { who, source, text: text.into(), path: None, remember: false })
+    };
+    let items = vec![
+        remark("review/1", "Changes are requested; see the remarks."),
+        remark("remark/2", "Log the request id\n<!-- and the key --> in handlers"),
+        remark("remark/3", "nit"),
+    ];
+    let input = LoopInput::Reviewed { by: before.requested_by.clone(), items };
+    let reviewed = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
+    let text = "Log the request id in handlers".to_owned();
+    assert_eq!(observed(&before, &reviewed, &input), [MemoryObservation::Remark { text }]);
+    let again = crate::domain::lifecycle::step(&reviewed, input.clone(), Timestamp(10)).next;
+    assert_eq!(observed(&reviewed, &again, &input), []);
+}
+
+#[test]
+fn accepted_proposal_is_a_rule_even_after_the_end() {
+    use crate::domain::loops::command::{Guide, LoopCommand};
+    let mut before = fresh();
+    for state in [Stage::Review, Stage::Merged] {
+        before.state = state;
+        let guide = Guide { remember: true, text: "Log the request id".into(), proposal: Some(7) };
+        let (by, command) = (before.requested_by.clone(), LoopCommand::Guide(guide));
+        let input = LoopInput::Command { by, command, comment: None };
+        let after = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
+        let (text, by) = ("Log the request id".to_owned(), before.requested_by.login.clone());
+        assert_eq!(observed(&before, &after, &input), [MemoryObservation::Rule { text, by, proposal: Some(7) }]);
+        assert_eq!((after.state, after.guidance.len()), (state, 0));
+    }
+    // A number without a proposal is no rule.
+    let guide = Guide { remember: true, text: String::new(), proposal: Some(8) };
+    let (by, command) = (before.requested_by.clone(), LoopCommand::Guide(guide));
+    let input = LoopInput::Command { by, command, comment: None };
+    let after = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
+    assert_eq!(observed(&before, &after, &input), []);
+}
+
+#[test]
+fn proposals_are_told_with_the_review() {
+    let (_, mut before) = after(&[8, 0], |_| {});
+    before.proposals = vec![crate::domain::loops::ToldProposal { number: 3, text: "x".into(), loops: 3 }];
+    let mut after = before.clone();
+    after.proposals.clear();
+    assert_eq!(observed_step(&before, &after), [], "the work is not ready");
+    after.state = Stage::Review;
+    assert_eq!(observed_step(&before, &after), [MemoryObservation::Told { numbers: vec![3] }]);
 }
 
 #[test]
@@ -237,7 +290,10 @@ fn returning_guidance_is_not_learnt_twice() {
     let before = fresh();
     let mut with_rules = before.clone();
     with_rules.guidance.extend([rule("Run  the linter"), rule("<!-- nothing -->")]);
-    assert_eq!(observed_step(&before, &with_rules), [MemoryObservation::Rule { text: "Run the linter".into() }]);
+    assert_eq!(
+        observed_step(&before, &with_rules),
+        [MemoryObservation::Rule { text: "Run the linter".into(), by: "maja".into(), proposal: None }]
+    );
     // The next iteration takes it along, is cut off, and gives it back.
     let mut taken = with_rules.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);

@@ -69,7 +69,7 @@ fn invalid_settings_are_reported_with_key() {
     `cooldown.longest` is 40d; it must be between 1h and 31d
     `backends.kimi.thresholds.max_cost_per_hour` is $5.00; it must be at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00
     `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
-    `backends.claude.roles` is empty; list `agent`, `assistant` or both
+    `backends.claude.roles` is empty; list `agent`, `assistant`, `reviewer` or several of them
     `priority.agent[0]` is `kimmi`; there is no such backend; did you mean `kimi`?
     `priority.agent[2]` is `kimi`, which is already listed
     `priority.agent[3]` is `claude`, which does not have this role

@@ -1,0 +1,49 @@
+//! From passed checks to the review: verification in a fresh checkout, the hooks of the operator, and the pull request.
+
+use super::next_iteration::next_iteration;
+use super::{StepContext, hooks};
+use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
+use crate::domain::loops::{LoopState, LoopStep, remark_of};
+use crate::domain::model::hook::HookEvent;
+use crate::domain::report;
+
+/// Runs the checks of the head in a fresh checkout.
+pub(super) fn verify(turn: &mut StepContext) {
+    let Some(commit) = turn.next.head.clone() else {
+        return turn.because("there is nothing to verify");
+    };
+    turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
+}
+
+/// Hands verified work over, if the hooks allow it.
+pub(super) fn before_ready(turn: &mut StepContext) {
+    if !hooks::ask(turn, HookEvent::BeforeReady) {
+        ready(turn);
+    }
+}
+
+/// Hands verified work over for review.
+pub(super) fn ready(turn: &mut StepContext) {
+    // What people asked for while hooks ran is work to be done as well.
+    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
+        return next_iteration(turn);
+    }
+    turn.next.opinions.before = None;
+    turn.go(LoopState::Review, "every check passed in a fresh checkout");
+    let wanted = std::iter::once(&turn.next.requested_by.login).chain(&turn.next.policy.reviewers);
+    let mut seen = std::collections::HashSet::new();
+    let reviewers = wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect();
+    turn.effects.push(Effect::Pull { ready: true, reviewers });
+    if let Some(commit) = turn.next.pushed.clone() {
+        // Remarks that have an answer are left alone when the effect is executed.
+        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
+        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
+        turn.effects.extend(answers.collect::<Vec<_>>());
+    }
+    let key = format!("done/{}", turn.next.spent.iterations);
+    let view = report::completion(&turn.next, turn.now);
+    turn.next.proposals.clear();
+    turn.comment(&key, view);
+    // CI may have failed before this, or may fail without an event.
+    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));
+}

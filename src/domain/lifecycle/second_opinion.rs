@@ -1,0 +1,148 @@
+//! Second opinion about verified work: asked once for each commit that is to be handed over. Its findings lead to at most one
+//! further iteration of a loop. It never ends or holds up a loop: whatever goes wrong is a sentence in the pull request.
+
+use super::next_iteration::next_iteration;
+use super::{StepContext, handover, test_guard};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{Guidance, GuidanceSource, LoopState, LoopStep, LoopStopReason, VerifiedState};
+use crate::domain::model::opinion::{OpinionEnd, OpinionFinding, OpinionRun, OpinionVerdict};
+use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
+
+/// Maximum number of runs about one commit; a run that is lost with the process is repeated.
+const MAX_RUNS: u32 = 2;
+
+/// Asks for a second opinion about the head; returns `false` if none is wanted, or if there is one already.
+pub(super) fn ask(turn: &mut StepContext) -> bool {
+    let Some(head) = turn.next.head.clone().filter(|_| turn.next.policy.review.is_some()) else { return false };
+    // What people asked for meanwhile changes the work first.
+    if turn.next.opinions.is_about(&head) || !turn.next.guidance.is_empty() {
+        return false;
+    }
+    turn.next.opinions.lost = 0;
+    turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: head });
+    true
+}
+
+/// Handles the end of a run: asks again if it was lost, else continues with what is known.
+pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
+    if turn.next.step != LoopStep::SecondOpinion || turn.next.head.as_ref() != Some(&run.commit) {
+        return turn.because("a second opinion that was not requested was ignored");
+    }
+    if run.end == OpinionEnd::Lost {
+        turn.next.opinions.lost += 1;
+        if turn.next.opinions.lost < MAX_RUNS {
+            turn.because("the service stopped while a second opinion was asked for; it is asked for again");
+            return turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: run.commit });
+        }
+        run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times while it was asked for"));
+    }
+    let wants_changes = matches!(&run.end, OpinionEnd::Answered(answer) if answer.verdict == OpinionVerdict::Changes);
+    let iterates = wants_changes && can_iterate(turn);
+    let told = words(&run, iterates.then(|| turn.next.spent.iterations.saturating_add(1)));
+    turn.because(told.clone());
+    turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, told)]);
+    let (commit, remarks) = (run.commit.clone(), if iterates { remarks(&run) } else { Vec::new() });
+    turn.next.opinions.last = Some(run);
+    turn.next.opinions.before = None;
+    if !iterates {
+        return handover::before_ready(turn);
+    }
+    turn.next.opinions.iteration = Some(turn.next.spent.iterations.saturating_add(1));
+    let iteration = turn.next.current().map_or(0, |current| current.number);
+    turn.next.opinions.before = Some(VerifiedState { iteration, commit });
+    turn.next.guidance.extend(remarks);
+    turn.next.verified = None;
+    if turn.next.pull.is_some() {
+        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    }
+    test_guard::go_on(turn, false);
+}
+
+/// Continues without an opinion about the head, for a reason in one sentence.
+pub(super) fn missing(turn: &mut StepContext, why: String) {
+    let (Some(commit), Some(review)) = (turn.next.head.clone(), &turn.next.policy.review) else {
+        return next_iteration(turn);
+    };
+    let run = OpinionRun::free(commit, &review.backend, OpinionEnd::Missing(why));
+    given(turn, run);
+}
+
+/// Whether findings may lead to an iteration: none did before, and there is one left.
+fn can_iterate(turn: &StepContext) -> bool {
+    let next = &turn.next;
+    next.opinions.iteration.is_none() && next.pause_wanted.is_none() && next.exhausted_limit(turn.now).is_none()
+}
+
+/// Describes a run for the audit log; `iteration` is the one that gets the findings.
+fn words(run: &OpinionRun, iteration: Option<u32>) -> String {
+    match &run.end {
+        OpinionEnd::Answered(answer) => {
+            let count = answer.findings.len();
+            let findings = if count == 1 { "1 finding".to_owned() } else { format!("{count} findings") };
+            let given = iteration.map_or(String::new(), |n| format!(", given to iteration {n}"));
+            format!("second opinion of {}: {findings}{given}", run.backend)
+        }
+        OpinionEnd::Missing(why) => format!("no second opinion: {why}"),
+        OpinionEnd::Lost => "no second opinion: its run was lost".to_owned(),
+    }
+}
+
+/// Returns the findings as remarks for the next prompt.
+fn remarks(run: &OpinionRun) -> Vec<Guidance> {
+    let OpinionEnd::Answered(answer) = &run.end else { return Vec::new() };
+    let remark = |finding: &OpinionFinding| Guidance {
+        who: run.backend.clone(),
+        source: GuidanceSource::SecondOpinion,
+        text: format!("{}: {}", finding.severity.as_str(), finding.text),
+        path: Some(finding.place()).filter(|place| !place.is_empty()),
+        remember: false,
+    };
+    answer.findings.iter().map(remark).collect()
+}
+
+/// Hands the work over that was verified before, if the loop would stop at a limit or fail because of a second opinion; returns
+/// whether it does.
+pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) -> bool {
+    let (LoopStopReason::Limit { why, .. } | LoopStopReason::Failed { why, .. }) = then else { return false };
+    if turn.next.step == LoopStep::SecondOpinion {
+        turn.drop_work();
+        turn.next.step = LoopStep::SecondOpinion;
+        missing(turn, why.clone());
+        return true;
+    }
+    let Some(before) = turn.next.opinions.before.take() else { return false };
+    let only_from_opinion =
+        |guidance: &Guidance| matches!(guidance.source, GuidanceSource::SecondOpinion | GuidanceSource::Service);
+    let later = || turn.next.iterations.iter().filter(|iteration| iteration.number > before.iteration);
+    let is_asked =
+        later().flat_map(|iteration| &iteration.guidance).chain(&turn.next.guidance).any(|g| !only_from_opinion(g));
+    let moved =
+        turn.next.measured_after > before.iteration || turn.next.merge_wanted.is_some() || later().any(|i| i.merged);
+    if is_asked || moved || turn.next.state != LoopState::Running || turn.next.halting.is_some() {
+        return false;
+    }
+    turn.drop_work();
+    turn.close_open_iteration(why);
+    turn.next.guidance.clear();
+    turn.next.session = None;
+    turn.because(format!("{why}; the work that was verified before the second opinion is handed over"));
+    let reason = LoopStopReason::Verified { why: why.clone() };
+    if turn.next.head.as_ref() == Some(&before.commit) {
+        turn.finish(reason, "");
+    } else {
+        turn.put_best_back(before.iteration, before.commit, reason);
+    }
+    true
+}
+
+/// Verifies the state before the second opinion again, after its files were restored (`words` state that) or were still there.
+pub(super) fn returned(turn: &mut StepContext, words: &str) {
+    let Some(head) = turn.next.head.clone() else { return next_iteration(turn) };
+    turn.because(format!("the work of before the second opinion is verified again{words}"));
+    // The files are those that the opinion is about.
+    if let Some(last) = turn.next.opinions.last.as_mut().filter(|_| !words.is_empty()) {
+        last.commit = head;
+    }
+    turn.next.opinions.returned = true;
+    handover::verify(turn);
+}

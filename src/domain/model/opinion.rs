@@ -1,0 +1,119 @@
+//! Second opinion about finished work: the answer of a reviewing model, and what became of asking for it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ids::{Money, Sha};
+
+/// Verdict of a reviewing model. It approves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OpinionVerdict {
+    /// Nothing has to change before people review.
+    Sound,
+    /// Something should change before people review.
+    Changes,
+}
+
+/// Severity of a finding of a reviewing model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OpinionSeverity {
+    /// Style, naming, wording.
+    Minor,
+    /// Wrong in a case that occurs, or the task is partly missed.
+    Major,
+    /// Wrong in the usual case, loses data, or is a vulnerability.
+    Critical,
+}
+
+impl OpinionSeverity {
+    /// Name in texts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Minor => "minor",
+            Self::Major => "major",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Finding of a reviewing model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OpinionFinding {
+    /// Path of the file from the root of the tree; empty if it concerns the whole change.
+    pub file: String,
+    /// Line in the file after the change, from 1; null if it concerns no single line.
+    pub line: Option<u32>,
+    /// Severity.
+    pub severity: OpinionSeverity,
+    /// Explanation of what is wrong, in which case, and what to do instead; one to three sentences.
+    pub text: String,
+}
+
+impl OpinionFinding {
+    /// Returns `file:line`, as far as known.
+    pub fn place(&self) -> String {
+        match self.line {
+            Some(line) if !self.file.is_empty() => format!("{}:{line}", self.file),
+            _ => self.file.clone(),
+        }
+    }
+}
+
+/// Answer of a reviewing model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OpinionAnswer {
+    /// Verdict: `changes` only with at least one finding.
+    pub verdict: OpinionVerdict,
+    /// Judgement of the change as a whole, in one or two sentences.
+    pub summary: String,
+    /// Findings, the most severe first; empty if there are none.
+    pub findings: Vec<OpinionFinding>,
+}
+
+/// Outcome of asking for a second opinion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpinionEnd {
+    /// The model answered.
+    Answered(OpinionAnswer),
+    /// There is no opinion, for a reason in one sentence without a full stop.
+    Missing(String),
+    /// The service stopped before the answer was stored.
+    Lost,
+}
+
+/// Run of a reviewing backend, after it ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpinionRun {
+    /// Commit that the opinion is about.
+    pub commit: Sha,
+    /// Backend that was asked.
+    pub backend: String,
+    /// Model, if one was requested.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Outcome.
+    pub end: OpinionEnd,
+    /// Cost, if known.
+    #[serde(default)]
+    pub cost: Money,
+    /// Whether the cost is an estimate of the service.
+    #[serde(default)]
+    pub estimated: bool,
+    /// Input tokens.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Output tokens.
+    #[serde(default)]
+    pub tokens_out: u64,
+}
+
+impl OpinionRun {
+    /// Returns a run without usage.
+    pub fn free(commit: Sha, backend: &str, end: OpinionEnd) -> Self {
+        let backend = backend.to_owned();
+        Self { commit, backend, model: None, end, cost: Money(0), estimated: false, tokens_in: 0, tokens_out: 0 }
+    }
+}

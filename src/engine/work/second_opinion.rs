@@ -1,0 +1,449 @@
+//! Asks another backend for a second opinion: a program in a checkout of the commit that is thrown away, or a model over HTTP.
+//!
+//! Every failure is a reason why there is none; the loop decides what follows. The answer is kept in the session memory under the
+//! commit, so that a restart does not pay for it twice.
+
+use std::time::Duration;
+
+use failpoint::kill_point;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::call_guard::CallGuard;
+use super::remove_folder;
+use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMonitor};
+use super::run_outcome::limit_of;
+use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend};
+use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, Reviewing, ask};
+use crate::domain::knowledge::session;
+use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::model::opinion::{OpinionAnswer, OpinionEnd, OpinionRun};
+use crate::domain::providers::backends::BackendRole;
+use crate::domain::providers::chat::{AnswerSchema, estimated_tokens};
+use crate::domain::providers::limit::classify;
+use crate::domain::providers::prices::TokenUsage;
+use crate::domain::trust::policy::ReviewPolicy;
+use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::work::run_outcome::SeenBy;
+use crate::engine::{Engine, Reviewer};
+use crate::process::{Cookie, RefusedHosts, private};
+use crate::provider::assistant::{self, AskLimits, Assistant, AssistantFault, Question};
+use crate::store::calls::{self, CallContext, CallDecision};
+use crate::store::outbox::ClaimedEffect;
+use crate::store::session as turns;
+
+/// Number of failures of the service itself (disk, git) after which there is no opinion.
+const MAX_TRIES: u32 = 3;
+/// Maximum time without output of a program; at most the time of its run.
+const IDLE: Duration = Duration::from_secs(600);
+/// Maximum length of a reason, in characters.
+const REASON_CHARACTERS: usize = 300;
+
+/// Second opinion that is being asked for.
+struct OpinionRequest<'a> {
+    current: &'a Loop,
+    review: &'a ReviewPolicy,
+    commit: &'a Sha,
+    ticket: u64,
+}
+
+/// End of a call with its usage and the answer, or the reason why there is none.
+struct OpinionCall {
+    end: CallEnd,
+    used: CallUsage,
+    answer: Result<OpinionAnswer, String>,
+}
+
+impl Engine {
+    /// Asks for a second opinion about a commit. Never fails permanently.
+    pub(super) async fn second_opinion(
+        &self,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        current: &Loop,
+        (ticket, commit): (u64, &Sha),
+        cancel: &CancellationToken,
+    ) -> Result<Receipt, EffectError> {
+        let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
+        let receipt = |run: OpinionRun| {
+            let input = LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) };
+            Ok(Receipt::with_input("a second opinion was asked for", input))
+        };
+        let run = match self.opinion(claimed, repo, current, (ticket, commit), cancel).await {
+            Err(EffectError::Permanent { why }) => OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why)),
+            Err(EffectError::Retry { why, .. }) if claimed.tries + 1 >= MAX_TRIES => {
+                OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why))
+            }
+            other => other?,
+        };
+        receipt(run)
+    }
+
+    async fn opinion(
+        &self,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        current: &Loop,
+        (ticket, commit): (u64, &Sha),
+        cancel: &CancellationToken,
+    ) -> Result<OpinionRun, EffectError> {
+        let Some(review) = &current.policy.review else {
+            return Err(EffectError::Permanent { why: "the settings ask for none any more".into() });
+        };
+        let asked = OpinionRequest { current, review, commit, ticket };
+        if claimed.attempts > 0 {
+            let cost = self.settle_lost(current, ticket).await?;
+            if let Some(run) = self.kept_opinion(&asked).await {
+                return Ok(OpinionRun { cost: run.cost.max(cost), ..run });
+            }
+            let lost = OpinionRun::free(commit.clone(), &review.backend, OpinionEnd::Lost);
+            return Ok(OpinionRun { cost, estimated: true, ..lost });
+        }
+        // The cost of an earlier answer is booked already.
+        if let Some(run) = self.kept_opinion(&asked).await {
+            return Ok(OpinionRun { cost: Money(0), tokens_in: 0, tokens_out: 0, ..run });
+        }
+        self.new_opinion(repo, &asked, cancel).await.map_err(|error| match error {
+            // Nothing was asked yet.
+            EffectError::Retry { after_ms, why, .. } => EffectError::Retry { after_ms, ambiguous: false, why },
+            other => other,
+        })
+    }
+
+    /// Asks for an opinion; fails only before the backend is called.
+    async fn new_opinion(
+        &self,
+        repo: &RepoRef,
+        asked: &OpinionRequest<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<OpinionRun, EffectError> {
+        let OpinionRequest { current, review, commit, .. } = *asked;
+        let Some(reviewer) = self.reviewers.get(&review.backend) else {
+            let why = format!("the backend `{}` cannot be used here; `ralph-bot check` says why", review.backend);
+            return Err(EffectError::Permanent { why });
+        };
+        let Some(base) = &current.base else {
+            return Err(EffectError::Permanent { why: "the loop has no base to compare with".into() });
+        };
+        let patch = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
+        let has_tree = matches!(reviewer, Reviewer::Agent(_));
+        let job = Reviewing::of(current, &patch.text, patch.truncated, has_tree);
+        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let mut question = ask(&job, &nonce);
+        question.prompt = self.checks.masker.mask(&question.prompt).into_owned();
+        let (caller, model) = match self.begin_opinion(asked, &question).await? {
+            Ok(begun) => begun,
+            Err(why) => return Ok(OpinionRun::free(commit.clone(), &review.backend, OpinionEnd::Missing(why))),
+        };
+        kill_point("K42");
+        let started = self.clock.now();
+        let wall = self.opinion_time(asked);
+        let call = match reviewer {
+            Reviewer::Assistant(assistant) => {
+                self.ask_model(&**assistant, (asked, &job, &question), model.as_deref(), wall, cancel).await
+            }
+            Reviewer::Agent(agent) => {
+                let run = (asked, &job, &question);
+                self.run_reviewer(&**agent, run, (&caller, model.as_deref()), (repo, wall), cancel).await
+            }
+        };
+        kill_point("K43");
+        let booked = self.end_call(&caller.key, (&review.backend, BackendRole::Reviewer), &call.end, call.used).await;
+        self.metrics.question(JobKind::SecondOpinion.as_str(), call.end.word());
+        self.keep_opinion(asked, (question.prompt, model.clone(), started), &call).await;
+        if let Err(error) = booked {
+            tracing::warn!(loop_id = %current.id, %error, "the cost of a second opinion could not be recorded");
+        }
+        kill_point("K44");
+        let TokenUsage { input, output, cache_read, cache_write } = call.used.usage;
+        Ok(OpinionRun {
+            commit: commit.clone(),
+            backend: review.backend.clone(),
+            model,
+            end: call.answer.map_or_else(|why| OpinionEnd::Missing(self.reason(&why)), OpinionEnd::Answered),
+            cost: call.used.cost.unwrap_or_default(),
+            estimated: call.used.estimated,
+            tokens_in: input.saturating_add(cache_read).saturating_add(cache_write),
+            tokens_out: output,
+        })
+    }
+
+    /// Returns the time that a run may take: that of the settings, and at most the loop's.
+    fn opinion_time(&self, asked: &OpinionRequest<'_>) -> Duration {
+        let current = asked.current;
+        let left = current.limits.time_ms - current.spent.time_at(self.clock.now());
+        let left = Duration::from_millis(u64::try_from(left).unwrap_or_default()).max(Duration::from_secs(1));
+        Duration::from_secs(asked.review.timeout_s).min(left)
+    }
+
+    /// Reserves the money of a run and records its start; or returns the reason why it is not started.
+    async fn begin_opinion(
+        &self,
+        asked: &OpinionRequest<'_>,
+        question: &Ask,
+    ) -> Result<Result<(CallContext, Option<String>), String>, EffectError> {
+        let OpinionRequest { current, review, ticket, .. } = *asked;
+        let model =
+            self.models_of(&review.backend, current, BackendRole::Reviewer, self.clock.now()).into_iter().next();
+        let usage = TokenUsage {
+            input: estimated_tokens(question.prompt.len() + question.schema.to_string().len()),
+            output: u64::from(question.max_output_tokens),
+            ..TokenUsage::default()
+        };
+        let likely = self.estimated(&review.backend, model.as_deref(), &usage);
+        let left = Money(current.limits.cost.0.saturating_sub(current.spent.cost.0));
+        if let Some(cost) = likely.filter(|cost| current.limits.cost > Money(0) && *cost > left) {
+            return Ok(Err(format!("it would cost about {cost}, and {left} of the loop's budget are left")));
+        }
+        let others = self.settings.backends.backends.keys().filter(|name| **name != review.backend);
+        let planned = PlannedCall {
+            key: format!("{}{:08x}", calls::key_prefix(&current.id, ticket), self.random()),
+            purpose: JobKind::SecondOpinion.as_str(),
+            role: BackendRole::Reviewer,
+            exclude: others.cloned().collect(),
+            model: None,
+            likely,
+            share: question.kind.budget_share(),
+            previous_session: None,
+        };
+        Ok(match self.begin_call(current, planned).await? {
+            CallDecision::Call { model, caller, .. } => Ok((*caller, model)),
+            CallDecision::NoMoney(reached) => Err(reached.to_string()),
+            CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons } => {
+                let own: Vec<_> = reasons.into_iter().filter(|blocked| blocked.backend == review.backend).collect();
+                Err(reasons_words(&own))
+            }
+        })
+    }
+
+    /// Asks a model over HTTP.
+    async fn ask_model(
+        &self,
+        model: &dyn Assistant,
+        (asked, job, question): (&OpinionRequest<'_>, &Reviewing, &Ask),
+        name: Option<&str>,
+        timeout: Duration,
+        cancel: &CancellationToken,
+    ) -> OpinionCall {
+        let limits =
+            AskLimits { model: name.unwrap_or_default().to_owned(), max_tokens: question.max_output_tokens, timeout };
+        let schema = AnswerSchema { name: question.kind.as_str().to_owned(), schema: question.schema.clone() };
+        let put = Question { system: String::new(), prompt: question.prompt.clone(), schema };
+        let rule = |answer| job.checked(answer);
+        let outcome = tokio::select! {
+            outcome = assistant::ask(model, &put, &limits, &rule) => outcome,
+            () = cancel.cancelled() => {
+                let usage = TokenUsage { input: estimated_tokens(put.prompt.len()), ..TokenUsage::default() };
+                let cost = self.estimated(&asked.review.backend, name, &usage);
+                let used = CallUsage { usage, cost, estimated: true };
+                return OpinionCall { end: CallEnd::Ended, used, answer: Err("its run was stopped".to_owned()) };
+            }
+        };
+        let (end, spent, answer) = match outcome {
+            Ok(answered) => (CallEnd::Succeeded, answered.spent, Ok(answered.value)),
+            Err(failure) => {
+                let end = match &failure.fault {
+                    AssistantFault::Answer => CallEnd::Unusable,
+                    AssistantFault::Time => CallEnd::Failed(failure.what.clone()),
+                    AssistantFault::Call(signals) => match classify(signals, self.clock.now()) {
+                        Some(limit) => CallEnd::Limited(limit),
+                        None => CallEnd::Failed(failure.what.clone()),
+                    },
+                };
+                (end, failure.spent, Err(failure.what))
+            }
+        };
+        let cost = self.estimated(&asked.review.backend, name, &spent.usage);
+        let used = CallUsage { usage: spent.usage, cost, estimated: cost.is_some() || spent.estimated };
+        OpinionCall { end, used, answer }
+    }
+
+    /// Runs a program in a checkout of the commit, which is thrown away, and reads its last message.
+    async fn run_reviewer(
+        &self,
+        agent: &dyn Backend,
+        (asked, job, question): (&OpinionRequest<'_>, &Reviewing, &Ask),
+        (caller, model): (&CallContext, Option<&str>),
+        (repo, wall): (&RepoRef, Duration),
+        cancel: &CancellationToken,
+    ) -> OpinionCall {
+        let failed = |why: String| OpinionCall {
+            end: CallEnd::Ended,
+            used: CallUsage { cost: Some(Money(0)), ..CallUsage::default() },
+            answer: Err(why),
+        };
+        let current = asked.current;
+        let scratch = self.settings.scratch.join(current.id.as_str()).join("second-opinion");
+        remove_folder(&scratch);
+        if let Err(error) = private::create_folder(&scratch) {
+            return failed(format!("its folder {} could not be created: {error}", scratch.display()));
+        }
+        let checkout = match self.workspaces.clean_checkout(&current.id, repo, asked.commit).await {
+            Ok(checkout) => checkout,
+            Err(error) => return failed(error.to_string()),
+        };
+        let prompt = format!(
+            "{}\nEnd with one message that is only a JSON value that matches this JSON Schema:\n{}\n",
+            question.prompt, question.schema
+        );
+        let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
+        let run = AgentRun {
+            prompt,
+            tree: checkout.dir.clone(),
+            read_only: checkout.read_only.clone(),
+            scratch: scratch.clone(),
+            loop_id: current.id.to_string(),
+            iteration: current.spent.iterations,
+            model: model.map(str::to_owned),
+            wall,
+            idle: wall.min(IDLE),
+            max_turns: current.policy.limits.agent_turns,
+            max_cost: (current.limits.cost > Money(0)).then_some(of_loop),
+            session: None,
+            keep: None,
+            mcp_config: None,
+            tools: None,
+            cookie: Cookie::new(&self.instance, current.id.as_str(), 0),
+            sandboxed: self.settings.sandboxed,
+            sandbox: self.settings.sandbox.clone(),
+            network: self.network(&RefusedHosts::default()),
+            guard: Some(CallGuard::of(self, caller)),
+        };
+        let monitor = RunMonitor {
+            caller: caller.clone(),
+            backend: asked.review.backend.clone(),
+            model: model.map(str::to_owned),
+            iteration: current.spent.iterations,
+            tree: session::TreeRoots::new([checkout.dir.display().to_string()]),
+            at_most: run.max_cost,
+            answered: false,
+            over_budget: false,
+            tool: String::new(),
+            events: Vec::new(),
+        };
+        let outcome = self.monitored(agent, run, monitor, cancel).await;
+        remove_folder(&scratch);
+        if let Err(error) = self.workspaces.release_checkout(checkout).await {
+            tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
+        }
+        let limit = limit_of(&outcome, self.clock.now());
+        let end = match (&limit, &outcome.status) {
+            (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
+            (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
+            (None, AgentStatus::Finished) => CallEnd::Succeeded,
+            (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
+            (None, status) => CallEnd::Failed(status.words()),
+        };
+        let answer = match (&limit, &outcome.status) {
+            (Some((limit, _)), _) => Err(limit.evidence.clone()),
+            (None, AgentStatus::Finished) => {
+                assistant::read_answer(&question.schema, &outcome.final_message).and_then(|answer| job.checked(answer))
+            }
+            (None, status) => Err(status.words()),
+        };
+        let end = if end == CallEnd::Succeeded && answer.is_err() { CallEnd::Unusable } else { end };
+        OpinionCall { end, used: self.usage_of((&asked.review.backend, model), &outcome), answer }
+    }
+
+    /// Runs a program and holds it to the cost limits.
+    async fn monitored(
+        &self,
+        agent: &dyn Backend,
+        run: AgentRun,
+        mut monitor: RunMonitor,
+        cancel: &CancellationToken,
+    ) -> AgentOutcome {
+        let stop = cancel.child_token();
+        let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let mut filter = EventFilter::default();
+        let mut on_event = |event| {
+            if filter.accepts(&event) {
+                // Intermediate costs may be dropped; the total is counted at the end.
+                drop(heard.try_send(event));
+            }
+        };
+        let running = agent.run(run, &stop, &mut on_event);
+        tokio::pin!(running);
+        let mut outcome = loop {
+            tokio::select! {
+                outcome = &mut running => break outcome,
+                Some(event) = events.recv() => monitor.handle(self, event, &stop).await,
+            }
+        };
+        if monitor.over_budget && outcome.status == AgentStatus::Cancelled {
+            outcome.status = AgentStatus::OverBudget;
+        }
+        outcome
+    }
+
+    /// Returns a reason for people: one line, masked and cut.
+    fn reason(&self, why: &str) -> String {
+        let masked = self.checks.masker.mask(why);
+        let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
+        line.chars().take(REASON_CHARACTERS).collect::<String>().trim_end_matches('.').to_owned()
+    }
+
+    /// Returns the answer about the commit that an earlier run stored.
+    async fn kept_opinion(&self, asked: &OpinionRequest<'_>) -> Option<OpinionRun> {
+        let (id, now, head) = (asked.current.id.clone(), asked.current.spent.iterations, about(asked.commit));
+        let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
+        let kept = kept.map_err(|error| {
+            tracing::warn!(loop_id = %asked.current.id, %error, "earlier second opinions cannot be read");
+        });
+        let same = |turn: &session::SessionTurn| turn.error.is_none() && turn.prompt.starts_with(&head);
+        let turn = kept.ok()?.into_iter().rev().find(same)?;
+        let answer = serde_json::from_str(&turn.response).ok()?;
+        Some(OpinionRun {
+            commit: asked.commit.clone(),
+            backend: turn.backend,
+            model: turn.model,
+            end: OpinionEnd::Answered(answer),
+            cost: turn.cost,
+            estimated: turn.estimated,
+            tokens_in: turn.tokens_in.saturating_add(turn.tokens_cached),
+            tokens_out: turn.tokens_out,
+        })
+    }
+
+    /// Stores the run as a turn of the session memory; failures are logged.
+    async fn keep_opinion(
+        &self,
+        asked: &OpinionRequest<'_>,
+        (prompt, model, started): (String, Option<String>, Timestamp),
+        call: &OpinionCall,
+    ) {
+        let (current, used) = (asked.current, call.used);
+        let mask = |text: &str| self.checks.masker.mask(text).into_owned();
+        let response = call.answer.as_ref().ok().and_then(|answer| serde_json::to_string(answer).ok());
+        let turn = session::SessionTurn {
+            iteration: current.spent.iterations,
+            attempt: 1,
+            role: session::TurnRole::Assistant,
+            prompt: format!("{}{prompt}", about(asked.commit)),
+            response: mask(&response.unwrap_or_default()),
+            backend: asked.review.backend.clone(),
+            model,
+            tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
+            tokens_out: used.usage.output,
+            tokens_cached: used.usage.cache_read,
+            cost: used.cost.unwrap_or_default(),
+            estimated: used.estimated,
+            error: call.answer.as_ref().err().map(|why| mask(why)),
+            learnings: Vec::new(),
+            started,
+            ended: self.clock.now(),
+        };
+        let id = current.id.clone();
+        let kept = self.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
+        if let Err(error) = kept.await {
+            tracing::warn!(loop_id = %current.id, %error, "a second opinion could not be stored in the session memory");
+        }
+    }
+}
+
+/// Returns the beginning of the stored question about a commit.
+fn about(commit: &Sha) -> String {
+    format!("Question for {}: {commit}\n\n", JobKind::SecondOpinion.as_str())
+}

@@ -1,0 +1,235 @@
+//! Second opinions: another backend reads finished work before it is handed over.
+
+use fake_forge::Dialect;
+use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::ids::Money;
+use ralph_bot::domain::model::opinion::OpinionEnd;
+use ralph_bot::domain::supervision::oversight::AuditEvent;
+use ralph_bot::store::{audit, calls};
+
+use crate::harness::service::{Service, stop, was_killed};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+
+on_both_forges!(findings_lead_to_one_iteration_and_the_rest_is_listed, useless_answer_is_told_and_the_loop_goes_on);
+on_one_forge!(
+    reviewer_that_never_answers_is_stopped,
+    limited_reviewer_is_not_waited_for,
+    missing_reviewer_is_told,
+    opinion_over_the_budget_is_not_asked_for,
+    reviewer_cannot_change_the_work,
+    repository_can_switch_second_opinions_off,
+    iteration_that_breaks_the_work_is_undone_and_the_work_handed_over,
+    restart_loses_no_opinion_and_asks_once,
+);
+
+/// Agent that solves the task, and does what a remark asks for.
+const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo noted >note.txt;; esac\n";
+
+/// Reviewer that wants a note, and then finds a trifle.
+const PICKY: &str = r#"prompt=$(cat)
+echo asked >>"$ASKED"
+case $prompt in
+  *note.txt*) echo 'Here: {"verdict":"changes","summary":"Fine now.","findings":[{"file":"note.txt","line":1,"severity":"minor","text":"The note is short; see @mona and <b>#7</b>."}]}';;
+  *) echo '{"verdict":"changes","summary":"A note is missing.","findings":[{"file":"answer.txt","line":1,"severity":"major","text":"please add a note about the answer"}]}';;
+esac
+"#;
+
+/// Returns the configuration of a reviewer that runs a shell script; `more` are further keys of `review`.
+fn reviewer(script: &str, more: &str) -> String {
+    let command = serde_json::to_string(&["/bin/sh", "-c", script]).expect("a list");
+    format!(
+        "  judge: {{ type: script, command: {command}, roles: [reviewer] }}\nreview: {{ backend: judge{more} }}\n\
+         limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+    )
+}
+
+fn asked(folder: &tempfile::TempDir) -> usize {
+    std::fs::read_to_string(folder.path().join("asked")).unwrap_or_default().lines().count()
+}
+
+/// Returns the script with a file that counts its runs.
+fn counted(script: &str, folder: &tempfile::TempDir) -> String {
+    format!("ASKED={}\n{script}", folder.path().join("asked").display())
+}
+
+fn missing(done: &Loop) -> &str {
+    match done.opinions.last.as_ref().map(|last| &last.end) {
+        Some(OpinionEnd::Missing(why)) => why,
+        other => panic!("there is one: {other:?}"),
+    }
+}
+
+/// Asserts that a loop is ready although there is no second opinion, and that people are told why.
+async fn is_ready_without(world: &World, done: &Loop, says: &str) {
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+    assert!(missing(done).contains(says), "{}", missing(done));
+    let pull = world.the_pull().await;
+    assert!(!world.is_draft(&pull));
+    assert!(pull.body.contains("No second opinion: "), "{}", pull.body);
+    assert!(world.bot_commented("No second opinion: "), "{:?}", world.bot_comments());
+    let id = done.id.clone();
+    let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
+    let told: Vec<_> = trail.iter().filter(|line| line.entry.event == AuditEvent::SecondOpinion).collect();
+    assert!(told.len() == 1 && told[0].entry.reason.starts_with("no second opinion: "), "{told:?}");
+}
+
+async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder), "")).agent(AGENT);
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!((asked(&folder), done.verified.as_ref()), (2, done.head.as_ref()));
+        let prompt = world.prompt(2).await;
+        let remark = prompt.split_once("\n# Second opinion\n").expect("a section").1;
+        assert!(remark.contains("remark of judge on answer.txt:1") && remark.contains("please add a note"), "{prompt}");
+        assert_eq!(world.file(&done.branch, "note.txt").await.as_deref(), Some("noted\n"));
+        let pull = world.the_pull().await;
+        assert!(!world.is_draft(&pull));
+        for part in
+            ["### Second opinion", "judge read the change", "given to iteration 2", "`note.txt:1`", "The note is short"]
+        {
+            assert!(pull.body.contains(part), "{part}: {}", pull.body);
+        }
+        // A model's text mentions nobody and closes nothing.
+        assert!(!pull.body.contains("see @mona") && !pull.body.contains("<b>"), "{}", pull.body);
+        assert!(world.bot_commented("Second opinion of judge: 1 finding"), "{:?}", world.bot_comments());
+        let id = done.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let purposes: Vec<_> = booked.iter().map(|call| (call.purpose.as_str(), call.backend.as_str())).collect();
+        let opinion = ("second_opinion", "judge");
+        assert_eq!(purposes.iter().filter(|one| **one == opinion).count(), 2, "{purposes:?}");
+    })
+    .await;
+}
+
+async fn useless_answer_is_told_and_the_loop_goes_on(dialect: Dialect) {
+    for (script, says) in [
+        ("cat >/dev/null; echo 'Looks good to me, approved!'", "its answer is unusable: it contains no JSON"),
+        ("cat >/dev/null; echo '{\"verdict\":\"approve\",\"summary\":\"\",\"findings\":[]}'", "its answer is unusable"),
+        ("cat >/dev/null; echo '{\"verdict\":\"changes\",\"summary\":\"\",\"findings\":[]}'", "`findings` has none"),
+        ("cat >/dev/null; echo broken >&2; exit 3", "broken"),
+    ] {
+        let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT);
+        story(setup, async |world| {
+            let done = world.run().await;
+            is_ready_without(world, &done, says).await;
+        })
+        .await;
+    }
+}
+
+async fn reviewer_that_never_answers_is_stopped(dialect: Dialect) {
+    let setup = Setup::new(dialect).config(&reviewer("sleep 600", ", timeout: 1s")).agent(AGENT);
+    story(setup, async |world| {
+        let done = world.run().await;
+        is_ready_without(world, &done, "longer than 1 s").await;
+    })
+    .await;
+}
+
+async fn limited_reviewer_is_not_waited_for(dialect: Dialect) {
+    let script = "cat >/dev/null; echo 'Error: 429 Too Many Requests: rate limit exceeded, retry after 3600 seconds' >&2; exit 1";
+    let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT);
+    story(setup, async |world| {
+        let done = world.run().await;
+        is_ready_without(world, &done, "429").await;
+    })
+    .await;
+}
+
+async fn missing_reviewer_is_told(dialect: Dialect) {
+    let config = "  judge: { type: script, command: [/no/such/program], roles: [reviewer] }\nreview: { backend: judge }\n\
+                  limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
+    story(Setup::new(dialect).config(config).agent(AGENT), async |world| {
+        let done = world.run().await;
+        is_ready_without(world, &done, "`judge` cannot be used here").await;
+    })
+    .await;
+}
+
+async fn opinion_over_the_budget_is_not_asked_for(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = counted(PICKY, &folder);
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script]).expect("a list");
+    // The question alone would cost more than the loop may.
+    let config = format!(
+        "  judge: {{ type: script, command: {command}, roles: [reviewer], models: {{ default: dear }}, prices: {{ dear: {{ input: 9000.0, output: 9000.0 }} }} }}\n\
+         review: {{ backend: judge }}\nlimits: {{ cost_usd: 5 }}"
+    );
+    story(Setup::new(dialect).config(&config).agent(AGENT), async |world| {
+        let done = world.run().await;
+        is_ready_without(world, &done, "of the loop's budget are left").await;
+        assert_eq!((asked(&folder), done.spent.cost), (0, Money(0)));
+    })
+    .await;
+}
+
+async fn reviewer_cannot_change_the_work(dialect: Dialect) {
+    let script = r#"cat >/dev/null; echo 7 >answer.txt; rm -f check.sh; echo mine >new.txt
+        echo '{"verdict":"sound","summary":"Good.","findings":[]}'"#;
+    let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT).isolated();
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch, "new.txt").await, None);
+        let tree = world.tree().await;
+        assert!(!tree.join("new.txt").exists() && tree.join("check.sh").exists());
+        assert!(world.the_pull().await.body.contains("approves nothing"), "{}", world.the_pull().await.body);
+    })
+    .await;
+}
+
+async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo 7 >answer.txt;; esac\n";
+    let config = reviewer(&counted(PICKY, &folder), "").replace("limits: { ", "limits: { iterations: 2, ");
+    story(Setup::new(dialect).config(&config).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!((done.verified.as_ref(), done.pushed.as_ref()), (done.head.as_ref(), done.head.as_ref()));
+        assert_eq!(asked(&folder), 1, "the same files are not read twice");
+        let pull = world.the_pull().await;
+        assert!(!world.is_draft(&pull) && pull.body.contains("please add a note about the answer"), "{}", pull.body);
+    })
+    .await;
+}
+
+async fn repository_can_switch_second_opinions_off(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = "checks: [sh check.sh]\nreview: { when: never }\n";
+    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder), "")).agent(AGENT);
+    story(setup.file(".ralph.yml", file), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(asked(&folder), 0);
+        assert!(!world.the_pull().await.body.contains("econd opinion"));
+    })
+    .await;
+}
+
+/// See docs/faults.md#k42, docs/faults.md#k43 and docs/faults.md#k44.
+async fn restart_loses_no_opinion_and_asks_once(dialect: Dialect) {
+    let sound = r#"echo asked >>"$ASKED"; cat >/dev/null; echo '{"verdict":"sound","summary":"Good.","findings":[]}'"#;
+    // What was lost with the process is asked for again; a stored answer is not.
+    for (kill, runs) in [("K42", 1), ("K43", 2), ("K44", 1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let setup = Setup::new(dialect).config(&reviewer(&counted(sound, &folder), "")).agent(AGENT);
+        let service = Service::new(setup, false).await;
+        let mut child = service.spawn("all", Some(kill));
+        service.until("the service to listen", async || service.listens().await).await;
+        service.world.label().await;
+        assert!(was_killed(child.wait().await.expect("it ends")), "{}", service.log());
+        let mut child = service.spawn("all", None);
+        let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+        service.wait_until_idle().await;
+        stop(&mut child).await;
+        assert_eq!(asked(&folder), runs, "{kill}");
+        let last = done.opinions.last.expect("an opinion");
+        assert!(matches!(last.end, OpinionEnd::Answered(_)), "{kill}: {last:?}");
+        assert_eq!(done.spent.iterations, 1, "{kill}");
+        service.finish().await;
+    }
+}
