@@ -13,6 +13,7 @@ mod hooks;
 mod judge;
 mod next_iteration;
 mod people;
+mod plan;
 mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -9,6 +9,7 @@ pub mod error_chain;
 pub mod event;
 pub mod hook;
 pub mod path_patterns;
+pub mod plan;
 pub mod quantity;
 pub mod record;
 pub mod settings;

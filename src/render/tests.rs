@@ -401,6 +401,8 @@ fn prompt_view(text: &str) -> PromptView {
         nonce: "6f1d0c52a8".into(),
         task_title: "Parser fails on empty input".into(),
         task_text: text.into(),
+        planning: false,
+        plan: None,
         checks: vec![PromptCheck { name: "tests".into(), command: "cargo test".into(), rule: "exit code 0".into() }],
         failing: vec![PromptFailure { name: "tests".into(), why: "exit code 101".into(), output: text.into() }],
         guidance: vec![word("")],

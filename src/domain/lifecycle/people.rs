@@ -4,7 +4,7 @@ use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TaskStatements,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, Planning, TaskStatements,
     TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
@@ -14,7 +14,7 @@ use crate::domain::supervision::experience::Experience;
 
 /// Creates a loop: queued, or waiting for a maintainer to confirm the text.
 pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
-    let LoopStart { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
+    let LoopStart { id, place, by, task, options, plan, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
         iterations: policy.limits.iterations,
         time_ms: policy.limits.timeout.as_millis(),
@@ -27,6 +27,10 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let edited = task.unconfirmed_editor.is_some() || task.edited_after;
     let edited_after = task.edited_after;
     let needs_confirm = (edited || unseen || options.confirm.is_some()) && !confirmed;
+    let planning = match plan {
+        Some(wishes) => Some(Planning::asked_by(&by.login, wishes)),
+        None => policy.plans_first(&task.labels).then(Planning::default),
+    };
     let next = Loop {
         id,
         place,
@@ -76,6 +80,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         halting: None,
         schedule: None,
         wanted: BackendRequest::default(),
+        planning,
         stated: TaskStatements::default(),
         estimate: None,
         past: None,
@@ -112,7 +117,12 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
 pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     match turn.next.state {
         // `needs_confirm` stays: a paused loop could be resumed without the confirmation.
-        LoopState::Running | LoopState::Queued | LoopState::Waiting | LoopState::NeedsCriteria => {
+        LoopState::Running
+        | LoopState::Queued
+        | LoopState::Waiting
+        | LoopState::NeedsCriteria
+        | LoopState::NeedsApproval
+        | LoopState::NeedsAnswer => {
             let why = match by {
                 Some(by) => format!("{} removed the label", by.login),
                 None => "the label was removed".to_owned(),

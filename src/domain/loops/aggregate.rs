@@ -11,6 +11,7 @@ use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
+use super::planning::Planning;
 use super::run_options::RunOptions;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
@@ -35,6 +36,10 @@ pub enum LoopState {
     /// The text was edited by somebody without write access, or has parts of one that people do not see; a
     /// maintainer has to confirm it.
     NeedsConfirm,
+    /// A plan waits to be approved.
+    NeedsApproval,
+    /// A plan that asks questions waits to be approved with answers.
+    NeedsAnswer,
     /// Waits for a free slot.
     Queued,
     /// Work is in progress.
@@ -59,9 +64,11 @@ pub enum LoopState {
 
 impl LoopState {
     /// All states.
-    pub const ALL: [LoopState; 12] = [
+    pub const ALL: [LoopState; 14] = [
         LoopState::NeedsCriteria,
         LoopState::NeedsConfirm,
+        LoopState::NeedsApproval,
+        LoopState::NeedsAnswer,
         LoopState::Queued,
         LoopState::Running,
         LoopState::Waiting,
@@ -79,6 +86,8 @@ impl LoopState {
         match self {
             Self::NeedsCriteria => "needs_criteria",
             Self::NeedsConfirm => "needs_confirm",
+            Self::NeedsApproval => "needs_approval",
+            Self::NeedsAnswer => "needs_answer",
             Self::Queued => "queued",
             Self::Running => "running",
             Self::Waiting => "waiting",
@@ -105,6 +114,11 @@ impl LoopState {
     /// Whether the loop can continue from this state.
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Merged | Self::Closed | Self::Aborted)
+    }
+
+    /// Whether a plan waits for a person.
+    pub fn waits_for_plan(self) -> bool {
+        matches!(self, Self::NeedsApproval | Self::NeedsAnswer)
     }
 
     /// Whether the loop occupies a slot.
@@ -189,6 +203,8 @@ pub enum LoopStep {
     Baseline,
     /// Merge of the base branch, or of commits that a person pushed.
     Merge,
+    /// Agent run that makes a plan and changes nothing.
+    Plan,
     /// Agent run.
     Agent,
     /// Commit of the work tree.
@@ -484,6 +500,9 @@ pub struct Loop {
     /// Backend and model that the schedule asked for.
     #[serde(default)]
     pub wanted: BackendRequest,
+    /// Planning before the first iteration; `None` if no plan is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planning: Option<Planning>,
     /// Facts about the task that people stated.
     #[serde(default, skip_serializing_if = "TaskStatements::is_empty")]
     pub stated: TaskStatements,

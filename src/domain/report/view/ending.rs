@@ -21,6 +21,9 @@ pub struct PullView {
     pub what: String,
     /// Text of the issue.
     pub why: String,
+    /// Approved plan.
+    #[serde(default)]
+    pub plan: Option<PlanLine>,
     /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
     /// Number of iterations done.
