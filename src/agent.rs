@@ -57,8 +57,10 @@ pub use presets::OutputFormat;
 pub struct AgentRun {
     /// Prompt.
     pub prompt: String,
-    /// Work tree, absolute; the agent runs in it and may change it.
+    /// Work tree, absolute; the agent runs in it and may change it unless it makes a plan.
     pub tree: PathBuf,
+    /// Whether it makes a plan: the tree is read-only.
+    pub plans: bool,
     /// Further paths that it may only read, outside or within the tree, absolute.
     pub read_only: Vec<PathBuf>,
     /// Folder of this attempt outside the tree, absolute: prompt, report and home of the agent.

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde_json::Value;
 
-use crate::domain::model::plan::Plan;
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::model::task::AgentReport;
 use crate::process::Masker;
 
@@ -118,7 +118,7 @@ impl Fields<'_> {
         }
     }
 
-    fn plan(&mut self) -> Option<Plan> {
+    fn plan(&mut self) -> Option<TaskPlan> {
         let fields = match self.take("plan")? {
             Value::Object(fields) => fields,
             _ => {
@@ -127,7 +127,7 @@ impl Fields<'_> {
             }
         };
         let mut inner = Fields { fields, secrets: self.secrets, wrong: Vec::new() };
-        let plan = Plan {
+        let plan = TaskPlan {
             summary: inner.text("summary"),
             steps: inner.list("steps"),
             files: inner.list("files"),

@@ -42,6 +42,7 @@ impl CommandFixture {
         AgentRun {
             prompt: "do the thing\n".into(),
             tree: self.at("tree"),
+            plans: false,
             read_only: Vec::new(),
             scratch: self.at("scratch/attempt"),
             loop_id: "L7".into(),

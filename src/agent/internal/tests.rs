@@ -45,6 +45,7 @@ impl InternalFixture {
 
     fn run(&self) -> AgentRun {
         AgentRun {
+            plans: false,
             prompt: "mend the sum".into(),
             tree: self.at("tree"),
             read_only: Vec::new(),

@@ -137,8 +137,11 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     }
 }
 
-/// Resumes the paused loop whose label was set again.
-pub(super) fn label_added(turn: &mut StepContext, by: User) {
+/// Resumes the paused loop whose label was set again. The label for a plan asks for one, unless the loop has begun to implement.
+pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
+    if plan && turn.next.iterations.is_empty() {
+        turn.next.planning.get_or_insert_default();
+    }
     if turn.next.state == LoopState::Paused && turn.next.exhausted_limit(turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         judge::resumed(turn, &by.login);

@@ -9,7 +9,7 @@ use crate::domain::loops::{
     AgentEnd, AgentRunFacts, LoopLimit, LoopState, LoopStep, PlanRun, Planning, ProposedPlan, WaitReason,
 };
 use crate::domain::model::ids::Money;
-use crate::domain::model::plan::Plan;
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::sanitize;
 
@@ -80,7 +80,7 @@ pub(super) fn missed(turn: &mut StepContext, reason: String) {
 }
 
 /// Posts a new plan and waits for its approval.
-fn proposed(turn: &mut StepContext, plan: Plan) {
+fn proposed(turn: &mut StepContext, plan: TaskPlan) {
     (turn.next.wait, turn.next.limited_tries) = (None, 0);
     let at = turn.now;
     let planning = planning(turn);
@@ -108,9 +108,9 @@ fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
 }
 
 /// Returns the plan of a run without text that people would not see in its comment, or what is wrong with it.
-fn plan_of(run: &AgentRunFacts) -> Result<Plan, String> {
+fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
     let reported = run.report.as_ref().and_then(|report| report.plan.clone());
-    let plan = reported.or_else(|| Plan::in_message(&run.message));
+    let plan = reported.or_else(|| TaskPlan::in_message(&run.message));
     let plan = plan.ok_or("the agent wrote no `plan` to its report")?.cleaned(|text| sanitize::for_prompt(text).text, sanitize::visible);
     plan.problem().map_or(Ok(plan), Err)
 }

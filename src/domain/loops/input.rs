@@ -70,8 +70,13 @@ pub enum LoopInput {
     Command { by: User, command: LoopCommand, comment: Option<CommentRef> },
     /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
-    /// The label that started the loop was set again.
-    RunLabelAdded { by: User },
+    /// A label that starts loops was set again, or beside another one.
+    RunLabelAdded {
+        by: User,
+        /// Whether it is the label that asks for a plan first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        plan: bool,
+    },
     /// The issue was closed, deleted or transferred.
     IssueEnded { how: String },
     /// The pull request was opened.

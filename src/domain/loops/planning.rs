@@ -6,7 +6,7 @@ use super::agent_run::ServedBy;
 use super::aggregate::Loop;
 use super::iteration::Guidance;
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::model::plan::{Plan, SHORT_HASH};
+use crate::domain::model::plan::{TaskPlan, SHORT_HASH};
 
 /// Planning of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub struct ProposedPlan {
     /// 1-based number among the loop's plans.
     pub number: u32,
     /// Plan.
-    pub plan: Plan,
+    pub plan: TaskPlan,
     /// SHA-256 of its text, hexadecimal.
     pub hash: String,
     /// Time of the end of its run.

@@ -19,7 +19,7 @@ pub const SHORT_HASH: usize = 8;
 /// A plan. Untrusted data until a person approves it; the text that people see is the text that is approved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Plan {
+pub struct TaskPlan {
     /// What is to be done, in a few sentences.
     pub summary: String,
     /// Steps, in order.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub questions: Vec<String>,
 }
 
-impl Plan {
+impl TaskPlan {
     /// Returns the plan in the last message of an agent that wrote no report: the last JSON object in it that has one.
     pub fn in_message(message: &str) -> Option<Self> {
         let begins = message.match_indices('{').map(|(at, _)| at).collect::<Vec<_>>();
@@ -145,9 +145,9 @@ fn list(entries: &[String], clean: &dyn Fn(&str) -> String) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
+    fn plan() -> TaskPlan {
         let list = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect();
-        Plan {
+        TaskPlan {
             summary: "Return an empty list.".into(),
             steps: list(&["Handle the empty text.", "Add a test."]),
             files: list(&["src/parse.py"]),
@@ -177,10 +177,10 @@ mod tests {
         ");
         assert_eq!((plan().hash().len(), plan().hash()), (64, plan().hash()));
         for change in [
-            |plan: &mut Plan| plan.summary.push('!'),
-            |plan: &mut Plan| plan.steps.swap(0, 1),
-            |plan: &mut Plan| plan.questions.push("Which?".into()),
-            |plan: &mut Plan| std::mem::swap(&mut plan.files, &mut plan.checks),
+            |plan: &mut TaskPlan| plan.summary.push('!'),
+            |plan: &mut TaskPlan| plan.steps.swap(0, 1),
+            |plan: &mut TaskPlan| plan.questions.push("Which?".into()),
+            |plan: &mut TaskPlan| std::mem::swap(&mut plan.files, &mut plan.checks),
         ] {
             let mut changed = plan();
             change(&mut changed);
@@ -195,22 +195,22 @@ mod tests {
             json.clone(),
             format!("Here is it:\n```json\n{json}\n```\nDone."),
             format!("{{not json}} {json}"),
-            format!("{} {json}", serde_json::json!({ "plan": Plan::default() })),
+            format!("{} {json}", serde_json::json!({ "plan": TaskPlan::default() })),
         ] {
-            assert_eq!(Plan::in_message(&message), Some(plan()), "{message}");
+            assert_eq!(TaskPlan::in_message(&message), Some(plan()), "{message}");
         }
         for none in ["", "{", "I would change src/parse.py.", "{}", r#"{"plan": 3}"#, r#"{"plan": {"steps": 3}}"#] {
-            assert_eq!(Plan::in_message(none), None, "{none}");
+            assert_eq!(TaskPlan::in_message(none), None, "{none}");
         }
-        assert_eq!(Plan::in_message(&"{".repeat(100_000)), None);
+        assert_eq!(TaskPlan::in_message(&"{".repeat(100_000)), None);
     }
 
     #[test]
     fn cleaned_plan_has_single_lines_without_repetitions() {
-        let messy = Plan {
+        let messy = TaskPlan {
             summary: " a\n\nSteps:\n1. b ".into(),
             steps: vec!["x\ny".into(), "  ".into(), "x y".into(), "z".into()],
-            ..Plan::default()
+            ..TaskPlan::default()
         };
         let cleaned = messy.cleaned(|text| text.replace('z', "Z"), str::to_owned);
         assert_eq!((cleaned.summary.as_str(), cleaned.steps), ("a Steps: 1. b", vec!["x y".to_owned(), "Z".to_owned()]));
@@ -218,19 +218,19 @@ mod tests {
 
     #[test]
     fn problems_of_a_plan_name_the_field_and_the_limit() {
-        let problem = |change: &dyn Fn(&mut Plan)| {
+        let problem = |change: &dyn Fn(&mut TaskPlan)| {
             let mut changed = plan();
             change(&mut changed);
             changed.problem()
         };
         assert_eq!(problem(&|_| {}), None);
         for (change, words) in [
-            (&(|plan: &mut Plan| plan.summary.clear()) as &dyn Fn(&mut Plan), "the plan has no `summary`"),
-            (&|plan: &mut Plan| plan.steps.clear(), "the plan has no `steps`"),
-            (&|plan: &mut Plan| plan.summary = "x".repeat(2_001), "`summary` has 2001 bytes; at most 2000"),
-            (&|plan: &mut Plan| plan.files = vec!["x".into(); 41], "`files` has 41 entries; at most 40"),
-            (&|plan: &mut Plan| plan.questions.push("x".repeat(601)), "`questions[0]` has 601 bytes; at most 600"),
-            (&|plan: &mut Plan| plan.checks = vec!["x".repeat(600); 40], "bytes; at most 8000"),
+            (&(|plan: &mut TaskPlan| plan.summary.clear()) as &dyn Fn(&mut TaskPlan), "the plan has no `summary`"),
+            (&|plan: &mut TaskPlan| plan.steps.clear(), "the plan has no `steps`"),
+            (&|plan: &mut TaskPlan| plan.summary = "x".repeat(2_001), "`summary` has 2001 bytes; at most 2000"),
+            (&|plan: &mut TaskPlan| plan.files = vec!["x".into(); 41], "`files` has 41 entries; at most 40"),
+            (&|plan: &mut TaskPlan| plan.questions.push("x".repeat(601)), "`questions[0]` has 601 bytes; at most 600"),
+            (&|plan: &mut TaskPlan| plan.checks = vec!["x".repeat(600); 40], "bytes; at most 8000"),
         ] {
             assert!(problem(change).is_some_and(|text| text.contains(words)), "{words}: {:?}", problem(change));
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Percent, Ratio};
-use crate::domain::model::plan::Plan;
+use crate::domain::model::plan::TaskPlan;
 
 /// Source of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -418,7 +418,7 @@ pub struct AgentReport {
     pub completion_signal: bool,
     /// Plan, of a run that makes one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Plan>,
+    pub plan: Option<TaskPlan>,
 }
 
 #[cfg(test)]

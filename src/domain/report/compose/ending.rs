@@ -1,5 +1,6 @@
 //! Fills the views of pull requests, of results, and of escalations.
 
+use super::plan::plan_line;
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
     outcome_words, pull_link, seconds, sentence,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, Link};
+use super::{CheckLine, CommandHint, FileLine, Link, PlanLine};
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
 
