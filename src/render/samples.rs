@@ -200,7 +200,7 @@ pub(super) fn iteration() -> IterationView {
 fn plan_line() -> PlanLine {
     PlanLine {
         hash: "1a2b3c4d".into(),
-        plan_text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.\n".into(),
+        plan_text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.".into(),
         approved_by: "mona".into(),
         approved_at: "2026-11-23 05:00 UTC".into(),
         changes: "Keep the error for `null`.".into(),

@@ -575,7 +575,7 @@ fn first_prompt_has_only_required_sections() {
 #[test]
 fn prompts_of_plans_match_snapshots() {
     let plan = PromptPlan {
-        text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.\n".into(),
+        text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.".into(),
         approved_by: "mona".into(),
         changes: "Keep the error for `null`.".into(),
     };
@@ -589,7 +589,20 @@ fn prompts_of_plans_match_snapshots() {
     insta::assert_snapshot!("prompt_plan", renderer().prompt(&made).unwrap());
     let carried_out = renderer().prompt(&PromptView { plan: Some(plan), ..quiet.clone() }).unwrap();
     let (_, plan) = carried_out.split_once("# Approved plan").unwrap();
-    insta::assert_snapshot!(plan.split_once("# Checks").unwrap().0, @"");
+    insta::assert_snapshot!(plan.split_once("# Checks").unwrap().0.trim(), @r"
+    mona approved this plan for the task. Carry out exactly this plan within the rules, with the changes below, which precede it. Where it turns out to be wrong, do what is certainly right, and say in the report what has to be decided; do not replace it by a plan of your own.
+
+    BEGIN 6f1d0c52a8 plan
+    Return an empty document.
+
+    Steps:
+    1. Handle the empty text.
+    END 6f1d0c52a8
+
+    BEGIN 6f1d0c52a8 changes by mona
+    Keep the error for `null`.
+    END 6f1d0c52a8
+    ");
     assert!(!renderer().prompt(&quiet).unwrap().contains("Approved plan"));
 }
 

@@ -20,6 +20,7 @@ mod landlock;
 mod learning;
 mod memory;
 mod permission;
+mod plans;
 mod processes;
 mod promptness;
 mod providers;

@@ -312,7 +312,7 @@ fn every_command_is_handled_in_every_state() {
             }),
             &[NeedsCriteria, NeedsConfirm],
         ),
-        ("plan", plan::wish("smaller"), &[NeedsCriteria, NeedsApproval, NeedsAnswer, Queued]),
+        ("plan", plan::wish("smaller"), &[NeedsCriteria, NeedsApproval, NeedsAnswer, Queued, Waiting, Failed]),
         ("approve", plan::approve(None, ""), &[NeedsApproval]),
         ("approve with changes", plan::approve(None, "in French"), &[NeedsApproval, NeedsAnswer]),
         ("resume", resume(), &[Paused, Failed, Waiting]),

@@ -91,17 +91,17 @@ impl TaskPlan {
 
     /// Returns the text that the agent gets and that the hash identifies.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n", self.summary);
+        let mut text = self.summary.clone();
         let titles = ["Steps", "Files", "Checks", "Not part of it", "Questions"];
         for (title, (_, entries)) in titles.into_iter().zip(self.lists()) {
             if entries.is_empty() {
                 continue;
             }
-            text.push_str(&format!("\n{title}:\n"));
+            text.push_str(&format!("\n\n{title}:"));
             for (number, entry) in entries.iter().enumerate() {
                 match title {
-                    "Steps" => text.push_str(&format!("{}. {entry}\n", number + 1)),
-                    _ => text.push_str(&format!("- {entry}\n")),
+                    "Steps" => text.push_str(&format!("\n{}. {entry}", number + 1)),
+                    _ => text.push_str(&format!("\n- {entry}")),
                 }
             }
         }
