@@ -7,8 +7,10 @@ use ralph_bot::domain::model::ids::{CommentId, Money};
 use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
+    /// See docs/threats.md#g20.
     posted_plan_is_approved_and_carried_out,
     label_asks_for_a_plan_first,
+    /// See docs/threats.md#g20.
     plan_is_approved_by_nobody_else_and_by_no_other_hash,
     missed_label_asks_for_a_plan,
 );
@@ -19,6 +21,7 @@ on_one_forge!(
     restart_loses_no_plan,
     another_plan_replaces_the_first,
     plan_counts_towards_the_budget,
+    /// See docs/threats.md#g20.
     sandbox_shows_planners_a_read_only_tree,
     plan_in_progress_is_aborted,
 );

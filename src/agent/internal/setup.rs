@@ -44,8 +44,9 @@ pub(super) fn instructions(agent: &InternalAgent, run: &AgentRun) -> String {
         _ => "",
     };
     format!(
-        "{INSTRUCTIONS}\n\nThe work tree is {}; commands start there, in {}. {persistence} {network}",
+        "{INSTRUCTIONS}\n\nThe work tree is {}{}; commands start there, in {}. {persistence} {network}",
         run.tree.display(),
+        if run.plans { ", read-only in this run" } else { "" },
         agent.shell.display()
     )
 }

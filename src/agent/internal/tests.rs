@@ -245,6 +245,18 @@ async fn commands_run_in_the_sandbox() {
 }
 
 #[tokio::test]
+async fn run_that_plans_edits_nothing() {
+    let place = InternalFixture::new();
+    let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
+    let look = ("edit", json!({"command": "view", "path": "."}));
+    let agent = place.agent([calls(&[edit, look]), says("x")]);
+    let (outcome, _) = place.outcome_of(agent.as_ref(), AgentRun { plans: true, ..place.run() }).await;
+    assert_eq!((outcome.status, outcome.tool_errors), (AgentStatus::Finished, 1));
+    assert!(place.results(0)[0].text.contains("the files are read-only") && !place.at("tree/made").exists());
+    assert!(place.asked.lock().unwrap()[0].system.contains("read-only in this run"));
+}
+
+#[tokio::test]
 async fn commands_without_sandbox_need_permission() {
     let place = InternalFixture { commands_outside: false, ..InternalFixture::new() };
     let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
