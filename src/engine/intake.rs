@@ -254,13 +254,15 @@ impl Engine {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
-                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known)) else {
+                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))
+                else {
                     return ignored(format!("the label {label} has no effect"));
                 };
                 self.label_added(account, &repo, (&issue, &label), sender, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
-                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known)) else {
+                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))
+                else {
                     return ignored(format!("the label {label} has no effect"));
                 };
                 self.label_removed(account, &repo, (&issue, &label), sender, origin).await

@@ -478,7 +478,9 @@ impl Engine {
     /// safe choice.
     async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
         let (all, now) = (self.start_labels(repo), self.clock.now());
-        if all.iter().any(|label| issue.has_label(label)) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
+        if all.iter().any(|label| issue.has_label(label))
+            || now.since(issue.updated_at) < self.settings.missed_event_after_ms
+        {
             return Ok(());
         }
         let (id, repo) = (current.id.clone(), repo.clone());

@@ -72,7 +72,9 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
         Value::String(text) if matches!(name, "output" | "diff") => {
             Value::String(outbound::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
-        Value::String(text) if matches!(name, "task_text" | "plan_text") => Value::String(beginning(&text, limits.task_bytes)),
+        Value::String(text) if matches!(name, "task_text" | "plan_text") => {
+            Value::String(beginning(&text, limits.task_bytes))
+        }
         // A cut address is useless.
         Value::String(text) if name == "url" => Value::String(if text.len() > 500 { String::new() } else { text }),
         Value::Array(mut items) => {

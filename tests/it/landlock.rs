@@ -224,7 +224,8 @@ async fn tree_of_a_planner_is_read_only() {
     let at = |name: &str| outside.folder.path().join(name);
     process::private::create_folder(&at("report")).expect("a folder");
     process::private::write(&at("tree/file"), "41").expect("written");
-    let script = "(echo x >new) && echo BROKEN; (: >file) && echo BROKEN; rm file && echo BROKEN; mv file moved && echo BROKEN
+    let script =
+        "(echo x >new) && echo BROKEN; (: >file) && echo BROKEN; rm file && echo BROKEN; mv file moved && echo BROKEN
 cat file; echo x >../report/report.json && echo x >\"$HOME/note\" && echo done";
     for plans in [true, false] {
         let mut spec = outside.spec(script, &[], Network::None);

@@ -117,7 +117,12 @@ async fn label_asks_for_a_plan_first(dialect: Dialect) {
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         assert_eq!(label(false).await.state, LoopState::Paused);
         let again = label(true).await;
-        assert_eq!((again.state, again.planning == waiting.planning), (LoopState::NeedsApproval, true), "{}", again.why);
+        assert_eq!(
+            (again.state, again.planning == waiting.planning),
+            (LoopState::NeedsApproval, true),
+            "{}",
+            again.why
+        );
         // The other label beside it changes nothing, and is no approval.
         world.label().await;
         world.clock.advance_ms(5_000);
@@ -144,7 +149,8 @@ async fn plan_is_approved_by_nobody_else_and_by_no_other_hash(dialect: Dialect) 
         let (_, waiting) = world.command("/ralph plan").await;
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         let hash = hash_of(&waiting);
-        let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, &format!("/ralph approve {hash}"));
+        let outsiders =
+            world.forge.comment(&world.outsider, world.repo, world.issue, &format!("/ralph approve {hash}"));
         let outsiders = outsiders.await.expect("commented");
         let own = world.forge.comment(&world.bot, world.repo, world.issue, &format!("/ralph approve {hash}"));
         own.await.expect("commented");
@@ -197,7 +203,10 @@ async fn plan_that_the_file_requires_asks_questions(dialect: Dialect) {
         assert_eq!(world.state_labels(), ["needs-answer"]);
         insta::assert_snapshot!("plan_with_questions", world.conversation());
         let (id, current) = world.command("/ralph approve").await;
-        assert_eq!((current.state, world.reactions(id)), (LoopState::NeedsAnswer, vec!["eyes".into(), "confused".into()]));
+        assert_eq!(
+            (current.state, world.reactions(id)),
+            (LoopState::NeedsAnswer, vec!["eyes".into(), "confused".into()])
+        );
         world.command("/ralph status").await;
         let (_, done) = world.command("/ralph approve\n1. Yes.\n2. Decimal.").await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);

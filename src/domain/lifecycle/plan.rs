@@ -111,7 +111,9 @@ fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
 fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
     let reported = run.report.as_ref().and_then(|report| report.plan.clone());
     let plan = reported.or_else(|| TaskPlan::in_message(&run.message));
-    let plan = plan.ok_or("the agent wrote no `plan` to its report")?.cleaned(|text| sanitize::for_prompt(text).text, sanitize::visible);
+    let plan = plan
+        .ok_or("the agent wrote no `plan` to its report")?
+        .cleaned(|text| sanitize::for_prompt(text).text, sanitize::visible);
     plan.problem().map_or(Ok(plan), Err)
 }
 

@@ -317,41 +317,17 @@ fn every_command_is_handled_in_every_state() {
         ("approve with changes", plan::approve(None, "in French"), &[NeedsApproval, NeedsAnswer]),
         ("resume", resume(), &[Paused, Failed, Waiting]),
         ("resume more", resume_with(|o| o.max_iterations = Some(9)), &[Paused, Failed, Waiting, LimitReached]),
-        (
-            "abort",
-            LoopCommand::Abort(command::Abort { reason: "no".into() }),
-            OPEN,
-        ),
+        ("abort", LoopCommand::Abort(command::Abort { reason: "no".into() }), OPEN),
         (
             "pause",
             LoopCommand::Pause(command::Pause { now: true, reason: String::new() }),
             &[Queued, Running, Waiting, Paused],
         ),
-        (
-            "guide",
-            guide("do"),
-            OPEN,
-        ),
-        (
-            "budget",
-            LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }),
-            OPEN,
-        ),
-        (
-            "iterations",
-            LoopCommand::Iterations(command::Iterations { limit: 50 }),
-            OPEN,
-        ),
-        (
-            "status",
-            LoopCommand::Status(command::Status),
-            OPEN,
-        ),
-        (
-            "help",
-            LoopCommand::Help(command::Help),
-            OPEN,
-        ),
+        ("guide", guide("do"), OPEN),
+        ("budget", LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }), OPEN),
+        ("iterations", LoopCommand::Iterations(command::Iterations { limit: 50 }), OPEN),
+        ("status", LoopCommand::Status(command::Status), OPEN),
+        ("help", LoopCommand::Help(command::Help), OPEN),
     ];
     for (name, command, allowed) in commands {
         for state in LoopState::ALL {
@@ -386,7 +362,11 @@ fn refusal_states_valid_command() {
         (LoopState::NeedsApproval, resume(), "`/ralph approve`"),
         (LoopState::NeedsAnswer, plan::approve(None, ""), "ANSWERS"),
         (LoopState::NeedsApproval, plan::approve(Some("00000000"), ""), "not the hash of the plan"),
-        (LoopState::NeedsApproval, LoopCommand::Run(command::Run { options: RunOptions::default() }), "`/ralph approve`"),
+        (
+            LoopState::NeedsApproval,
+            LoopCommand::Run(command::Run { options: RunOptions::default() }),
+            "`/ralph approve`",
+        ),
         (LoopState::NeedsConfirm, plan::wish(""), "--confirm"),
         (LoopState::Review, plan::wish(""), "begun to implement"),
         (LoopState::Running, plan::approve(None, ""), "no plan waits"),
@@ -435,7 +415,8 @@ fn unconfirmed_text_never_runs() {
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
-    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
+    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
+        .tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
     run.command(resume())
         .tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
         .command(resume());
@@ -977,7 +958,10 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
             LoopStep::Agent => agent(AgentEnd::Finished),
             LoopStep::Plan => LoopInput::Planned {
                 ticket,
-                run: Box::new(plan::run(if which == 21 { AgentEnd::Cancelled } else { AgentEnd::Finished }, plan::sample())),
+                run: Box::new(plan::run(
+                    if which == 21 { AgentEnd::Cancelled } else { AgentEnd::Finished },
+                    plan::sample(),
+                )),
             },
             LoopStep::Commit => LoopInput::Committed {
                 ticket,

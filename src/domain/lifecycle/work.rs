@@ -11,8 +11,8 @@ use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
-    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason,
-    remark_of,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree, TestEvidence,
+    WaitReason, remark_of,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};

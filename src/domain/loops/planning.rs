@@ -6,7 +6,7 @@ use super::agent_run::ServedBy;
 use super::aggregate::Loop;
 use super::iteration::Guidance;
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::model::plan::{TaskPlan, SHORT_HASH};
+use crate::domain::model::plan::{SHORT_HASH, TaskPlan};
 
 /// Planning of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

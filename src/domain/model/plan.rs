@@ -213,7 +213,10 @@ mod tests {
             ..TaskPlan::default()
         };
         let cleaned = messy.cleaned(|text| text.replace('z', "Z"), str::to_owned);
-        assert_eq!((cleaned.summary.as_str(), cleaned.steps), ("a Steps: 1. b", vec!["x y".to_owned(), "Z".to_owned()]));
+        assert_eq!(
+            (cleaned.summary.as_str(), cleaned.steps),
+            ("a Steps: 1. b", vec!["x y".to_owned(), "Z".to_owned()])
+        );
     }
 
     #[test]

@@ -115,8 +115,7 @@ impl Engine {
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
         let (text, run) = (format!("{:?}", run.end), Box::new(run));
-        let input =
-            if plans { LoopInput::Planned { ticket, run } } else { LoopInput::AgentEnded { ticket, run } };
+        let input = if plans { LoopInput::Planned { ticket, run } } else { LoopInput::AgentEnded { ticket, run } };
         Ok(Receipt::with_input(text, input))
     }
 

@@ -165,7 +165,10 @@ fn another_hash_approves_nothing() {
     run.working().is(LoopState::Running, LoopStep::Plan);
     let asked = prompt::view(&run.current, "n", "r");
     assert_eq!(asked.plan.map(|plan| plan.text), Some(sample().text()));
-    assert_eq!(asked.guidance.iter().map(|word| word.text.as_str()).collect::<Vec<_>>(), ["small steps", "fewer files"]);
+    assert_eq!(
+        asked.guidance.iter().map(|word| word.text.as_str()).collect::<Vec<_>>(),
+        ["small steps", "fewer files"]
+    );
     run.planned(TaskPlan { summary: "Another one.".into(), ..sample() });
     let newer = run.hash().expect("a plan");
     assert_eq!(run.posted(), [("plan/2", newer.as_str())]);
@@ -241,14 +244,17 @@ fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
         start.plan = Some(String::new());
         start.options.budget = Some(Money(800_000));
     });
-    poor.working().plan_run(run(AgentEnd::Failed { reason: "x".into() }, sample())).is(LoopState::Running, LoopStep::Plan);
+    poor.working()
+        .plan_run(run(AgentEnd::Failed { reason: "x".into() }, sample()))
+        .is(LoopState::Running, LoopStep::Plan);
     poor.plan_run(run(AgentEnd::Failed { reason: "x".into() }, sample())).is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(poor.current.spent.cost, Money(1_000_000));
 
     let mut lost = planning();
     for _ in 1..MAX_FAILED_PLANS {
         let ticket = lost.current.ticket;
-        lost.tell(LoopInput::AgentLost { ticket, salvaged: None, cost: Money(7) }).is(LoopState::Running, LoopStep::Plan);
+        lost.tell(LoopInput::AgentLost { ticket, salvaged: None, cost: Money(7) })
+            .is(LoopState::Running, LoopStep::Plan);
     }
     lost.tell(LoopInput::AgentLost { ticket: lost.current.ticket, salvaged: None, cost: Money(7) });
     lost.is(LoopState::Failed, LoopStep::Idle);
@@ -287,7 +293,8 @@ fn plan_runs_after_the_hooks_before_an_agent() {
     let mut run = LoopRun::with(|start| start.plan = Some(String::new()));
     run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = vec![hook]).checked(false);
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
-    let answer = LoopInput::HooksAnswered { ticket: run.current.ticket, event: HookEvent::BeforeAgent, objection: None };
+    let answer =
+        LoopInput::HooksAnswered { ticket: run.current.ticket, event: HookEvent::BeforeAgent, objection: None };
     run.tell(answer).is(LoopState::Running, LoopStep::Plan);
     assert!(run.makes_plan() && !run.implements());
 }

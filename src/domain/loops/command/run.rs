@@ -40,7 +40,8 @@ impl CommandDefinition for Run {
             LoopState::NeedsConfirm | LoopState::NeedsCriteria => {}
             state if state.waits_for_plan() => {
                 return target.reject(
-                    "The plan of this loop waits: `/ralph approve` starts it, `/ralph plan` asks for another one.".into(),
+                    "The plan of this loop waits: `/ralph approve` starts it, `/ralph plan` asks for another one."
+                        .into(),
                 );
             }
             state => {
