@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, shown};
-use crate::domain::loops::PlanApproval;
+use crate::domain::loops::{Loop, PlanApproval, ProposedPlan};
 use crate::domain::model::plan::SHORT_HASH;
 use crate::domain::model::stated_facts::StatedFacts;
 
@@ -40,17 +40,9 @@ impl CommandDefinition for Approve {
     fn apply(self, target: &mut dyn CommandTarget) {
         let (by, at) = (target.author().login.clone(), target.now());
         let current = target.current();
-        let Some(plan) = current.waiting_plan().filter(|_| current.state.waits_for_plan()).cloned() else {
-            let problem = match (current.approved_plan(), current.state) {
-                (Some((plan, approval)), _) => {
-                    format!("{} approved the plan `{}` already.", approval.by, plan.short_hash())
-                }
-                (None, state) => format!(
-                    "The loop is {}, and no plan waits to be approved. `/ralph plan` asks for one before the first iteration.",
-                    state.words()
-                ),
-            };
-            return target.reject(problem);
+        let plan = match waiting(current) {
+            Ok(plan) => plan,
+            Err(problem) => return target.reject(problem),
         };
         let short = plan.short_hash().to_owned();
         match &self.hash {
@@ -87,6 +79,26 @@ impl CommandDefinition for Approve {
 
     fn arguments(&self) -> String {
         format!("{} {}", self.hash.as_deref().unwrap_or_default(), self.changes).trim().to_owned()
+    }
+}
+
+/// Returns the plan that waits for an approval.
+///
+/// # Errors
+/// Why there is none, and what to do.
+fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
+    let state = current.state.words();
+    match (current.waiting_plan(), current.approved_plan()) {
+        (Some(plan), _) if current.state.waits_for_plan() => Ok(plan.clone()),
+        (Some(plan), _) => {
+            Err(format!("The loop is {state}: `/ralph resume` it, then approve the plan `{}`.", plan.short_hash()))
+        }
+        (None, Some((plan, approval))) => {
+            Err(format!("{} approved the plan `{}` already.", approval.by, plan.short_hash()))
+        }
+        (None, None) => Err(format!(
+            "The loop is {state}, and no plan waits to be approved. `/ralph plan` asks for one before the first iteration."
+        )),
     }
 }
 
