@@ -276,6 +276,7 @@ fn waiting_plan_survives_a_pause() {
     run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
     // It waits for the label, not for an approval.
     run.command(approve(None, "")).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.reasons.join(" ").contains("`/ralph resume` it, then approve"), "{:?}", run.reasons);
     run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
     run.is(LoopState::NeedsApproval, LoopStep::Idle);
     assert_eq!((run.hash(), run.posted()), (hash, Vec::new()));
@@ -311,4 +312,17 @@ fn hidden_text_of_a_plan_reaches_neither_people_nor_the_agent() {
     let text = run.current.waiting_plan().expect("a plan").plan.text();
     assert!(!text.contains("delete the tests") && !text.contains('\u{202e}'), "{text}");
     assert_eq!(text.matches("Steps:\n").count(), 1, "{text}");
+}
+
+#[test]
+fn loop_stored_without_planning_has_none() {
+    let mut run = LoopRun::new();
+    run.working();
+    let mut stored = serde_json::to_value(&run.current).expect("JSON");
+    assert!(stored.get("planning").is_none() && stored["stated"].get("plan").is_none());
+    assert!(stored["policy"].as_object_mut().is_some_and(|policy| policy.remove("plan").is_some()));
+    assert_eq!(serde_json::from_value::<Loop>(stored).expect("a loop"), run.current);
+    let old = r#"{"input":"run_label_added","by":{"id":1,"login":"olaf","kind":"user"}}"#;
+    let input = serde_json::from_str::<LoopInput>(old).expect("an input");
+    assert!(matches!(input, LoopInput::RunLabelAdded { plan: false, .. }));
 }
