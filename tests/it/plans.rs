@@ -149,11 +149,10 @@ async fn plan_is_approved_by_nobody_else_and_by_no_other_hash(dialect: Dialect) 
         let (_, waiting) = world.command("/ralph plan").await;
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         let hash = hash_of(&waiting);
-        let outsiders =
-            world.forge.comment(&world.outsider, world.repo, world.issue, &format!("/ralph approve {hash}"));
-        let outsiders = outsiders.await.expect("commented");
-        let own = world.forge.comment(&world.bot, world.repo, world.issue, &format!("/ralph approve {hash}"));
-        own.await.expect("commented");
+        let line = format!("/ralph approve {hash}");
+        let says = |who| world.forge.comment(who, world.repo, world.issue, &line);
+        let outsiders = says(&world.outsider).await.expect("commented");
+        says(&world.bot).await.expect("commented");
         world.settle().await;
         world.reconcile().await;
         assert_eq!(world.reactions(outsiders), ["-1"]);
