@@ -52,13 +52,42 @@ pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFu
 pub use preset::{AgentPackage, AgentProgram, UsageReport};
 pub use presets::OutputFormat;
 
+/// Purpose of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunPurpose {
+    /// It carries out the task.
+    Iteration,
+    /// It makes a plan.
+    Plan,
+    /// It reviews finished work.
+    Review,
+}
+
+impl RunPurpose {
+    /// Value of `RALPH_RUN`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Iteration => "iteration",
+            Self::Plan => "plan",
+            Self::Review => "review",
+        }
+    }
+
+    /// Whether the agent may change its tree.
+    fn changes_tree(self) -> bool {
+        self == Self::Iteration
+    }
+}
+
 /// One run of an agent in a work tree.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
     /// Prompt.
     pub prompt: String,
-    /// Work tree, absolute; the agent runs in it and may change it.
+    /// Work tree, absolute; the agent runs in it, and may change it if that is the purpose.
     pub tree: PathBuf,
+    /// Purpose.
+    pub purpose: RunPurpose,
     /// Further paths that it may only read, outside or within the tree, absolute.
     pub read_only: Vec<PathBuf>,
     /// Folder of this attempt outside the tree, absolute: prompt, report and home of the agent.

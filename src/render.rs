@@ -26,8 +26,9 @@ pub use marker::{Marker, MarkerKey, find_marker};
 /// Maximum size of a posted text, in bytes; both forges accept more.
 pub const MAX_BYTES: usize = 60_000;
 
-/// Name of the prompt's template.
+/// Names of the templates of prompts: of an iteration, and of a run that makes a plan.
 const PROMPT: &str = "prompt/iteration.md";
+const PLAN_PROMPT: &str = "prompt/plan.md";
 
 /// Error of a template.
 #[derive(Debug, thiserror::Error)]
@@ -119,13 +120,14 @@ impl Renderer {
         self.door.title(&format!("{action} #{issue}: {headline}"))
     }
 
-    /// Renders the prompt of an iteration. Invisible characters and the prompt's own tags are removed from every value.
+    /// Renders the prompt of an iteration or of a run that makes a plan. Invisible characters and the prompt's own tags are removed from every value.
     ///
     /// # Errors
     /// Fails if neither the operator's template nor the built-in one can render the view.
     pub fn prompt(&self, view: &PromptView) -> Result<String, RenderError> {
-        let failed = |error: serde_json::Error| RenderError::Failed { name: PROMPT.into(), detail: error.to_string() };
-        self.fill(PROMPT, &serde_json::to_value(view).map_err(failed)?)
+        let name = if view.planning { PLAN_PROMPT } else { PROMPT };
+        let failed = |error: serde_json::Error| RenderError::Failed { name: name.into(), detail: error.to_string() };
+        self.fill(name, &serde_json::to_value(view).map_err(failed)?)
     }
 
     fn fill(&self, name: &str, context: &serde_json::Value) -> Result<String, RenderError> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde_json::Value;
 
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::model::task::AgentReport;
 use crate::process::Masker;
 
@@ -67,6 +68,7 @@ pub(super) fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Opt
         resolution_steps: fields.list("resolution_steps"),
         next_steps: fields.list("next_steps"),
         completion_signal: fields.flag("completion_signal"),
+        plan: fields.plan(),
     };
     let problem =
         (!fields.wrong.is_empty()).then(|| format!("parts of the report were ignored: {}", fields.wrong.join("; ")));
@@ -114,6 +116,27 @@ impl Fields<'_> {
                 String::new()
             }
         }
+    }
+
+    fn plan(&mut self) -> Option<TaskPlan> {
+        let fields = match self.take("plan")? {
+            Value::Object(fields) => fields,
+            _ => {
+                self.wrong.push("plan is not an object".to_owned());
+                return None;
+            }
+        };
+        let mut inner = Fields { fields, secrets: self.secrets, wrong: Vec::new() };
+        let plan = TaskPlan {
+            summary: inner.text("summary"),
+            steps: inner.list("steps"),
+            files: inner.list("files"),
+            checks: inner.list("checks"),
+            not_doing: inner.list("not_doing"),
+            questions: inner.list("questions"),
+        };
+        self.wrong.extend(inner.wrong.iter().map(|problem| format!("plan.{problem}")));
+        Some(plan)
     }
 
     fn list(&mut self, name: &str) -> Vec<String> {
@@ -171,6 +194,19 @@ mod tests {
             ..AgentReport::default()
         };
         assert_eq!(report, Some(expected));
+    }
+
+    #[test]
+    fn plan_of_a_report_is_parsed_and_masked() {
+        let (report, problem) = parsed(
+            r#"{"plan": {"summary": "use swordfish", "steps": ["a", 3], "files": "src", "checks": null, "more": 1}}"#,
+        );
+        let plan = report.and_then(|report| report.plan).unwrap();
+        assert_eq!((plan.summary.as_str(), plan.steps.len(), plan.files.len()), ("use ***", 1, 1));
+        assert!(problem.is_some_and(|p| p.contains("plan.steps has entries that are not texts")));
+        let (report, problem) = parsed(r#"{"plan": "do it"}"#);
+        assert_eq!(report, Some(AgentReport::default()));
+        assert!(problem.is_some_and(|p| p.contains("plan is not an object")));
     }
 
     /// See docs/threats.md#s9.

@@ -87,8 +87,10 @@ impl RunFolders {
         read_only.extend(settings.tools.iter().filter(|tool| tool.exists()).cloned());
         read_only.push(self.prompt.clone());
         read_only.extend(run.mcp_config.clone());
+        let mut writable = vec![self.report.clone()];
+        if run.purpose.changes_tree() { &mut writable } else { &mut read_only }.insert(0, run.tree.clone());
         Sandbox::of(SandboxView {
-            writable: vec![run.tree.clone(), self.report.clone()],
+            writable,
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
             network: run.network.clone().with(servers),
@@ -101,6 +103,7 @@ impl RunFolders {
         [
             ("RALPH_PROMPT_FILE", self.prompt.clone().into_os_string()),
             ("RALPH_REPORT", self.report.join(REPORT).into_os_string()),
+            ("RALPH_RUN", run.purpose.name().into()),
             ("RALPH_LOOP", run.loop_id.clone().into()),
             ("RALPH_ITERATION", run.iteration.to_string().into()),
             ("RALPH_MODEL", model.into()),

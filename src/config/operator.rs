@@ -26,7 +26,7 @@ use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy};
+use crate::domain::trust::policy::{Floor, PlanPolicy, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy};
 use crate::domain::trust::protected::{PROTECTED_PATHS, ProtectedPolicy};
 
 config_section! {
@@ -55,6 +55,9 @@ config_section! {
         pub commits: CommitsSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
+        /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
+        /// `ralph:plan`, or of every loop.
+        pub plan: PlanPolicy;
         /// Protected paths, which an agent may not change.
         pub protected: ProtectedSection;
         /// Response to weakened tests.

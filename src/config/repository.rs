@@ -16,7 +16,7 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::limits::RepositoryLimits;
-use crate::domain::trust::policy::{Intelligence, ProgressReport, ReviewTime};
+use crate::domain::trust::policy::{Intelligence, PlanPolicy, ProgressReport, ReviewTime};
 use crate::domain::trust::protected::ProtectedPolicy;
 
 /// Paths of the file, in the order of lookup.
@@ -38,6 +38,9 @@ config_section! {
         pub labels: BTreeMap<String, StatedFacts> => section;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<ProgressReport>;
+        /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
+        /// `ralph:plan`, or of every loop; the operator's if omitted or less strict.
+        pub plan: Option<PlanPolicy>;
         /// Protected paths, which an agent may not change.
         pub protected: RepositoryProtected;
         /// Response to weakened tests.

@@ -508,6 +508,7 @@ impl Validator<'_> {
             floor: file.permissions.command,
             limits: file.limits.clone(),
             progress: file.progress,
+            plan: file.plan,
             detect_checks: file.checks.detect,
             protected: Protected { policy: file.protected.policy, paths: file.protected.paths.clone() },
             branch_prefix: file.branch_prefix.clone(),

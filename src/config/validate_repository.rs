@@ -105,6 +105,7 @@ impl RepositoryValidator<'_> {
             task: file.task,
             task_labels: file.labels,
             progress: file.progress,
+            plan: file.plan,
             protected: file.protected.policy,
             protected_paths: file.protected.paths,
             reviewers: file.reviewers,

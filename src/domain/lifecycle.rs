@@ -14,6 +14,7 @@ mod hooks;
 mod judge;
 mod next_iteration;
 mod people;
+mod plan;
 mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -127,7 +128,7 @@ impl StepContext {
             LoopInput::SlotGranted => self.slot_granted(),
             LoopInput::Command { by, command, comment } => commands::apply(self, by, command, comment),
             LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
-            LoopInput::RunLabelAdded { by } => people::label_added(self, by),
+            LoopInput::RunLabelAdded { by, plan } => people::label_added(self, by, plan),
             LoopInput::IssueEnded { how } => {
                 self.stop_at_best(LoopStopReason::Ended {
                     state: LoopState::Closed,

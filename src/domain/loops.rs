@@ -17,18 +17,20 @@ mod limits;
 mod next_run;
 mod open_findings;
 mod past_loops;
+mod planning;
 mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
 mod second_opinion;
+mod stop_reason;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage, LoopWait,
-    MAX_AGENT_FAILURES, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
+    BackendRequest, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES,
+    MergeInProgress, MergeWith, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
@@ -42,8 +44,10 @@ pub use limits::iterations_used;
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
+pub use planning::{PlanApproval, PlanRun, Planning, ProposedPlan};
 pub use push_refusal::{PushRefusal, SecretPlace};
 pub use remarks::{SEE_REMARKS, ToldProposal, remark_key, remark_of};
 pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
+pub use stop_reason::{LoopStopReason, StopAfterRestore};
 pub use task_statements::{FactSource, TaskStatements};

@@ -10,6 +10,7 @@ pub mod event;
 pub mod hook;
 pub mod opinion;
 pub mod path_patterns;
+pub mod plan;
 pub mod quantity;
 pub mod record;
 pub mod settings;

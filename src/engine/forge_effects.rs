@@ -68,10 +68,14 @@ impl Engine {
             Effect::CommitStatus => self.commit_status(account, &repo, claimed).await,
             Effect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
             Effect::DropRunLabel => {
-                let run = self.run_label(&repo);
-                account.forge.remove_label(&repo, issue, &run).await?;
-                // Without this, a lost event would make setting the label again look like no change.
-                self.store.write(move |c| forge_state::drop_label(c, &repo, issue, &run)).await?;
+                let [run, plan] = self.start_labels(&repo);
+                let planned = self.current(claimed).await?.planning.is_some();
+                for label in [Some(run), planned.then_some(plan)].into_iter().flatten() {
+                    account.forge.remove_label(&repo, issue, &label).await?;
+                    // Without this, a lost event would make setting the label again look like no change.
+                    let repo = repo.clone();
+                    self.store.write(move |c| forge_state::drop_label(c, &repo, issue, &label)).await?;
+                }
                 Ok(Receipt::text("label removed"))
             }
             Effect::React { comment, mark } => {
@@ -471,6 +475,8 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let state = |state: LoopState| match state {
         LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
+        LoopState::NeedsApproval => ("fbca04", "ralph-bot needs its plan to be approved"),
+        LoopState::NeedsAnswer => ("fbca04", "ralph-bot needs answers about its plan"),
         LoopState::Queued => ("c5def5", "ralph-bot waits for a free slot"),
         LoopState::Running => ("1d76db", "ralph-bot is working on it"),
         LoopState::Waiting => ("c5def5", "ralph-bot waits for its backend"),
@@ -482,7 +488,10 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
         LoopState::Closed => ("cccccc", "the work of ralph-bot was closed"),
         LoopState::Aborted => ("cccccc", "ralph-bot was told to stop"),
     };
-    let mut specs = vec![spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue")];
+    let mut specs = vec![
+        spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue"),
+        spec(format!("{prefix}plan"), "5319e7", "ralph-bot works on this issue once its plan is approved"),
+    ];
     specs.extend(LoopState::ALL.iter().map(|s| {
         let (color, description) = state(*s);
         // A loop has one state. The label that starts a loop stays beside it.

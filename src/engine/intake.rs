@@ -254,23 +254,25 @@ impl Engine {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
-                if !is_same_label(&label, &self.run_label(&repo)) {
+                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))
+                else {
                     return ignored(format!("the label {label} has no effect"));
-                }
-                self.label_changed(account, repo, issue, sender, true, origin).await
+                };
+                self.label_added(account, &repo, (&issue, &label), sender, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
-                if !is_same_label(&label, &self.run_label(&repo)) {
+                let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))
+                else {
                     return ignored(format!("the label {label} has no effect"));
-                }
-                self.label_changed(account, repo, issue, sender, false, origin).await
+                };
+                self.label_removed(account, &repo, (&issue, &label), sender, origin).await
             }
             ForgeEvent::IssueOpened { repo, issue, sender } => {
                 // Where label events name their label, one follows by itself.
                 if account.forge.server_info().await?.label_deltas {
                     return ignored("a new issue; its labels are delivered separately");
                 }
-                if !issue.has_label(&self.run_label(&repo)) {
+                if !self.start_labels(&repo).iter().any(|label| issue.has_label(label)) {
                     return ignored("a new issue without the label");
                 }
                 self.label_set(account, repo, issue, sender, origin).await
@@ -313,7 +315,13 @@ impl Engine {
 
     /// Returns the name of the label that starts a loop.
     pub(super) fn run_label(&self, repo: &RepoRef) -> String {
-        format!("{}run", self.settings.policy(&repo.forge).label_prefix)
+        let [run, _] = self.start_labels(repo);
+        run
+    }
+
+    /// Returns the names of the labels that start a loop: without and with a plan first.
+    pub(super) fn start_labels(&self, repo: &RepoRef) -> [String; 2] {
+        self.settings.policy(&repo.forge).start_labels()
     }
 
     /// Asks the forge for the actor's current permission and returns the decision.

@@ -282,14 +282,20 @@ impl Engine {
         Ok(busy)
     }
 
-    /// Processes run labels whose event was missed.
+    /// Processes labels that start loops and whose event was missed.
     async fn missed_labels(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
-        let run = self.run_label(repo);
-        for issue in account.forge.open_issues_with_label(repo, &run).await? {
+        for label in self.start_labels(repo) {
+            self.missed_label_named(account, repo, &label).await?;
+        }
+        Ok(())
+    }
+
+    async fn missed_label_named(&self, account: &ForgeAccount, repo: &RepoRef, run: &str) -> Result<(), IntakeError> {
+        for issue in account.forge.open_issues_with_label(repo, run).await? {
             let (r, n) = (repo.clone(), issue.number);
             let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
-            let heard = labels.is_some_and(|labels| names_label(&labels, &run));
+            let heard = labels.is_some_and(|labels| names_label(&labels, run));
             let waited = self.clock.now().since(issue.updated_at);
             // An ended loop removed the label, so its presence requests another loop.
             let open = found.is_some_and(|(_, _, open)| open);
@@ -297,9 +303,9 @@ impl Engine {
                 continue;
             }
             // What the forge records about the label is the same whether it is read here or in its delivery.
-            if !self.missed_label(account, repo, &issue, &run).await? && waited >= self.settings.missed_event_after_ms {
+            if !self.missed_label(account, repo, &issue, run).await? && waited >= self.settings.missed_event_after_ms {
                 tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
-                self.ask_about(repo, &issue, &run).await;
+                self.ask_about(repo, &issue, run).await;
             }
         }
         Ok(())
@@ -468,18 +474,21 @@ impl Engine {
         self.missed_removal(&current, &repo, issue).await
     }
 
-    /// Pauses the loop if the run label was removed without a delivery. It is unknown who removed it; pausing is the
+    /// Pauses the loop if its labels were removed without a delivery. It is unknown who removed it; pausing is the
     /// safe choice.
     async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
-        let (run, now) = (self.run_label(repo), self.clock.now());
-        if issue.has_label(&run) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
+        let (all, now) = (self.start_labels(repo), self.clock.now());
+        if all.iter().any(|label| issue.has_label(label))
+            || now.since(issue.updated_at) < self.settings.missed_event_after_ms
+        {
             return Ok(());
         }
         let (id, repo) = (current.id.clone(), repo.clone());
         let origin = format!("reconcile/{id}/unlabeled/{}", current.updated_at.0);
         let told = self.store.write(move |c| {
             let knows = |c: &_| {
-                Ok::<_, StoreError>(forge_state::labels(c, &repo, issue.number)?.is_some_and(|l| names_label(&l, &run)))
+                let known = forge_state::labels(c, &repo, issue.number)?.unwrap_or_default();
+                Ok::<_, StoreError>(all.iter().any(|label| names_label(&known, label)))
             };
             if !knows(c)? {
                 return Ok(false);

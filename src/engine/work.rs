@@ -100,7 +100,7 @@ impl Engine {
             let why = "nobody waits for it any more".to_owned();
             return match claimed.effect {
                 // The cost of a lost run is recorded even if no loop waits for it.
-                Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
+                Effect::Agent { ticket, .. } | Effect::Plan { ticket, .. } if claimed.attempts > 0 => {
                     let cost = self.settle_lost(&current, ticket).await?;
                     Ok(Receipt::with_input(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
                 }
@@ -123,6 +123,13 @@ impl Engine {
             Effect::Prepare { ticket } => self.prepare(account, &repo, &current, *ticket, cancel).await,
             Effect::Check { ticket, purpose, commit } => {
                 self.check(&repo, &current, *ticket, *purpose, commit, cancel).await
+            }
+            Effect::Plan { ticket, attempt } => {
+                let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
+                self.agent(claimed, &repo, &current, run, cancel).await
+            }
+            Effect::Agent { .. } if current.lacks_approval() => {
+                Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
             }
             Effect::Agent { ticket, iteration, attempt } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: *attempt };
@@ -464,8 +471,16 @@ fn unavailable(claimed: &ClaimedEffect, why: String) -> Receipt {
 /// Identifies a run of the agent.
 struct Attempt {
     ticket: u64,
+    /// 1-based number of the iteration; 0 for a plan.
     iteration: u32,
     attempt: u32,
+}
+
+impl Attempt {
+    /// Whether the run makes a plan.
+    fn plans(&self) -> bool {
+        self.iteration == 0
+    }
 }
 
 enum FileReading {

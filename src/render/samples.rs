@@ -138,6 +138,7 @@ pub(super) fn status(count: u32) -> StatusView {
             usual_cost: Some(Money::from_usd(0.8)),
             most_cost: Some(Money::from_usd(2.1)),
         }),
+        plan: (count > 2).then(plan_line),
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }
@@ -195,6 +196,43 @@ pub(super) fn iteration() -> IterationView {
     }
 }
 
+/// Returns an approved plan, in a text about its loop.
+fn plan_line() -> PlanLine {
+    PlanLine {
+        hash: "1a2b3c4d".into(),
+        plan_text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.".into(),
+        approved_by: "mona".into(),
+        approved_at: "2026-11-23 05:00 UTC".into(),
+        changes: "Keep the error for `null`.".into(),
+    }
+}
+
+/// Returns a plan with these questions.
+pub(super) fn plan(questions: &[&str]) -> PlanView {
+    let list = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
+    let approve = match questions {
+        [] => vec![
+            hint("/ralph approve 1a2b3c4d", "start with exactly this plan"),
+            hint("/ralph approve 1a2b3c4d CHANGES", "start with this plan and your changes"),
+        ],
+        _ => vec![hint("/ralph approve 1a2b3c4d ANSWERS", "start with this plan and your answers")],
+    };
+    let others = [hint("/ralph plan WISHES", "have another plan made"), hint("/ralph abort", "end the loop")];
+    PlanView {
+        loop_id: loop_id(),
+        hash: "1a2b3c4d".into(),
+        summary: "The parser returns an empty document for empty input, as it does for a lone comment.".into(),
+        steps: list(&["Return early in `parse` when there is no token.", "Add tests for empty and blank input."]),
+        files: list(&["src/parse.rs", "tests/parse.rs"]),
+        checks: list(&["cargo test --all"]),
+        not_doing: list(&["No change to the error type."]),
+        questions: list(questions),
+        mention: Some("mona".into()),
+        commands: approve.into_iter().chain(others).collect(),
+        who_may: "people with write access".into(),
+    }
+}
+
 pub(super) fn pull() -> PullView {
     PullView {
         opinion: None,
@@ -204,6 +242,7 @@ pub(super) fn pull() -> PullView {
         state: PullState::Ready,
         what: "The tokenizer keeps its place, so empty input and trailing commas parse.".into(),
         why: "Parsing an empty file panics.\n\nIt should give an empty document.".into(),
+        plan: Some(plan_line()),
         checks: passing(),
         iterations: 4,
         max_iterations: 10,
@@ -321,6 +360,7 @@ pub(super) fn all() -> Vec<View> {
             unseen: Vec::new(),
             excerpts: Vec::new(),
         }),
+        View::Plan(Box::new(plan(&[]))),
         View::WhoMay(WhoMayView {
             who: "visitor".into(),
             label: "ralph:run".into(),

@@ -14,7 +14,7 @@ pub(super) struct SizeLimits {
     rows: usize,
     /// Maximum entries of any other list; the first ones stay.
     items: usize,
-    /// Maximum bytes of the text of the task, of which the beginning stays.
+    /// Maximum bytes of the text of the task and of the plan, of which the beginning stays.
     task_bytes: usize,
     /// Maximum bytes of any other text.
     text_bytes: usize,
@@ -72,7 +72,9 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
         Value::String(text) if matches!(name, "output" | "diff") => {
             Value::String(outbound::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
-        Value::String(text) if name == "task_text" => Value::String(beginning(&text, limits.task_bytes)),
+        Value::String(text) if matches!(name, "task_text" | "plan_text") => {
+            Value::String(beginning(&text, limits.task_bytes))
+        }
         // A cut address is useless.
         Value::String(text) if name == "url" => Value::String(if text.len() > 500 { String::new() } else { text }),
         Value::Array(mut items) => {

@@ -18,6 +18,7 @@ pub(super) const ALL: &[(&str, &str)] = embedded![
     "comment/iteration.md",
     "comment/needs_criteria.md",
     "comment/needs_confirm.md",
+    "comment/plan.md",
     "comment/who_may.md",
     "comment/reply.md",
     "comment/waiting.md",
@@ -27,6 +28,7 @@ pub(super) const ALL: &[(&str, &str)] = embedded![
     "issue/escalation.md",
     "pull/body.md",
     "prompt/iteration.md",
+    "prompt/plan.md",
 ];
 
 /// Returns the name of a view's template.
@@ -36,6 +38,7 @@ pub(super) fn of(view: &View) -> &'static str {
         View::Iteration(_) => "comment/iteration.md",
         View::NeedsCriteria(_) => "comment/needs_criteria.md",
         View::NeedsConfirm(_) => "comment/needs_confirm.md",
+        View::Plan(_) => "comment/plan.md",
         View::WhoMay(_) => "comment/who_may.md",
         View::Reply(_) => "comment/reply.md",
         View::Waiting(_) => "comment/waiting.md",

@@ -5,7 +5,7 @@ use crate::domain::trust::outbound::Door;
 use proptest::strategy::Strategy;
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
-use super::samples::{all, completion, escalation, iteration, loop_id, pull, status, with_lists, with_text};
+use super::samples::{all, completion, escalation, iteration, loop_id, plan, pull, status, with_lists, with_text};
 use super::*;
 use crate::domain::knowledge::intelligence::{
     Context, GeneratedPrompt, ModelAdvice, PromptLearning, PromptUrgency, ToolUse, count,
@@ -16,6 +16,7 @@ use crate::domain::loops::Loop;
 use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::model::task::TamperKind;
 use crate::domain::report::view::*;
 use crate::domain::supervision::oversight::{Directive, DirectiveLevel};
@@ -106,6 +107,7 @@ fn templates_of_other_states_match_snapshots() {
             accepted: vec![],
             manifests: vec![],
             look_first: vec![],
+            plan: None,
             ..pull()
         };
         renderer.render(&View::Pull(Box::new(view)))
@@ -171,6 +173,10 @@ fn templates_of_other_states_match_snapshots() {
             ..status(2)
         };
         renderer.render(&View::Status(Box::new(view)))
+    });
+    insta::assert_snapshot!("plan_with_questions", {
+        let questions = ["Should blank input count as empty?", "Is `None` better than an empty document?"];
+        renderer.render(&View::Plan(Box::new(PlanView { mention: None, ..plan(&questions) })))
     });
     insta::assert_snapshot!("needs_confirm_unseen", {
         let view = NeedsConfirmView {
@@ -450,6 +456,8 @@ fn prompt_view(text: &str) -> PromptView {
         nonce: "6f1d0c52a8".into(),
         task_title: "Parser fails on empty input".into(),
         task_text: text.into(),
+        planning: false,
+        plan: None,
         checks: vec![PromptCheck { name: "tests".into(), command: "cargo test".into(), rule: "exit code 0".into() }],
         failing: vec![PromptFailure { name: "tests".into(), why: "exit code 101".into(), output: text.into() }],
         guidance: vec![word("")],
@@ -611,6 +619,51 @@ fn first_prompt_has_only_required_sections() {
         ..prompt_view("Parsing panics.")
     };
     insta::assert_snapshot!("prompt_first", renderer().prompt(&first).unwrap());
+}
+
+#[test]
+fn prompts_of_plans_match_snapshots() {
+    let plan = PromptPlan {
+        text: "Return an empty document.\n\nSteps:\n1. Handle the empty text.".into(),
+        approved_by: "mona".into(),
+        changes: "Keep the error for `null`.".into(),
+    };
+    let quiet = PromptView { reviews: vec![], ci: vec![], put_back: vec![], changed_tests: vec![], ..prompt_view("x") };
+    let made = PromptView {
+        planning: true,
+        plan: Some(PromptPlan { approved_by: String::new(), changes: String::new(), ..plan.clone() }),
+        warnings: vec!["The last run made no plan that can be posted: the plan has no `steps`.".into()],
+        ..quiet.clone()
+    };
+    insta::assert_snapshot!("prompt_plan", renderer().prompt(&made).unwrap());
+    let carried_out = renderer().prompt(&PromptView { plan: Some(plan), ..quiet.clone() }).unwrap();
+    let (_, plan) = carried_out.split_once("# Approved plan").unwrap();
+    insta::assert_snapshot!(plan.split_once("# Checks").unwrap().0.trim(), @r"
+    mona approved this plan for the task. Carry out exactly this plan within the rules, with the changes below, which precede it. Where it turns out to be wrong, do what is certainly right, and say in the report what has to be decided; do not replace it by a plan of your own.
+
+    BEGIN 6f1d0c52a8 plan
+    Return an empty document.
+
+    Steps:
+    1. Handle the empty text.
+    END 6f1d0c52a8
+
+    BEGIN 6f1d0c52a8 changes by mona
+    Keep the error for `null`.
+    END 6f1d0c52a8
+    ");
+    assert!(!renderer().prompt(&quiet).unwrap().contains("Approved plan"));
+}
+
+#[test]
+fn largest_plan_is_shown_completely() {
+    let entry = "&".repeat(590);
+    let steps: Vec<String> = (10..22).map(|number| format!("{entry}{number}")).collect();
+    let proposed = TaskPlan { summary: "s".into(), steps: steps.clone(), ..TaskPlan::default() };
+    assert_eq!(proposed.problem(), None);
+    assert!(TaskPlan { steps: [steps.clone(), steps.clone()].concat(), ..proposed }.problem().is_some());
+    let text = renderer().render(&View::Plan(Box::new(PlanView { steps, ..plan(&[]) })));
+    assert!(!text.contains('…') && (10..22).all(|number| text.contains(&format!(";{number}."))), "{text}");
 }
 
 #[test]

@@ -148,6 +148,7 @@ async fn with_a_loop(folder: &Path) {
         },
         options: RunOptions::default(),
         policy: Policy::default(),
+        plan: None,
         comment: None,
         hidden_removed: 0,
         round: 1,

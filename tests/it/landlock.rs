@@ -214,6 +214,35 @@ async fn confined_programs_find_what_they_need() {
     }
 }
 
+/// A planner reads the tree, and writes to the folder of its report and to its home only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tree_of_a_planner_is_read_only() {
+    if !goes_on_confined("landlock::tree_of_a_planner_is_read_only") {
+        return;
+    }
+    let outside = Outside::new().await;
+    let at = |name: &str| outside.folder.path().join(name);
+    process::private::create_folder(&at("report")).expect("a folder");
+    process::private::write(&at("tree/file"), "41").expect("written");
+    let script =
+        "(echo x >new) && echo BROKEN; (: >file) && echo BROKEN; rm file && echo BROKEN; mv file moved && echo BROKEN
+cat file; echo x >../report/report.json && echo x >\"$HOME/note\" && echo done";
+    for plans in [true, false] {
+        let mut spec = outside.spec(script, &[], Network::None);
+        let Sandbox::View(view) = &mut spec.sandbox else { panic!("a sandbox") };
+        view.writable.push(at("report"));
+        if plans {
+            let tree = view.writable.remove(0);
+            view.read_only.push(tree);
+        }
+        let output = run(spec).await.stdout.text();
+        match plans {
+            true => assert_eq!(output, "41done\n"),
+            false => assert!(output.contains("BROKEN") && output.ends_with("done\n"), "{output}"),
+        }
+    }
+}
+
 /// Ends of programs are told as without a supervisor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exit_codes_and_limits_pass_the_supervisor() {

@@ -14,6 +14,7 @@ mod harness;
 mod landlock;
 mod memory;
 mod permission;
+mod plans;
 mod processes;
 mod promptness;
 mod replay;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::agent::{BackendKind, ResumedSession, build};
+use crate::agent::{BackendKind, ResumedSession, RunPurpose, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
 use crate::process::sandbox::SandboxSettings;
@@ -42,6 +42,7 @@ impl CommandFixture {
         AgentRun {
             prompt: "do the thing\n".into(),
             tree: self.at("tree"),
+            purpose: RunPurpose::Iteration,
             read_only: Vec::new(),
             scratch: self.at("scratch/attempt"),
             loop_id: "L7".into(),
@@ -160,6 +161,28 @@ async fn script_works_in_the_sandbox() {
         .split('|')
         .collect::<Vec<_>>();
     assert_eq!(listed, expected);
+}
+
+#[tokio::test]
+async fn planner_writes_only_its_report_in_the_sandbox() {
+    let probe = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
+    if let Err(reason) = &probe.bubblewrap {
+        skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
+        return;
+    }
+    let writes = "for path in new known/file; do (echo x >$path) 2>/dev/null && echo wrote $path; done
+rm -r known 2>/dev/null && echo removed; mv known other 2>/dev/null && echo moved; chmod 777 known 2>/dev/null && echo changed
+cat known/file; echo \"$RALPH_RUN\"; echo '{\"plan\": {\"summary\": \"s\", \"steps\": [\"a\"]}}' >\"$RALPH_REPORT\"";
+    let place = CommandFixture::new(writes);
+    fs::create_dir(place.at("tree/known")).unwrap();
+    fs::write(place.at("tree/known/file"), "41\n").unwrap();
+    let run = AgentRun { sandboxed: true, purpose: RunPurpose::Plan, ..place.run() };
+    let (planned, _) = outcome(place.settings(BackendKind::Script), run).await;
+    assert_eq!(planned.final_message, "41\nplan", "{planned:?}");
+    assert_eq!(planned.report.and_then(|report| report.plan).unwrap().steps, ["a"]);
+    let run = AgentRun { sandboxed: true, ..place.run() };
+    let (worked, _) = outcome(place.settings(BackendKind::Script), run).await;
+    assert!(worked.final_message.starts_with("wrote new\nwrote known/file\nremoved"), "{}", worked.final_message);
 }
 
 /// See docs/threats.md#g18.

@@ -369,6 +369,9 @@ impl InternalRun<'_> {
 
     fn edit(&mut self, edit: EditCommand) -> Result<String, String> {
         let changed = edit.changes().map(str::to_owned);
+        if !self.run.purpose.changes_tree() && changed.is_some() {
+            return Err("the files are read-only in this run".to_owned());
+        }
         let text = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
         if let Some(path) = changed {
             let path = self.shown(&path, MAX_ERROR);

@@ -44,8 +44,9 @@ pub(super) fn instructions(agent: &InternalAgent, run: &AgentRun) -> String {
         _ => "",
     };
     format!(
-        "{INSTRUCTIONS}\n\nThe work tree is {}; commands start there, in {}. {persistence} {network}",
+        "{INSTRUCTIONS}\n\nThe work tree is {}{}; commands start there, in {}. {persistence} {network}",
         run.tree.display(),
+        if run.purpose.changes_tree() { "" } else { ", read-only in this run" },
         agent.shell.display()
     )
 }

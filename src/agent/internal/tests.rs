@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::{AgentStatus, BackendKind};
+use crate::agent::{AgentStatus, BackendKind, RunPurpose};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
@@ -45,6 +45,7 @@ impl InternalFixture {
 
     fn run(&self) -> AgentRun {
         AgentRun {
+            purpose: RunPurpose::Iteration,
             prompt: "mend the sum".into(),
             tree: self.at("tree"),
             read_only: Vec::new(),
@@ -241,6 +242,18 @@ async fn commands_run_in_the_sandbox() {
     assert!(fs::read_dir(place.at("tree/kept")).unwrap().next().is_none());
     let requests = place.asked.lock().unwrap();
     assert!(requests[0].system.contains("There is no network."));
+}
+
+#[tokio::test]
+async fn run_that_plans_edits_nothing() {
+    let place = InternalFixture::new();
+    let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
+    let look = ("edit", json!({"command": "view", "path": "."}));
+    let agent = place.agent([calls(&[edit, look]), says("x")]);
+    let (outcome, _) = place.outcome_of(agent.as_ref(), AgentRun { purpose: RunPurpose::Plan, ..place.run() }).await;
+    assert_eq!((outcome.status, outcome.tool_errors), (AgentStatus::Finished, 1));
+    assert!(place.results(0)[0].text.contains("the files are read-only") && !place.at("tree/made").exists());
+    assert!(place.asked.lock().unwrap()[0].system.contains("read-only in this run"));
 }
 
 #[tokio::test]

@@ -63,6 +63,11 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
         LoopState::NeedsCriteria => {
             steps.push(step("name a check", invocation.resume(id, " --check 'COMMAND'")));
         }
+        LoopState::NeedsApproval => {
+            steps.push(step("approve the plan", invocation.resume(id, "")));
+            steps.push(step("approve it with changes", invocation.resume(id, guide)));
+        }
+        LoopState::NeedsAnswer => steps.push(step("approve the plan with answers", invocation.resume(id, guide))),
         state if state.is_open() => {
             if !current.open_findings().is_empty() {
                 steps.push(step("accept the changes to tests", invocation.resume(id, " --accept-tests")));

@@ -21,6 +21,8 @@ const OUTPUT_LINES: usize = 8;
 pub(super) enum ProgressEvent {
     /// Checks before the first iteration.
     Baseline { held: usize, checks: Vec<FailedCheck>, total: usize },
+    /// A plan that waits for an approval.
+    Plan { hash: String, text: String },
     /// Start of an iteration.
     Began { iteration: u32, of: u32 },
     /// End of an iteration.
@@ -149,6 +151,8 @@ impl TestFinding {
 #[derive(Debug, Default)]
 pub(super) struct LocalProgress {
     baseline: bool,
+    /// Number of the last plan.
+    plans: u32,
     began: u32,
     ended: u32,
     state: Option<LoopState>,
@@ -180,6 +184,10 @@ impl LocalProgress {
                 self.ended = iteration.number;
                 events.push(ended(iteration));
             }
+        }
+        if let Some(plan) = current.waiting_plan().filter(|plan| plan.number > self.plans) {
+            self.plans = plan.number;
+            events.push(ProgressEvent::Plan { hash: plan.short_hash().to_owned(), text: plan.plan.text() });
         }
         let told = matches!(current.state, LoopState::Queued | LoopState::Running);
         if self.state != Some(current.state) && !told && current.state == LoopState::Waiting {
@@ -218,6 +226,10 @@ impl ProgressEvent {
             Self::Baseline { held, total, checks } => {
                 let failing: String = checks.iter().map(FailedCheck::lines).collect();
                 format!("{bold}before{bold:#}: {held} of {total} checks pass\n{failing}")
+            }
+            Self::Plan { hash, text } => {
+                let lines: String = text.lines().map(|line| format!("  {}\n", one_line(line))).collect();
+                format!("{bold}plan {hash}{bold:#}\n{lines}")
             }
             Self::Began { iteration, of } => {
                 format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")

@@ -153,6 +153,10 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
 pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> LoopCommand {
     match current.state {
         LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options }),
+        LoopState::NeedsApproval | LoopState::NeedsAnswer => {
+            let hash = current.waiting_plan().map(|plan| plan.hash.clone());
+            LoopCommand::Approve(command::Approve { hash, changes: guidance.to_owned() })
+        }
         LoopState::Queued | LoopState::Running | LoopState::Review => {
             LoopCommand::Guide(command::Guide { remember: false, text: guidance.to_owned(), proposal: None })
         }
@@ -182,6 +186,7 @@ impl LocalSession<'_> {
             task: loop_task(issue),
             options,
             policy: self.policy.clone(),
+            plan: None,
             comment: None,
             hidden_removed: 0,
             round: 1,

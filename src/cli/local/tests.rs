@@ -301,6 +301,11 @@ fn next_steps_can_be_copied() {
         continue with guidance: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --max-iterations 15 --guide 'TEXT'
         ");
     insta::assert_snapshot!(of(LoopState::NeedsCriteria, false, 0), @r"name a check: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --check 'COMMAND'");
+    insta::assert_snapshot!(of(LoopState::NeedsApproval, false, 0), @r"
+        approve the plan: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa
+        approve it with changes: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --guide 'TEXT'
+        ");
+    insta::assert_snapshot!(of(LoopState::NeedsAnswer, false, 0), @r"approve the plan with answers: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --guide 'TEXT'");
     assert_eq!(of(LoopState::Closed, false, 0), "");
     assert_eq!(next_steps::quoted("it's"), r"'it'\''s'");
 }

@@ -31,6 +31,7 @@ fn start(number: u64) -> LoopStart {
         },
         options: RunOptions::default(),
         policy: Policy::default(),
+        plan: None,
         comment: None,
         hidden_removed: 0,
         round: 1,

@@ -184,6 +184,7 @@ async fn reflections_of_a_loop_are_listed() {
         by: sample.requested_by,
         task: sample.task,
         options: sample.options,
+        plan: None,
         policy: sample.policy,
         comment: None,
         hidden_removed: 0,

@@ -1,9 +1,9 @@
-//! Contents of the next prompt, rendered by `templates/prompt/iteration.md`.
+//! Contents of the next prompt, rendered by `templates/prompt/iteration.md`, or `plan.md` for a run that makes a plan.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::knowledge::intelligence::{Block, ModelAdvice, ToolUse, adapt, best_state};
-use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
+use crate::domain::loops::{Guidance, GuidanceSource, Iteration, Loop, NextRunPlan, Planning};
 use crate::domain::model::task::TamperKind;
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
@@ -84,6 +84,17 @@ pub struct PromptFinding {
     pub evidence: String,
 }
 
+/// Plan, as stated to the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptPlan {
+    /// Text of the plan.
+    pub text: String,
+    /// Login of the person who approved it; empty for one that is to be replaced.
+    pub approved_by: String,
+    /// Changes that were approved with it; may be empty.
+    pub changes: String,
+}
+
 /// Contents of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptView {
@@ -99,6 +110,10 @@ pub struct PromptView {
     pub task_title: String,
     /// Body of the issue, as approved, without hidden text.
     pub task_text: String,
+    /// Whether the run makes a plan instead of implementing.
+    pub planning: bool,
+    /// Approved plan; of a run that makes a plan, the one that is to be replaced.
+    pub plan: Option<PromptPlan>,
     /// Checks that decide completion.
     pub checks: Vec<PromptCheck>,
     /// Checks that fail now.
@@ -209,9 +224,14 @@ fn better_before(current: &Loop) -> Option<String> {
 
 /// Builds the part that every prompt contains.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
-    let guidance = current.current().map(|i| i.guidance.as_slice()).unwrap_or_default();
+    let planning = current.planning.as_ref().filter(|planning| planning.plans_next());
+    let guidance: Vec<&Guidance> = match planning {
+        // Guidance that waits for the first iteration concerns the plan, too.
+        Some(planning) => planning.wishes.iter().chain(&current.guidance).collect(),
+        None => current.current().into_iter().flat_map(|iteration| &iteration.guidance).collect(),
+    };
     let words = |source: GuidanceSource| {
-        guidance.iter().filter(move |g| g.source == source).map(|g| PromptWord {
+        guidance.iter().copied().filter(move |g| g.source == source).map(|g| PromptWord {
             who: g.who.clone(),
             path: g.path.clone().unwrap_or_default(),
             // A log is no Markdown.
@@ -246,6 +266,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         nonce: nonce.to_owned(),
         task_title: current.task.agent_title(),
         task_text: current.task.agent_body(),
+        planning: planning.is_some(),
+        plan: plan(current),
         checks: current
             .checks
             .iter()
@@ -256,7 +278,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         reviews: words(GuidanceSource::Review).collect(),
         opinions: words(GuidanceSource::SecondOpinion).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
-        warnings: words(GuidanceSource::Service).map(|w| w.text).collect(),
+        warnings: words(GuidanceSource::Service).map(|w| w.text).chain(planning.and_then(missing_plan)).collect(),
         put_back: open_findings(current, false),
         changed_tests: open_findings(current, true),
         directives: directives(course),
@@ -274,6 +296,25 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         advice: String::new(),
         focus: Vec::new(),
     }
+}
+
+/// Returns the approved plan, or the one that a run has to replace.
+fn plan(current: &Loop) -> Option<PromptPlan> {
+    let approved = current.approved_plan();
+    let replaced = || current.planning.as_ref()?.proposed.as_ref();
+    let plan = approved.map(|(plan, _)| plan).or_else(replaced)?;
+    let approval = approved.map(|(_, approval)| approval);
+    Some(PromptPlan {
+        text: plan.plan.text(),
+        approved_by: approval.map_or_else(String::new, |approval| approval.by.clone()),
+        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes).text),
+    })
+}
+
+/// Returns a warning about the last run, if it made no plan.
+fn missing_plan(planning: &Planning) -> Option<String> {
+    let problem = sanitize::visible(&planning.problem);
+    (!problem.is_empty()).then(|| format!("The last run made no plan that can be posted: {problem}."))
 }
 
 /// Open findings that the agent has to fix, or (`may_be_required`) that the task may require. Findings in commits that a

@@ -71,6 +71,8 @@ pub enum Effect {
     Prepare { ticket: u64 },
     /// Runs the checks.
     Check { ticket: u64, purpose: CheckPurpose, commit: Sha },
+    /// Runs the agent once for a plan; it cannot change the tree.
+    Plan { ticket: u64, attempt: u32 },
     /// Runs the agent once.
     Agent { ticket: u64, iteration: u32, attempt: u32 },
     /// Commits the content of the tree; `conflict` is the other side of a merge in progress.
@@ -175,6 +177,7 @@ impl Effect {
         match self {
             Self::Prepare { .. }
             | Self::Check { .. }
+            | Self::Plan { .. }
             | Self::Agent { .. }
             | Self::Commit { .. }
             | Self::Push { .. }
@@ -212,6 +215,7 @@ impl Effect {
         match self {
             Self::Prepare { ticket }
             | Self::Check { ticket, .. }
+            | Self::Plan { ticket, .. }
             | Self::Agent { ticket, .. }
             | Self::Commit { ticket, .. }
             | Self::Push { ticket, .. }
@@ -229,6 +233,7 @@ impl Effect {
         match self {
             Self::Prepare { ticket } => format!("prepare/{ticket}"),
             Self::Check { ticket, .. } => format!("check/{ticket}"),
+            Self::Plan { ticket, .. } => format!("plan/{ticket}"),
             Self::Agent { ticket, .. } => format!("agent/{ticket}"),
             Self::Commit { ticket, .. } => format!("commit/{ticket}"),
             Self::Push { ticket, .. } => format!("push/{ticket}"),

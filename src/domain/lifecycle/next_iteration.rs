@@ -1,13 +1,13 @@
-//! Begins iterations: limits and pauses first, then a pending merge, then the agent.
+//! Begins iterations: limits and pauses first, then a plan, then a pending merge, then the agent.
 
-use super::{StepContext, hooks};
+use super::{StepContext, hooks, plan};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
 };
 use crate::domain::model::hook::HookEvent;
 
-/// Begins the next iteration, unless a pause, a limit or a merge comes first.
+/// Begins the next iteration, unless a pause, a limit, a plan or a merge comes first.
 pub(super) fn next_iteration(turn: &mut StepContext) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.pause_at_best(&why);
@@ -24,6 +24,9 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         }
         Some(limit @ LoopLimit::Time) => return turn.reach_limit(limit, "the time limit is reached"),
         Some(limit) => return turn.reach_limit(limit, &format!("the budget of {} is used", limits.cost)),
+    }
+    if turn.next.lacks_approval() {
+        return plan::comes_first(turn);
     }
     if let Some(wanted) = turn.next.merge_wanted.clone() {
         let other = match wanted {
@@ -70,15 +73,18 @@ pub(super) fn open_own_iteration(turn: &mut StepContext, kind: IterationKind) ->
     Some(number)
 }
 
-/// Runs the agent of the current iteration, if the hooks allow it.
+/// Runs the agent of the current iteration or for a plan, if the hooks allow it.
 pub(super) fn run_agent(turn: &mut StepContext) {
     if !hooks::ask(turn, HookEvent::BeforeAgent) {
         start_agent(turn);
     }
 }
 
-/// Runs the agent of the current iteration.
+/// Runs the agent of the current iteration, or for the plan without which nothing is implemented.
 pub(super) fn start_agent(turn: &mut StepContext) {
+    if turn.next.lacks_approval() {
+        return plan::start(turn);
+    }
     let Some((iteration, attempt)) = turn.next.current().map(|current| (current.number, current.attempt)) else {
         return turn.because("there is no iteration to run an agent for");
     };

@@ -5,8 +5,8 @@ use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SecondOpinions,
-    TaskStatements, TestGuard, remark_of,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, Planning,
+    SecondOpinions, TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -15,7 +15,7 @@ use crate::domain::supervision::experience::Experience;
 
 /// Creates a loop: queued, or waiting for a maintainer to confirm the text.
 pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
-    let LoopStart { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
+    let LoopStart { id, place, by, task, options, plan, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
         iterations: policy.limits.iterations,
         time_ms: policy.limits.timeout.as_millis(),
@@ -28,6 +28,10 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let edited = task.unconfirmed_editor.is_some() || task.edited_after;
     let edited_after = task.edited_after;
     let needs_confirm = (edited || unseen || options.confirm.is_some()) && !confirmed;
+    let planning = match plan {
+        Some(wishes) => Some(Planning::asked_by(&by.login, wishes)),
+        None => policy.plans_first(&task.labels).then(Planning::default),
+    };
     let next = Loop {
         id,
         place,
@@ -79,6 +83,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         halting: None,
         schedule: None,
         wanted: BackendRequest::default(),
+        planning,
         stated: TaskStatements::default(),
         estimate: None,
         past: None,
@@ -115,7 +120,12 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
 pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     match turn.next.state {
         // `needs_confirm` stays: a paused loop could be resumed without the confirmation.
-        LoopState::Running | LoopState::Queued | LoopState::Waiting | LoopState::NeedsCriteria => {
+        LoopState::Running
+        | LoopState::Queued
+        | LoopState::Waiting
+        | LoopState::NeedsCriteria
+        | LoopState::NeedsApproval
+        | LoopState::NeedsAnswer => {
             let why = match by {
                 Some(by) => format!("{} removed the label", by.login),
                 None => "the label was removed".to_owned(),
@@ -130,8 +140,11 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     }
 }
 
-/// Resumes the paused loop whose label was set again.
-pub(super) fn label_added(turn: &mut StepContext, by: User) {
+/// Resumes the paused loop whose label was set again. The label for a plan asks for one, unless the loop has begun to implement.
+pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
+    if plan && turn.next.iterations.is_empty() {
+        turn.next.planning.get_or_insert_default();
+    }
     if turn.next.state == LoopState::Paused && turn.next.exhausted_limit(turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         judge::resumed(turn, &by.login);

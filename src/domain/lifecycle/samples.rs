@@ -68,6 +68,7 @@ pub(crate) fn fresh() -> Loop {
             task,
             options: RunOptions::default(),
             policy: Policy::default(),
+            plan: None,
             comment: None,
             hidden_removed: 0,
             round: 1,

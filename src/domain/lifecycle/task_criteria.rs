@@ -43,6 +43,7 @@ impl Loop {
     fn take_statements(&mut self, issue: StatedFacts) {
         let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
         let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));
-        self.stated = TaskStatements { issue, labels, file: self.policy.task.clone() };
+        let plan = std::mem::take(&mut self.stated.plan);
+        self.stated = TaskStatements { plan, issue, labels, file: self.policy.task.clone() };
     }
 }

@@ -3,6 +3,7 @@
 mod ci;
 mod hooks;
 mod judge;
+mod plan;
 mod pushes;
 mod second_opinion;
 mod stopping;
@@ -71,6 +72,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
         },
         options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
         policy: Policy::default(),
+        plan: None,
         comment: None,
         hidden_removed: 0,
         round: 1,
@@ -207,12 +209,15 @@ impl LoopRun {
         let mut run = match state {
             LoopState::NeedsConfirm => Self::with(|s| s.task.unconfirmed_editor = Some("eve".into())),
             LoopState::NeedsCriteria => Self::with(|s| s.options.checks.clear()),
+            LoopState::NeedsApproval | LoopState::NeedsAnswer => Self::with(|s| s.plan = Some(String::new())),
             LoopState::LimitReached => Self::with(|s| s.policy.limits.iterations = 1),
             _ => Self::new(),
         };
         match state {
             LoopState::NeedsConfirm | LoopState::Queued => &mut run,
             LoopState::NeedsCriteria => run.tell(LoopInput::SlotGranted).prepared(|_| {}),
+            LoopState::NeedsApproval => run.working().planned(plan::sample()),
+            LoopState::NeedsAnswer => run.working().planned(plan::asking()),
             LoopState::Running => run.working(),
             LoopState::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
             LoopState::Paused => {
@@ -285,7 +290,20 @@ fn task_runs_from_label_to_merge() {
 #[test]
 fn every_command_is_handled_in_every_state() {
     use LoopState::*;
-    let commands: [(&str, LoopCommand, &[LoopState]); 10] = [
+    const OPEN: &[LoopState] = &[
+        NeedsCriteria,
+        NeedsConfirm,
+        NeedsApproval,
+        NeedsAnswer,
+        Queued,
+        Running,
+        Waiting,
+        Paused,
+        Review,
+        LimitReached,
+        Failed,
+    ];
+    let commands: [(&str, LoopCommand, &[LoopState]); 13] = [
         (
             "run",
             LoopCommand::Run(command::Run {
@@ -297,43 +315,22 @@ fn every_command_is_handled_in_every_state() {
             }),
             &[NeedsCriteria, NeedsConfirm],
         ),
+        ("plan", plan::wish("smaller"), &[NeedsCriteria, NeedsApproval, NeedsAnswer, Queued, Waiting, Failed]),
+        ("approve", plan::approve(None, ""), &[NeedsApproval]),
+        ("approve with changes", plan::approve(None, "in French"), &[NeedsApproval, NeedsAnswer]),
         ("resume", resume(), &[Paused, Failed, Waiting]),
         ("resume more", resume_with(|o| o.max_iterations = Some(9)), &[Paused, Failed, Waiting, LimitReached]),
-        (
-            "abort",
-            LoopCommand::Abort(command::Abort { reason: "no".into() }),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
+        ("abort", LoopCommand::Abort(command::Abort { reason: "no".into() }), OPEN),
         (
             "pause",
             LoopCommand::Pause(command::Pause { now: true, reason: String::new() }),
             &[Queued, Running, Waiting, Paused],
         ),
-        (
-            "guide",
-            guide("do"),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
-        (
-            "budget",
-            LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
-        (
-            "iterations",
-            LoopCommand::Iterations(command::Iterations { limit: 50 }),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
-        (
-            "status",
-            LoopCommand::Status(command::Status),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
-        (
-            "help",
-            LoopCommand::Help(command::Help),
-            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
-        ),
+        ("guide", guide("do"), OPEN),
+        ("budget", LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }), OPEN),
+        ("iterations", LoopCommand::Iterations(command::Iterations { limit: 50 }), OPEN),
+        ("status", LoopCommand::Status(command::Status), OPEN),
+        ("help", LoopCommand::Help(command::Help), OPEN),
     ];
     for (name, command, allowed) in commands {
         for state in LoopState::ALL {
@@ -365,6 +362,17 @@ fn refusal_states_valid_command() {
         (LoopState::Running, resume(), "nothing to resume"),
         (LoopState::Review, resume(), "in review"),
         (LoopState::NeedsCriteria, resume(), "`/ralph run`"),
+        (LoopState::NeedsApproval, resume(), "`/ralph approve`"),
+        (LoopState::NeedsAnswer, plan::approve(None, ""), "ANSWERS"),
+        (LoopState::NeedsApproval, plan::approve(Some("00000000"), ""), "not the hash of the plan"),
+        (
+            LoopState::NeedsApproval,
+            LoopCommand::Run(command::Run { options: RunOptions::default() }),
+            "`/ralph approve`",
+        ),
+        (LoopState::NeedsConfirm, plan::wish(""), "--confirm"),
+        (LoopState::Review, plan::wish(""), "begun to implement"),
+        (LoopState::Running, plan::approve(None, ""), "no plan waits"),
         (LoopState::LimitReached, resume(), "--max-iterations 6"),
         (LoopState::Queued, LoopCommand::Retry(command::Retry), "nothing to retry"),
         (
@@ -410,7 +418,8 @@ fn unconfirmed_text_never_runs() {
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
-    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
+    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
+        .tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
     run.command(resume())
         .tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
         .command(resume());
@@ -575,12 +584,12 @@ fn label_removal_pauses_and_label_resumes() {
     for state in [LoopState::Queued, LoopState::Running, LoopState::Waiting, LoopState::NeedsCriteria] {
         let mut run = LoopRun::in_state(state);
         run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
-        run.tell(LoopInput::RunLabelAdded { by: user("olaf") }).is(LoopState::Queued, LoopStep::Idle);
+        run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false }).is(LoopState::Queued, LoopStep::Idle);
     }
     for state in [LoopState::Review, LoopState::LimitReached, LoopState::Failed, LoopState::Merged] {
         let mut run = LoopRun::in_state(state);
         run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
-            .tell(LoopInput::RunLabelAdded { by: user("olaf") });
+            .tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
         run.is(state, LoopStep::Idle);
     }
 }
@@ -929,7 +938,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
             command_input(LoopCommand::Abort(command::Abort { reason: String::new() }))
         }
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
-        8 => LoopInput::RunLabelAdded { by },
+        8 => LoopInput::RunLabelAdded { by, plan: flag },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
         10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag, on_base: Vec::new() },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
@@ -946,9 +955,18 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         16 => LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() },
         17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
         18 if run.current.version.is_multiple_of(5) => LoopInput::PullMerged,
+        19 if run.current.waiting_plan().is_some() => command_input(plan::approve(run.hash().as_deref(), "x")),
+        20 if run.current.version.is_multiple_of(4) => command_input(plan::wish("another")),
         _ => match run.current.step {
             LoopStep::Prepare => LoopInput::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
             LoopStep::Agent => agent(AgentEnd::Finished),
+            LoopStep::Plan => LoopInput::Planned {
+                ticket,
+                run: Box::new(plan::run(
+                    if which == 21 { AgentEnd::Cancelled } else { AgentEnd::Finished },
+                    plan::sample(),
+                )),
+            },
             LoopStep::Commit => LoopInput::Committed {
                 ticket,
                 change: Box::new(IterationChange {
@@ -996,8 +1014,12 @@ proptest! {
     fn invariants_hold_for_any_inputs(
         inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120),
         reviewed in any::<bool>(),
+        plans in any::<bool>(),
     ) {
-        let mut run = LoopRun::with(|start| start.policy.review = second_opinion::review().filter(|_| reviewed));
+        let mut run = LoopRun::with(|start| {
+            start.policy.review = second_opinion::review().filter(|_| reviewed);
+            start.plan = plans.then(String::new);
+        });
         let mut tickets = std::collections::HashSet::new();
         for (which, flag) in inputs {
             let before = run.current.clone();
@@ -1011,7 +1033,7 @@ proptest! {
                 prop_assert_eq!(next.state, before.state);
                 let paid = matches!(
                     input,
-                    LoopInput::AgentEnded { .. } | LoopInput::AgentLost { .. } | LoopInput::SecondOpinionGiven { .. }
+                    LoopInput::AgentEnded { .. } | LoopInput::Planned { .. } | LoopInput::AgentLost { .. } | LoopInput::SecondOpinionGiven { .. }
                 );
                 prop_assert!(paid || next.spent == before.spent, "{:?}", input);
                 prop_assert_eq!(next.spent.iterations, before.spent.iterations);
@@ -1026,6 +1048,12 @@ proptest! {
             for iteration in &next.iterations {
                 let recorded = iteration.record.as_ref().map_or(iteration.completion, |record| record.completion);
                 prop_assert_eq!(recorded, iteration.completion);
+            }
+            // Without an approval, nothing is implemented.
+            if next.lacks_approval() {
+                let implements = |e: &Effect| matches!(e, Effect::Agent { .. } | Effect::Commit { .. } | Effect::Push { .. });
+                prop_assert!(!run.effects.iter().any(implements), "{:?}", run.effects);
+                prop_assert!(next.iterations.is_empty());
             }
             let work: Vec<_> = run.effects.iter().filter_map(Effect::ticket).collect();
             for ticket in &work {

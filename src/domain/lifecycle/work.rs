@@ -7,12 +7,13 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, pushes, second_opinion, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, plan, pushes, second_opinion, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
-    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, PreparedTree, TestEvidence, WaitReason,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree, TestEvidence,
+    WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -27,6 +28,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Prepared { ticket, .. }
         | LoopInput::Checked { ticket, .. }
         | LoopInput::Verified { ticket, .. }
+        | LoopInput::Planned { ticket, .. }
         | LoopInput::AgentEnded { ticket, .. }
         | LoopInput::AgentLost { ticket, .. }
         | LoopInput::Committed { ticket, .. }
@@ -57,6 +59,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
             LoopStep::Verify => verified(turn, report, Some(*tests)),
             _ => turn.because("a verification that was not requested was ignored"),
         },
+        LoopInput::Planned { run, .. } => plan::ended(turn, *run),
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
@@ -94,7 +97,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
 pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
-        LoopInput::AgentEnded { run, .. } => {
+        LoopInput::AgentEnded { run, .. } | LoopInput::Planned { run, .. } => {
             spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
             run.cost.unwrap_or_default()
@@ -154,6 +157,10 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
     let adapts = turn.next.policy.intelligence.adapts();
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
+    if turn.next.iterations.is_empty() && turn.next.planning.is_none() {
+        let required = turn.next.policy.plans_first(&turn.next.task.labels);
+        turn.next.planning = required.then(Planning::default);
+    }
     if first {
         turn.next.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));
     }
@@ -226,6 +233,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     // Where no report was written, the last message stands for it.
     let told = || reads_messages.then(|| knowledge::report_of(&run.message));
     current.report = run.report.or_else(told).unwrap_or_default();
+    current.report.plan = None;
     current.message = run.message;
     current.agent_problem = match &end {
         AgentEnd::Finished => String::new(),
@@ -270,6 +278,9 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
 
 /// Handles the death of the agent's process: the attempt counts, and the same iteration is tried again.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
+    if turn.next.step == LoopStep::Plan {
+        return plan::missed(turn, "the service stopped during the run".to_owned());
+    }
     let kept = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent run was lost, but no iteration is running");

@@ -5,16 +5,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::agent_run::AgentSession;
 use super::branch_findings::TestGuard;
-use super::escalation::{EscalationCause, LoopLimit};
+use super::escalation::EscalationCause;
 use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::hook_question::HookQuestion;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
+use super::planning::Planning;
 use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
+use super::stop_reason::StopAfterRestore;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::ids::IssueRef;
@@ -37,6 +39,10 @@ pub enum LoopState {
     /// The issue's text was edited by somebody without write access, or has parts of one that people do not see; a
     /// maintainer has to confirm it.
     NeedsConfirm,
+    /// A plan waits to be approved.
+    NeedsApproval,
+    /// A plan that asks questions waits to be approved with answers.
+    NeedsAnswer,
     /// Waits for a free slot.
     Queued,
     /// Work is in progress.
@@ -61,9 +67,11 @@ pub enum LoopState {
 
 impl LoopState {
     /// All states.
-    pub const ALL: [LoopState; 12] = [
+    pub const ALL: [LoopState; 14] = [
         LoopState::NeedsCriteria,
         LoopState::NeedsConfirm,
+        LoopState::NeedsApproval,
+        LoopState::NeedsAnswer,
         LoopState::Queued,
         LoopState::Running,
         LoopState::Waiting,
@@ -81,6 +89,8 @@ impl LoopState {
         match self {
             Self::NeedsCriteria => "needs_criteria",
             Self::NeedsConfirm => "needs_confirm",
+            Self::NeedsApproval => "needs_approval",
+            Self::NeedsAnswer => "needs_answer",
             Self::Queued => "queued",
             Self::Running => "running",
             Self::Waiting => "waiting",
@@ -107,6 +117,11 @@ impl LoopState {
     /// Whether the loop can continue from this state.
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Merged | Self::Closed | Self::Aborted)
+    }
+
+    /// Whether a plan waits for a person.
+    pub fn waits_for_plan(self) -> bool {
+        matches!(self, Self::NeedsApproval | Self::NeedsAnswer)
     }
 
     /// Whether the loop occupies a slot.
@@ -191,6 +206,8 @@ pub enum LoopStep {
     Baseline,
     /// Merge of the base branch, or of commits that a person pushed.
     Merge,
+    /// Agent run that makes a plan and changes nothing.
+    Plan,
     /// Agent run.
     Agent,
     /// Commit of the work tree.
@@ -220,84 +237,6 @@ pub struct LoopPull {
     pub number: Number,
     /// Address of its page.
     pub url: String,
-}
-
-/// Stop that follows once the best iteration's files are restored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopAfterRestore {
-    /// Iteration to restore; 0 is the baseline.
-    pub iteration: u32,
-    /// Reason to stop.
-    pub then: LoopStopReason,
-    /// Whether the files were restored.
-    #[serde(default)]
-    pub restored: bool,
-    /// Ref at which the service keeps the work that the restoration undid.
-    #[serde(default)]
-    pub retained_as: Option<String>,
-}
-
-/// Reason to stop a loop after its best iteration is restored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LoopStopReason {
-    /// The overseer paused it.
-    Held,
-    /// A limit was reached.
-    Limit {
-        /// Limit.
-        which: LoopLimit,
-        /// Explanation, one sentence.
-        why: String,
-    },
-    /// It pauses.
-    Paused {
-        /// Explanation, one sentence.
-        why: String,
-        /// Cause of the escalation; `None` if nobody has to be asked.
-        cause: Option<EscalationCause>,
-        /// Advice for the people who are asked.
-        advice: String,
-    },
-    /// The service could not continue.
-    Failed {
-        /// Explanation, one sentence.
-        why: String,
-        /// Advice for the people who are asked.
-        advice: String,
-    },
-    /// The overseer ended it.
-    Aborted {
-        /// Explanation, one sentence.
-        why: String,
-    },
-    /// The iteration that followed from a second opinion came to nothing; the state before it is handed over.
-    Verified {
-        /// Explanation, one sentence.
-        why: String,
-    },
-    /// A person or a rule ended it.
-    Ended {
-        /// State at the end.
-        state: LoopState,
-        /// Explanation, one sentence.
-        why: String,
-    },
-}
-
-impl LoopStopReason {
-    /// Returns the explanation, one sentence; the overseer's is with its judgement.
-    pub fn why(&self) -> &str {
-        match self {
-            Self::Held => "the overseer pauses the loop",
-            Self::Limit { why, .. }
-            | Self::Paused { why, .. }
-            | Self::Failed { why, .. }
-            | Self::Aborted { why }
-            | Self::Verified { why }
-            | Self::Ended { why, .. } => why,
-        }
-    }
 }
 
 /// Backend and model that a schedule rule or a REDIRECT asked for; stays until the next request.
@@ -489,6 +428,9 @@ pub struct Loop {
     /// Backend and model that the schedule asked for.
     #[serde(default)]
     pub wanted: BackendRequest,
+    /// Planning before the first iteration; `None` if no plan is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planning: Option<Planning>,
     /// Facts about the task that people stated.
     #[serde(default, skip_serializing_if = "TaskStatements::is_empty")]
     pub stated: TaskStatements,

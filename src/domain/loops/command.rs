@@ -7,6 +7,7 @@
 
 mod abort;
 mod accept_tests;
+mod approve;
 mod arguments;
 mod budget;
 mod extract;
@@ -15,6 +16,7 @@ mod help;
 mod iterations;
 mod options;
 mod pause;
+mod plan;
 mod resume;
 mod retry;
 mod run;
@@ -171,6 +173,8 @@ macro_rules! commands {
 
 commands! {
     run::Run,
+    plan::MakePlan,
+    approve::Approve,
     resume::Resume,
     abort::Abort,
     pause::Pause,
@@ -190,10 +194,22 @@ impl LoopCommand {
         (row.record >= record).then(|| format!("{} {}", row.name, self.arguments()).trim().to_owned())
     }
 
-    /// Returns the options of `run` and `resume`.
+    /// Returns the options of `run`, `plan` and `resume`.
     pub fn options(&self) -> Option<&RunOptions> {
         match self {
-            Self::Run(Run { options }) | Self::Resume(Resume { options, .. }) => Some(options),
+            Self::Run(Run { options })
+            | Self::MakePlan(MakePlan { options, .. })
+            | Self::Resume(Resume { options, .. }) => Some(options),
+            _ => None,
+        }
+    }
+
+    /// Returns the options of a command that starts a loop where there is none, and the wishes for its plan if it asks for
+    /// one.
+    pub fn starts(&self) -> Option<(&RunOptions, Option<&str>)> {
+        match self {
+            Self::Run(Run { options }) => Some((options, None)),
+            Self::MakePlan(MakePlan { options, wishes }) => Some((options, Some(wishes))),
             _ => None,
         }
     }

@@ -72,8 +72,13 @@ pub enum LoopInput {
     Command { by: User, command: LoopCommand, comment: Option<CommentRef> },
     /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
-    /// The label that started the loop was set again.
-    RunLabelAdded { by: User },
+    /// A label that starts loops was set again, or beside another one.
+    RunLabelAdded {
+        by: User,
+        /// Whether it is the label that asks for a plan first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        plan: bool,
+    },
     /// The issue was closed, deleted or transferred.
     IssueEnded { how: String },
     /// The pull request was opened.
@@ -114,6 +119,8 @@ pub enum LoopInput {
     Checked { ticket: u64, report: CheckReport },
     /// Checks of a commit finished in a fresh checkout.
     Verified { ticket: u64, report: CheckReport, tests: Box<TestEvidence> },
+    /// The run of the agent that was to make a plan ended; the plan is in its report or its last message.
+    Planned { ticket: u64, run: Box<AgentRunFacts> },
     /// The agent's run ended.
     AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
     /// The process that ran the agent died. `salvaged` is a commit of the tree's contents.
@@ -191,6 +198,9 @@ pub struct LoopStart {
     pub task: LoopTask,
     /// Options.
     pub options: RunOptions,
+    /// Wishes for a plan that `/ralph plan` asks for, may be empty; `None` for other commands and for the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
     /// Operator's settings.
     pub policy: Policy,
     /// Comment with the command, if any.

@@ -7,6 +7,8 @@ use crate::domain::model::stated_facts::StatedFacts;
 /// Source of a stated fact, in the order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactSource {
+    /// The plan that a maintainer approved.
+    Plan,
     /// The `ralph` block of the issue.
     Issue,
     /// A label of the issue, by the repository's file.
@@ -19,6 +21,7 @@ impl FactSource {
     /// Returns the source within a sentence.
     pub fn words(self) -> &'static str {
         match self {
+            Self::Plan => "stated in the approved plan",
             Self::Issue => "stated in this issue",
             Self::Label => "stated by a label",
             Self::RepositoryFile => "stated in the repository's file",
@@ -30,6 +33,9 @@ impl FactSource {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskStatements {
+    /// Facts of the approved plan: its scope.
+    #[serde(skip_serializing_if = "StatedFacts::is_empty")]
+    pub plan: StatedFacts,
     /// Facts of the issue's `ralph` block; those of an author without write access do not count.
     pub issue: StatedFacts,
     /// Facts of the issue's labels together.
@@ -42,6 +48,7 @@ impl TaskStatements {
     /// Returns a fact of the first source that states it, with the source.
     pub fn get<T>(&self, of: impl Fn(&StatedFacts) -> Option<T>) -> Option<(T, FactSource)> {
         let sources = [
+            (&self.plan, FactSource::Plan),
             (&self.issue, FactSource::Issue),
             (&self.labels, FactSource::Label),
             (&self.file, FactSource::RepositoryFile),
@@ -56,7 +63,7 @@ impl TaskStatements {
 
     /// Whether nothing is stated.
     pub fn is_empty(&self) -> bool {
-        self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
+        self.plan.is_empty() && self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
     }
 }
 
@@ -75,10 +82,13 @@ mod tests {
             issue: facts(None, &["src/**"]),
             labels: facts(Some(2), &[]),
             file: facts(Some(9), &["x"]),
+            ..TaskStatements::default()
         };
         assert_eq!(stated.get(|facts| facts.complexity), Some((2, FactSource::Label)));
         assert_eq!(stated.scope(), Some((vec!["src".to_owned()], FactSource::Issue)));
         assert_eq!(stated.get(|facts| facts.security_sensitive), None);
+        let planned = TaskStatements { plan: facts(None, &["src/a.rs"]), ..stated.clone() };
+        assert_eq!(planned.scope(), Some((vec!["src/a.rs".to_owned()], FactSource::Plan)));
         assert!(TaskStatements::default().is_empty() && !stated.is_empty());
     }
 }

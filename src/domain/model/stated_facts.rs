@@ -39,6 +39,12 @@ impl StatedFacts {
         ))
     }
 
+    /// Facts that state only this scope; entries that name no file or folder below the root of the tree are left out.
+    pub fn of_scope(places: &[String]) -> Self {
+        let scope = places.iter().filter(|place| is_place(place)).take(MAX_SCOPE).cloned().collect();
+        Self { scope, ..Self::default() }
+    }
+
     /// Returns the files and folders of the scope, without a pattern for all that a folder contains.
     pub fn places(&self) -> Vec<String> {
         let plain = |place: &String| {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Percent, Ratio};
+use crate::domain::model::plan::TaskPlan;
 
 /// Source of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -415,6 +416,9 @@ pub struct AgentReport {
     pub next_steps: Vec<String>,
     /// Whether it claims to be done.
     pub completion_signal: bool,
+    /// Plan, of a run that makes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<TaskPlan>,
 }
 
 #[cfg(test)]

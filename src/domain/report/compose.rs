@@ -4,12 +4,14 @@ mod annotations;
 mod commit_status;
 mod confirm;
 mod ending;
+mod plan;
 mod replies;
 
 pub use annotations::{NamedLine, named_lines};
 pub use commit_status::commit_status;
 pub use confirm::{missed_label, needs_confirm};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
+pub use plan::plan;
 pub use replies::commands;
 
 use crate::domain::loops::command::TABLE;
@@ -57,6 +59,8 @@ pub fn wants_person(state: LoopState) -> bool {
         state,
         LoopState::NeedsCriteria
             | LoopState::NeedsConfirm
+            | LoopState::NeedsApproval
+            | LoopState::NeedsAnswer
             | LoopState::Paused
             | LoopState::LimitReached
             | LoopState::Failed
@@ -231,6 +235,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         who_may: who_may(&current.policy),
         task_facts: task_facts(current),
         past: current.past.as_ref().map(past_line),
+        plan: plan::plan_line(current),
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))
@@ -320,6 +325,7 @@ fn step_words(current: &Loop) -> String {
         LoopStep::Prepare => "Preparing the work tree.".into(),
         LoopStep::Baseline => "Running the checks before the first change.".into(),
         LoopStep::Merge => "Merging commits that other people pushed.".into(),
+        LoopStep::Plan => "The agent is making a plan; it cannot change files.".into(),
         LoopStep::Agent => format!("The agent is working on iteration {n}."),
         LoopStep::Commit | LoopStep::Push => format!("Committing and pushing iteration {n}."),
         LoopStep::Check => format!("Running the checks of iteration {n}."),
@@ -337,6 +343,8 @@ pub(super) fn next_action(current: &Loop) -> String {
     match current.state {
         LoopState::NeedsCriteria
         | LoopState::NeedsConfirm
+        | LoopState::NeedsApproval
+        | LoopState::NeedsAnswer
         | LoopState::Paused
         | LoopState::Failed
         | LoopState::LimitReached => String::new(),

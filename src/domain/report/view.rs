@@ -6,6 +6,7 @@
 
 mod ask;
 mod ending;
+mod plan;
 mod progress;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ pub use ending::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
     PullView, RecentIteration, SpentLine,
 };
+pub use plan::{PlanLine, PlanView};
 pub use progress::{
     CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlannedCheck, StatusView,
 };
@@ -54,6 +56,8 @@ pub enum View {
     NeedsCriteria(NeedsCriteriaView),
     /// Request to confirm the task text, if it was edited around the time of the label.
     NeedsConfirm(NeedsConfirmView),
+    /// Plan that waits for an approval.
+    Plan(Box<PlanView>),
     /// Refusal of a label, with the people who may set it.
     WhoMay(WhoMayView),
     /// Reply to a command.
@@ -116,6 +120,7 @@ impl View {
             Self::Iteration(_) => "iteration",
             Self::NeedsCriteria(_) => "needs_criteria",
             Self::NeedsConfirm(_) => "needs_confirm",
+            Self::Plan(_) => "plan",
             Self::WhoMay(_) => "who_may",
             Self::Reply(_) => "reply",
             Self::Waiting(_) => "waiting",
@@ -134,6 +139,7 @@ impl View {
             Self::Iteration(view) => Some(&view.loop_id),
             Self::Waiting(view) => Some(&view.loop_id),
             Self::NeedsCriteria(view) => Some(&view.loop_id),
+            Self::Plan(view) => Some(&view.loop_id),
             Self::NeedsConfirm(view) => view.loop_id.as_ref(),
             Self::Pull(view) => Some(&view.loop_id),
             Self::Completion(view) => Some(&view.loop_id),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::event::names_label;
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::ids::UserId;
 use crate::domain::model::settings::{config_section, overlay};
@@ -77,6 +78,17 @@ pub enum ProgressReport {
     StatusOnly,
 }
 
+/// Whether loops begin with a plan that a person approves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanPolicy {
+    /// Loops that are asked for with `/ralph plan` or the label.
+    #[default]
+    OnRequest,
+    /// Every loop.
+    Required,
+}
+
 config_section! {
     /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
     pub struct TamperingPolicy {
@@ -124,6 +136,9 @@ pub struct Policy {
     pub limits: Limits,
     /// Form of reports.
     pub progress: ProgressReport,
+    /// Whether loops begin with a plan that a person approves.
+    #[serde(default)]
+    pub plan: PlanPolicy,
     /// Whether checks are detected in the tree if none are configured.
     pub detect_checks: bool,
     /// Paths that agents must not change.
@@ -191,6 +206,7 @@ impl Default for Policy {
             allow_bots: Vec::new(),
             limits: Limits::default(),
             progress: ProgressReport::default(),
+            plan: PlanPolicy::default(),
             detect_checks: true,
             protected: Protected::default(),
             reviewers: Vec::new(),
@@ -230,6 +246,9 @@ pub struct RepositorySettings {
     pub task_labels: BTreeMap<String, StatedFacts>,
     /// Form of reports.
     pub progress: Option<ProgressReport>,
+    /// Whether loops begin with a plan that a person approves; can be stricter than the operator's, never less strict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanPolicy>,
     /// Response to a change of a protected path; can be stricter than the operator's, never less strict.
     pub protected: Option<ProtectedPolicy>,
     /// Protected paths in addition to the operator's.
@@ -265,6 +284,17 @@ impl Policy {
         i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
     }
 
+    /// Names of the labels that start loops: without and with a plan first.
+    pub fn start_labels(&self) -> [String; 2] {
+        ["run", "plan"].map(|name| format!("{}{name}", self.label_prefix))
+    }
+
+    /// Whether a task with these labels begins with a plan.
+    pub fn plans_first(&self, labels: &[String]) -> bool {
+        let [_, plan] = self.start_labels();
+        self.plan == PlanPolicy::Required || names_label(labels, &plan)
+    }
+
     /// Returns this policy with the repository's file applied: limits can only be lowered, protection only made
     /// stricter.
     pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
@@ -280,6 +310,7 @@ impl Policy {
         policy.intelligence = file.intelligence.map_or(self.intelligence, |wanted| wanted.min(self.intelligence));
         policy.tampering.iterations = file.tampering_iterations.unwrap_or(self.tampering.iterations);
         policy.progress = file.progress.unwrap_or(self.progress);
+        policy.plan = self.plan.max(file.plan.unwrap_or_default());
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
         policy.base = file.base.clone().or_else(|| self.base.clone());
         policy.task_type = file.task_type.or(self.task_type);
@@ -316,6 +347,9 @@ impl Policy {
         let (_, mut notes) = self.limits.lowered_to(&file.limits);
         if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
             notes.push("`protected.policy`: less strict than the operator's, which applies".to_owned());
+        }
+        if file.plan.is_some_and(|wanted| wanted < self.plan) {
+            notes.push("`plan`: less strict than the operator's, which applies".to_owned());
         }
         if file.detect_checks == Some(true) && !self.detect_checks {
             notes.push("`detect`: the operator disabled the detection of checks".to_owned());
@@ -404,6 +438,30 @@ mod tests {
             assert_eq!(merged.paths.len(), PROTECTED_PATHS.len() + 1, "added once, none taken away");
             assert_eq!(policy.overruled(&file).len(), usize::from(repository.is_some_and(|r| r < operator)));
         }
+    }
+
+    #[test]
+    fn repository_can_only_require_plans() {
+        use PlanPolicy::{OnRequest, Required};
+        let of = |ours, theirs| {
+            let operator = Policy { plan: ours, ..Policy::default() };
+            let file = settings(|f| f.plan = theirs);
+            (operator.with_repository(&file).plan, operator.overruled(&file).len())
+        };
+        assert_eq!(of(OnRequest, None), (OnRequest, 0));
+        assert_eq!(of(OnRequest, Some(Required)), (Required, 0));
+        assert_eq!(of(Required, None), (Required, 0));
+        assert_eq!(of(Required, Some(OnRequest)), (Required, 1));
+    }
+
+    #[test]
+    fn label_or_policy_asks_for_a_plan() {
+        let labels = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let policy = Policy::default();
+        assert_eq!(policy.start_labels(), ["ralph:run", "ralph:plan"]);
+        assert!(!policy.plans_first(&labels(&["ralph:run", "plan"])));
+        assert!(policy.plans_first(&labels(&["ralph:run", "Ralph:Plan"])));
+        assert!(Policy { plan: PlanPolicy::Required, ..policy }.plans_first(&[]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::labels::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::command::{self, CommandError, LoopCommand, Run};
+use crate::domain::loops::command::{self, CommandError, LoopCommand};
 use crate::domain::loops::{CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
@@ -100,7 +100,7 @@ impl Engine {
         self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
         let count = commands.len();
         // The commands after one that starts a loop are for that loop.
-        let starts = commands.iter().any(|parsed| matches!(parsed, Ok(LoopCommand::Run(_))));
+        let starts = commands.iter().flatten().any(|command| command.starts().is_some());
         let given_at = if starts { Timestamp(i64::MAX) } else { comment.created_at };
         for (part, parsed) in commands.into_iter().enumerate() {
             let written = WrittenCommand { parsed, at, created_at: comment.created_at, given_at, part };
@@ -129,7 +129,7 @@ impl Engine {
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
         let mut now = issue.clone();
-        if matches!(command, LoopCommand::Run(_)) && !matches!(found, Some((_, _, true))) {
+        if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
             // The delivery tells how the issue was when the comment was written.
             match account.forge.issue(&place.repo, place.issue).await {
                 Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
@@ -155,16 +155,18 @@ impl Engine {
                 }
                 done("help")
             }
-            (None | Some((_, IssueRole::Issue, false)), LoopCommand::Run(Run { options }))
-                if !now.is_pull && now.open =>
+            (None | Some((_, IssueRole::Issue, false)), command)
+                if command.starts().is_some() && !now.is_pull && now.open =>
             {
+                let Some((options, wishes)) = command.starts() else { return done("answered") };
                 let (place, by) = (place.clone(), sender.clone());
+                let (options, plan) = (options.clone(), wishes.map(str::to_owned));
                 let text = ApprovedText::of(issue, now, created_at);
                 if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
                     return refuse(problem, None).await;
                 }
-                self.begin(account, place, text, by, options, Some(at), origin).await
+                self.begin(account, place, text, by, (options, plan), Some(at), origin).await
             }
             // A rule is for later loops, so it may come after the end of this one.
             (Some((id, _, false)), LoopCommand::Guide(guide)) if guide.proposal.is_some() => {

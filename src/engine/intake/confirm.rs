@@ -11,7 +11,7 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
 
-/// The run label of an issue by the forge, and the sender's permission.
+/// A label that starts loops, on an issue by the forge, and the sender's permission.
 pub(super) struct RunLabelState {
     /// The issue; `None` if it does not exist.
     pub(super) issue: Option<IssueSnapshot>,
@@ -72,19 +72,18 @@ impl Engine {
         }
     }
 
-    /// Asks for an issue, the last change of its run label if `reported_at` is given, and the sender's permission.
+    /// Asks for an issue, the last change of a label if `reported_at` is given, and the sender's permission.
     pub(super) async fn ask_about_label(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
-        number: Number,
+        (number, label): (Number, &str),
         sender: &User,
         reported_at: Option<Timestamp>,
     ) -> Result<RunLabelState, IntakeError> {
-        let run = self.run_label(repo);
         let change = async {
             match (account.forge.webhooks(), reported_at) {
-                (Some(forge), Some(near)) => forge.last_label_change(repo, number, &run, near).await,
+                (Some(forge), Some(near)) => forge.last_label_change(repo, number, label, near).await,
                 _ => Ok(None),
             }
         };
@@ -102,23 +101,22 @@ impl Engine {
     pub(super) fn confirmed_change(
         &self,
         repo: &RepoRef,
-        number: Number,
+        (number, label): (Number, &str),
         sender: &User,
         added: bool,
         answer: &RunLabelState,
         origin: &Origin,
     ) -> Result<Origin, IntakeError> {
-        let run = self.run_label(repo);
         match &answer.change {
-            None => not_shown(format!("the history of #{number} has no change of the label {run}")),
+            None => not_shown(format!("the history of #{number} has no change of the label {label}")),
             Some(last) if last.added != added => {
                 let last = if last.added { "added" } else { "removed" };
-                not_shown(format!("by the history of #{number}, the label {run} was {last} last"))
+                not_shown(format!("by the history of #{number}, the label {label} was {last} last"))
             }
             Some(last) if !is_same(sender, &last.by) => {
                 let what = if added { "added" } else { "removed" };
                 contradicted(format!(
-                    "the label {run} of #{number} was {what} by {} (id {}), not by {} (id {})",
+                    "the label {label} of #{number} was {what} by {} (id {}), not by {} (id {})",
                     last.by.login, last.by.id, sender.login, sender.id
                 ))
             }

@@ -1,4 +1,4 @@
-//! Handling of the label that starts and pauses loops.
+//! Handling of the labels that start and pause loops.
 
 use failpoint::kill_point;
 
@@ -26,66 +26,51 @@ impl Engine {
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let run = self.run_label(&repo);
+        let all = self.start_labels(&repo);
+        let of = |labels: &[String]| all.each_ref().map(|label| names_label(labels, label));
         let (peek, number) = (repo.clone(), issue.number);
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
-        let had = before.is_some_and(|labels| names_label(&labels, &run));
-        let mut has = issue.has_label(&run);
+        let had = of(&before.unwrap_or_default());
+        let mut has = of(&issue.labels);
         if sender.id == account.user_id {
             return match had == has {
                 true => ignored("our own doing"),
                 false => self.own_labels(account, &repo, number, has).await,
             };
         }
+        let changed = |has: [bool; 2], added: bool| {
+            let mut pairs = had.into_iter().zip(has).zip(&all);
+            pairs.find_map(|((had, has), label)| (had != has && has == added).then_some(label))
+        };
         // The lists of deliveries are wrong: cleared labels are still in them, replaced ones are missing. Only what looks like
         // an added label is asked about together with the rest.
-        if origin.reported && (had || !has) {
+        if origin.reported && changed(has, true).is_none() {
             has = match account.forge.issue(&repo, number).await {
                 Err(error) if error.kind == ForgeErrorKind::NotFound => {
                     return Ok(IntakeOutcome::Stale("stale: the issue is gone".into()));
                 }
-                found => found?.has_label(&run),
+                found => of(&found?.labels),
             };
         }
-        if had == has {
-            return ignored(format!("{run} did not change"));
-        }
-        if has {
-            self.label_added(account, &repo, &issue, sender, origin).await
-        } else {
-            self.label_removed(account, &repo, &issue, sender, origin).await
+        match (changed(has, true), changed(has, false)) {
+            (Some(label), _) => self.label_added(account, &repo, (&issue, label), sender, origin).await,
+            (None, Some(label)) => self.label_removed(account, &repo, (&issue, label), sender, origin).await,
+            (None, None) => ignored(format!("{} did not change", all[0])),
         }
     }
 
-    /// Stores the labels that the forge has after the service itself changed the run label, as a delivery reports.
-    async fn own_labels(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, has: bool) -> IntakeResult {
+    /// Stores the labels that the forge has after the service itself changed labels that start loops, as a delivery reports.
+    async fn own_labels(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, has: [bool; 2]) -> IntakeResult {
         match account.forge.issue(repo, number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {}
             found => {
                 let now = found?;
-                if now.has_label(&self.run_label(repo)) == has {
+                if self.start_labels(repo).map(|label| now.has_label(&label)) == has {
                     self.save_labels(repo, &now).await?;
                 }
             }
         }
         ignored("our own doing")
-    }
-
-    /// Handles an event that names the added or removed run label.
-    pub(super) async fn label_changed(
-        &self,
-        account: &ForgeAccount,
-        repo: RepoRef,
-        issue: IssueSnapshot,
-        sender: User,
-        on: bool,
-        origin: &Origin,
-    ) -> IntakeResult {
-        if on {
-            self.label_added(account, &repo, &issue, sender, origin).await
-        } else {
-            self.label_removed(account, &repo, &issue, sender, origin).await
-        }
     }
 
     /// Stores the labels that the forge has. Called once an event was processed: a postponed delivery must find the same
@@ -95,27 +80,28 @@ impl Engine {
         Ok(self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?)
     }
 
-    async fn label_added(
+    /// Handles an added label that starts loops.
+    pub(super) async fn label_added(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
-        reported: &IssueSnapshot,
+        (reported, label): (&IssueSnapshot, &str),
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let (number, run) = (reported.number, self.run_label(repo));
+        let number = reported.number;
         let near = origin.reported.then_some(reported.updated_at);
-        let answer = self.ask_about_label(account, repo, number, &sender, near).await?;
+        let answer = self.ask_about_label(account, repo, (number, label), &sender, near).await?;
         let stale = |why: &str| Ok(IntakeOutcome::Stale(format!("stale: {why}")));
         let now = match &answer.issue {
             None => return stale("the issue is gone"),
             Some(now) if now.is_pull => return ignored("a pull request; loops start on issues"),
             Some(now) if !now.open => return stale("the issue is closed"),
-            Some(now) if !now.has_label(&run) => return stale("the label was removed again"),
+            Some(now) if !now.has_label(label) => return stale("the label was removed again"),
             Some(now) => now.clone(),
         };
         let origin = match origin.reported {
-            true => &self.confirmed_change(repo, number, &sender, true, &answer, origin)?,
+            true => &self.confirmed_change(repo, (number, label), &sender, true, &answer, origin)?,
             false => origin,
         };
         let place = IssueRef { repo: repo.clone(), issue: number };
@@ -134,11 +120,12 @@ impl Engine {
         let (r, n) = (repo.clone(), number);
         let open = self.store.read(move |c| loops::find(c, &r, n)).await?;
         let outcome = if let Some((id, IssueRole::Issue, true)) = open {
-            self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await?
+            let plan = self.start_labels(repo)[1] == label;
+            self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender, plan }, origin, 0).await?
         } else {
             let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
             let text = ApprovedText::of(reported, now.clone(), at);
-            self.begin(account, place, text, sender, RunOptions::default(), None, origin).await?
+            self.begin(account, place, text, sender, (RunOptions::default(), None), None, origin).await?
         };
         self.save_labels(repo, &now).await?;
         Ok(outcome)
@@ -152,7 +139,7 @@ impl Engine {
         place: IssueRef,
         text: ApprovedText,
         by: User,
-        options: RunOptions,
+        (options, plan): (RunOptions, Option<String>),
         comment: Option<CommentRef>,
         origin: &Origin,
     ) -> IntakeResult {
@@ -183,6 +170,7 @@ impl Engine {
                 unseen,
             },
             options,
+            plan,
             policy: self.settings.policy(&place.repo.forge),
             comment,
             hidden_removed,
@@ -259,26 +247,32 @@ impl Engine {
         self.enqueue_effect(place, effect).await
     }
 
-    async fn label_removed(
+    /// Handles a removed label that starts loops.
+    pub(super) async fn label_removed(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
-        reported: &IssueSnapshot,
+        (reported, label): (&IssueSnapshot, &str),
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
         let number = reported.number;
         let near = origin.reported.then_some(reported.updated_at);
-        let answer = self.ask_about_label(account, repo, number, &sender, near).await?;
+        let answer = self.ask_about_label(account, repo, (number, label), &sender, near).await?;
         let now = match &answer.issue {
             None => return Ok(IntakeOutcome::Stale("stale: the issue is gone".into())),
-            Some(now) if now.has_label(&self.run_label(repo)) => {
+            Some(now) if now.has_label(label) => {
                 return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
+            }
+            // The loop still has a label.
+            Some(now) if self.start_labels(repo).iter().any(|other| now.has_label(other)) => {
+                self.save_labels(repo, now).await?;
+                return ignored(format!("{label} was removed, another label of the loop is there"));
             }
             Some(now) => now.clone(),
         };
         let origin = match origin.reported {
-            true => &self.confirmed_change(repo, number, &sender, false, &answer, origin)?,
+            true => &self.confirmed_change(repo, (number, label), &sender, false, &answer, origin)?,
             false => origin,
         };
         let outcome = match answer.permission? {

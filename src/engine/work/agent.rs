@@ -15,7 +15,7 @@ use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, Run
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
-use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunTools, ToolCalls};
+use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunPurpose, RunTools, ToolCalls};
 use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
@@ -50,6 +50,7 @@ struct AgentRunInputs<'a> {
     ticket: u64,
     iteration: u32,
     attempt: u32,
+    purpose: RunPurpose,
     prompt_inputs: PromptInputs,
     /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
@@ -73,6 +74,7 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         self.end_processes(current).await;
+        let plans = attempt.plans();
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
             let cost = self.settle_lost(current, ticket).await?;
@@ -90,14 +92,30 @@ impl Engine {
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();
-        let task =
-            AgentRunInputs { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
+        let task = AgentRunInputs {
+            current,
+            repo,
+            head,
+            ticket,
+            iteration,
+            attempt,
+            purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
+            prompt_inputs,
+            refused: refused.clone(),
+        };
         let mut run = self.run(task, note, cancel).await?;
         run.refused_hosts = refused.names();
-        self.read_message(&questions, &mut run).await;
+        if plans {
+            // Where nothing keeps the tree read-only, the run may have changed it.
+            self.workspaces.reset(&current.id, repo, head).await?;
+        } else {
+            self.read_message(&questions, &mut run).await;
+        }
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
-        Ok(Receipt::with_input(format!("{:?}", run.end), LoopInput::AgentEnded { ticket, run: Box::new(run) }))
+        let (text, run) = (format!("{:?}", run.end), Box::new(run));
+        let input = if plans { LoopInput::Planned { ticket, run } } else { LoopInput::AgentEnded { ticket, run } };
+        Ok(Receipt::with_input(text, input))
     }
 
     /// Settles the calls of a lost run and returns the run's total cost. Calls that had ended were recorded, but the
@@ -389,6 +407,7 @@ impl Engine {
         AgentRun {
             prompt: prompt.to_owned(),
             tree: seen.tree,
+            purpose: task.purpose,
             read_only: seen.read_only.into_iter().chain(server.iter().flat_map(|s| s.read_only.clone())).collect(),
             scratch: scratch.to_owned(),
             loop_id: current.id.to_string(),
@@ -403,7 +422,9 @@ impl Engine {
                 files: self.sessions_of(current).join(&previous.files),
                 account: previous.account,
             }),
-            keep: Some(self.sessions_of(current).join(chosen.session_folder(task.ticket))),
+            // Who carries out a plan begins with it, not with the session of its author, which was told to change nothing.
+            keep: (task.purpose == RunPurpose::Iteration)
+                .then(|| self.sessions_of(current).join(chosen.session_folder(task.ticket))),
             mcp_config: server.map(|server| server.config.clone()),
             tools: None,
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),

@@ -84,6 +84,9 @@ impl Engine {
             current.spent.iterations,
             current.head.as_ref().map_or("its beginning", |head| head.short())
         );
+        if current.plans_next() {
+            return self.context(questions, repo, tree, &about).await;
+        }
         // Advice depends only on the loop, so both run concurrently.
         let job = Analysis::of(current);
         let (analysis, prompt_inputs) =

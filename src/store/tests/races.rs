@@ -44,6 +44,7 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
         },
         options: RunOptions::default(),
         policy: Policy::default(),
+        plan: None,
         comment: None,
         hidden_removed: 0,
         round: 1,

@@ -9,7 +9,7 @@ pub(super) type Problem = (String, Option<String>);
 const TEXT_BYTES: usize = 16 * 1024;
 
 /// Arguments of a command that have not been read yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CommandArguments<'a> {
     rest: &'a str,
     after: &'a str,

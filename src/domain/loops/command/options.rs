@@ -1,4 +1,4 @@
-//! Options of `run` and `resume`: how they are parsed, and what they change in a loop.
+//! Options of `run`, `plan` and `resume`: how they are parsed, and what they change in a loop.
 
 use super::arguments::{CommandArguments, Problem, unknown_option};
 use super::{nearest, shown, values};

@@ -42,6 +42,9 @@ impl CommandDefinition for Resume {
                 LoopState::Review => {
                     "The loop is in review: request changes on the pull request, or `/ralph guide TEXT`."
                 }
+                LoopState::NeedsApproval | LoopState::NeedsAnswer => {
+                    "The loop waits for `/ralph approve`, or `/ralph plan WISHES` for another plan."
+                }
                 _ => "The loop waits for `/ralph run`; see its last comment.",
             };
             return target.reject(reason.into());

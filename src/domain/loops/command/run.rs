@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
-use crate::domain::loops::{LoopState, RunOptions};
+use crate::domain::loops::{Loop, LoopState, RunOptions};
+use crate::domain::model::ids::Timestamp;
 
 /// Starts a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,27 +28,22 @@ impl CommandDefinition for Run {
 
     /// Applies the command to a loop that exists: supplies the confirmation or the checks that the loop waits for.
     fn apply(self, target: &mut dyn CommandTarget) {
-        let (options, now) = (self.options, target.now());
+        let now = target.now();
         let current = target.current();
         match current.state {
-            LoopState::NeedsConfirm => {
-                let Some(hash) = options.confirm.as_deref() else {
-                    return target.reject("The text has to be confirmed: add `--confirm HASH`.".into());
-                };
-                if !options.confirms(&current.task.hash) {
-                    return target
-                        .reject(format!("`{hash}` is not the hash of the text shown; the loop was not started."));
-                }
-                current.task.unconfirmed_editor = None;
-                current.task.edited_after = false;
-            }
-            LoopState::NeedsCriteria if options.checks.is_empty() && current.checks.is_empty() => {
+            LoopState::NeedsCriteria if self.options.checks.is_empty() && current.checks.is_empty() => {
                 // The repository's file may have been added since, so that the loop is started nevertheless.
                 target.accept(
                     "There is still no check: add `--check \"COMMAND\"`, or checks to the repository's file.".into(),
                 );
             }
-            LoopState::NeedsCriteria => {}
+            LoopState::NeedsConfirm | LoopState::NeedsCriteria => {}
+            state if state.waits_for_plan() => {
+                return target.reject(
+                    "The plan of this loop waits: `/ralph approve` starts it, `/ralph plan` asks for another one."
+                        .into(),
+                );
+            }
             state => {
                 let state = state.words();
                 return target.reject(format!(
@@ -55,12 +51,36 @@ impl CommandDefinition for Run {
                 ));
             }
         }
-        let current = target.current();
-        if let Some(problem) = options.rejection(current, now) {
+        if let Err(problem) = supply(target.current(), &self.options, now) {
             return target.reject(problem);
         }
-        options.apply_to(current);
         target.accept("The loop continues.".into());
         target.queue("a maintainer supplied what was missing");
     }
+}
+
+/// Supplies options to a loop that has not begun: the confirmation of its text, if it waits for that, and what replaces its
+/// options.
+///
+/// # Errors
+/// The reason why the loop cannot take them; it is unchanged then.
+pub(super) fn supply(current: &mut Loop, options: &RunOptions, now: Timestamp) -> Result<(), String> {
+    match &options.confirm {
+        None if current.state == LoopState::NeedsConfirm => {
+            return Err("The text has to be confirmed: add `--confirm HASH`.".into());
+        }
+        Some(hash) if current.state == LoopState::NeedsConfirm && !options.confirms(&current.task.hash) => {
+            return Err(format!("`{hash}` is not the hash of the text shown; the loop was not started."));
+        }
+        _ => {}
+    }
+    if let Some(problem) = options.rejection(current, now) {
+        return Err(problem);
+    }
+    if current.state == LoopState::NeedsConfirm {
+        current.task.unconfirmed_editor = None;
+        current.task.edited_after = false;
+    }
+    options.apply_to(current);
+    Ok(())
 }

@@ -23,6 +23,14 @@ fn resume(guidance: &str) -> LoopCommand {
     LoopCommand::Resume(Resume { options: RunOptions::default(), guidance: guidance.into() })
 }
 
+fn plan(options: RunOptions, wishes: &str) -> LoopCommand {
+    LoopCommand::MakePlan(MakePlan { options, wishes: wishes.into() })
+}
+
+fn approve(hash: Option<&str>, changes: &str) -> LoopCommand {
+    LoopCommand::Approve(Approve { hash: hash.map(str::to_owned), changes: changes.into() })
+}
+
 #[test]
 fn only_plain_lines_of_the_comment_are_commands() {
     let nothing = [
@@ -150,6 +158,19 @@ fn every_command_of_the_table_is_parsed() {
             LoopCommand::Guide(Guide { remember: true, text: String::new(), proposal: Some(3) }),
         ),
         ("/ralph guide 12", LoopCommand::Guide(Guide { remember: false, text: "12".into(), proposal: None })),
+        ("/ralph plan", plan(RunOptions::default(), "")),
+        ("/ralph plan smaller\nand in steps", plan(RunOptions::default(), "smaller\nand in steps")),
+        (
+            "/ralph plan --max-iterations 3 no new files",
+            plan(RunOptions { max_iterations: Some(3), ..RunOptions::default() }, "no new files"),
+        ),
+        ("/ralph approve", approve(None, "")),
+        ("/ralph approve 0a1b2c3d", approve(Some("0a1b2c3d"), "")),
+        ("/ralph approve `0A1B2C3D` but keep the API", approve(Some("0A1B2C3D"), "but keep the API")),
+        ("/ralph approve 0a1b2", approve(Some("0a1b2"), "")),
+        ("/ralph approve deadbeef", approve(Some("deadbeef"), "")),
+        ("/ralph approve add a test", approve(None, "add a test")),
+        ("/ralph approve 1. yes\n2. no", approve(None, "1. yes\n2. no")),
         ("/ralph budget 5", LoopCommand::Budget(Budget { limit: Money(5_000_000) })),
         ("/ralph iterations 12", LoopCommand::Iterations(Iterations { limit: 12 })),
         ("/ralph budget $5.05", LoopCommand::Budget(Budget { limit: Money(5_050_000) })),
@@ -176,6 +197,7 @@ fn stored_commands_are_read_again() {
         (r#"{"command":"guide","remember":true,"text":"be kind"}"#, "/ralph guide --remember be kind"),
         (r#"{"command":"budget","limit":5000000}"#, "/ralph budget 5"),
         (r#"{"command":"iterations","limit":12}"#, "/ralph iterations 12"),
+        (r#"{"command":"approve","hash":"0a1b2c3d","changes":"x"}"#, "/ralph approve 0a1b2c3d x"),
     ];
     for (json, comment) in stored {
         let command = ok(comment);
@@ -199,6 +221,7 @@ fn records_name_only_commands_that_change_the_loop() {
     assert_eq!(recorded("/ralph status", Session), None);
     assert_eq!(recorded("/ralph resume be kind", Session).as_deref(), Some("resume be kind"));
     assert_eq!(recorded("/ralph resume be kind", SessionAndAudit), None, "the audit trail has an entry for it");
+    assert_eq!(recorded("/ralph approve 0a1b2c3d x", SessionAndAudit).as_deref(), Some("approve 0a1b2c3d x"));
     assert_eq!(recorded("/ralph pause --now", SessionAndAudit).as_deref(), Some("pause --now"));
     assert_eq!(recorded("/ralph guide --remember x", SessionAndAudit).as_deref(), Some("guide --remember x"));
 }

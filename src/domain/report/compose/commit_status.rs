@@ -15,6 +15,9 @@ pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
         LoopState::Queued => (CommitState::Queued, "Waits for a free slot.".to_owned()),
         LoopState::NeedsCriteria => (CommitState::Queued, "Waits for a check that measures completion.".to_owned()),
         LoopState::NeedsConfirm => (CommitState::Queued, "Waits for a confirmation of the task.".to_owned()),
+        LoopState::NeedsApproval | LoopState::NeedsAnswer => {
+            (CommitState::Queued, "Waits for the approval of its plan.".to_owned())
+        }
         LoopState::Waiting => (CommitState::Queued, "Waits for its backend.".to_owned()),
         LoopState::Review if is_verified => {
             (CommitState::Success, format!("All {all} checks pass in a fresh checkout."))

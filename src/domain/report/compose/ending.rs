@@ -1,5 +1,6 @@
 //! Fills the views of pull requests, of results, and of escalations.
 
+use super::plan::plan_line;
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
     outcome_words, pull_link, seconds, sentence,
@@ -38,6 +39,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         state,
         what,
         why: current.task.body.clone(),
+        plan: plan_line(current),
         checks: check_lines(&report),
         iterations: current.retained_iterations().count() as u32,
         max_iterations: current.limits.iterations,
@@ -103,8 +105,9 @@ fn accepted_lines(current: &Loop) -> Vec<AcceptedLine> {
 /// cost, because the total is enough then.
 fn spent_on(current: &Loop) -> Vec<SpentLine> {
     let mut lines: Vec<SpentLine> = Vec::new();
-    for iteration in current.iterations.iter().filter(|iteration| iteration.cost > Money(0)) {
-        let (served, cost) = (&iteration.served, iteration.cost);
+    let plans = current.planning.iter().flat_map(|planning| &planning.runs).map(|run| (&run.served, run.cost));
+    let iterations = current.iterations.iter().map(|iteration| (&iteration.served, iteration.cost));
+    for (served, cost) in plans.chain(iterations).filter(|(_, cost)| *cost > Money(0)) {
         match lines.iter_mut().find(|line| line.backend == served.backend) {
             Some(line) => {
                 line.cost = line.cost.plus(cost);

@@ -1,6 +1,6 @@
 //! Commands that are valid in a loop's state.
 
-use crate::domain::loops::{EscalationCause, Loop, LoopLimit, LoopState};
+use crate::domain::loops::{EscalationCause, Loop, LoopLimit, LoopState, ProposedPlan};
 use crate::domain::model::ids::Money;
 use crate::domain::report::view::CommandHint;
 
@@ -19,6 +19,19 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
         LoopState::NeedsConfirm => {
             let short = current.task.hash.get(..8).unwrap_or_default();
             vec![hint(format!("/ralph run --confirm {short}"), "start with the text as shown"), abort()]
+        }
+        LoopState::NeedsApproval | LoopState::NeedsAnswer => {
+            let hash = current.waiting_plan().map_or("", ProposedPlan::short_hash);
+            let approve = |text: &str, what: &str| hint(format!("/ralph approve {hash}{text}"), what);
+            let mut hints = match current.state {
+                LoopState::NeedsAnswer => vec![approve(" ANSWERS", "start with this plan and your answers")],
+                _ => vec![
+                    approve("", "start with exactly this plan"),
+                    approve(" CHANGES", "start with this plan and your changes"),
+                ],
+            };
+            hints.extend([hint("/ralph plan WISHES", "have another plan made"), hint("/ralph abort", "end the loop")]);
+            hints
         }
         LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
         LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],

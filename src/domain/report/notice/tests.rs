@@ -80,6 +80,7 @@ fn a_loop() -> Loop {
         task,
         options: RunOptions::default(),
         policy: Policy::default(),
+        plan: None,
         comment: None,
         hidden_removed: 0,
         round: 1,

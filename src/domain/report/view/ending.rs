@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, Link};
+use super::{CheckLine, CommandHint, FileLine, Link, PlanLine};
 use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
@@ -22,6 +22,9 @@ pub struct PullView {
     pub what: String,
     /// Text of the issue.
     pub why: String,
+    /// Approved plan.
+    #[serde(default)]
+    pub plan: Option<PlanLine>,
     /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
     /// Number of iterations done.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommandHint, Link};
+use super::{CommandHint, Link, PlanLine};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::task::{TamperFinding, TestCounts};
 
@@ -77,6 +77,9 @@ pub struct StatusView {
     /// Estimate from earlier loops; `None` if they were not looked up.
     #[serde(default)]
     pub past: Option<PastLine>,
+    /// Plan that waits for an approval or has one.
+    #[serde(default)]
+    pub plan: Option<PlanLine>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as the agent gets them; empty if unknown.

@@ -23,6 +23,8 @@ pub enum AuditEvent {
     Resumed,
     /// A person said something else.
     Answered,
+    /// A plan was proposed.
+    Planned,
     /// Control took another gain profile.
     ProfileChanged,
     /// Control raised an alarm.

@@ -65,6 +65,7 @@ impl LearningRun {
             },
             options: RunOptions { checks: vec!["pytest".into()], ..RunOptions::default() },
             policy: Policy::default(),
+            plan: None,
             comment: None,
             hidden_removed: 0,
             round: 1,

@@ -1,0 +1,39 @@
+//! Fills the views of a plan.
+
+use super::{commands, moment, who_may};
+use crate::domain::loops::{Loop, ProposedPlan};
+use crate::domain::model::ids::AccountKind;
+use crate::domain::report::view::{PlanLine, PlanView, View};
+use crate::domain::trust::sanitize;
+
+/// Fills the comment that asks for the approval of a plan.
+pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
+    let (requester, plan) = (&current.requested_by, proposed.plan.clone());
+    View::Plan(Box::new(PlanView {
+        loop_id: current.id.clone(),
+        hash: proposed.short_hash().to_owned(),
+        summary: plan.summary,
+        steps: plan.steps,
+        files: plan.files,
+        checks: plan.checks,
+        not_doing: plan.not_doing,
+        questions: plan.questions,
+        mention: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
+        commands: commands(current),
+        who_may: who_may(&current.policy),
+    }))
+}
+
+/// Returns the plan that waits for an approval or has one, if any.
+pub(super) fn plan_line(current: &Loop) -> Option<PlanLine> {
+    let approved = current.approved_plan();
+    let plan = approved.map(|(plan, _)| plan).or_else(|| current.waiting_plan())?;
+    let approval = approved.map(|(_, approval)| approval);
+    Some(PlanLine {
+        hash: plan.short_hash().to_owned(),
+        plan_text: plan.plan.text(),
+        approved_by: approval.map_or_else(String::new, |approval| approval.by.clone()),
+        approved_at: approval.map_or_else(String::new, |approval| moment(approval.at)),
+        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes).text),
+    })
+}
