@@ -16,18 +16,20 @@ mod limits;
 mod next_run;
 mod open_findings;
 mod past_loops;
+mod plan_gate;
 mod planning;
 mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
+mod state;
 mod stop_reason;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask, LoopUsage, LoopWait,
+    BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait,
     MAX_AGENT_FAILURES, MergeInProgress, MergeWith, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
@@ -45,5 +47,6 @@ pub use planning::{PlanApproval, PlanRun, Planning, ProposedPlan};
 pub use push_refusal::{PushRefusal, SecretPlace};
 pub use remarks::{remark_key, remark_of};
 pub use run_options::RunOptions;
+pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore};
 pub use task_statements::{FactSource, TaskStatements};
