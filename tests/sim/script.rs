@@ -161,7 +161,7 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
             Some(LoopInput::Inspected { commit, failed, pending: 0, conflict, on_base: Vec::new() })
         }
         ScriptEvent::LabelOff => Some(LoopInput::RunLabelRemoved { by: Some(person("olaf")) }),
-        ScriptEvent::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf") }),
+        ScriptEvent::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf"), plan: false }),
         ScriptEvent::Start
         | ScriptEvent::HumanPush
         | ScriptEvent::BranchDeleted
