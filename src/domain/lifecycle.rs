@@ -15,6 +15,7 @@ mod judge;
 mod next_iteration;
 mod people;
 mod plan;
+mod plan_gate;
 mod pushes;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -17,19 +17,21 @@ mod limits;
 mod next_run;
 mod open_findings;
 mod past_loops;
+mod plan_gate;
 mod planning;
 mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
 mod second_opinion;
+mod state;
 mod stop_reason;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES,
+    BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES,
     MergeInProgress, MergeWith, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
@@ -49,5 +51,6 @@ pub use push_refusal::{PushRefusal, SecretPlace};
 pub use remarks::{SEE_REMARKS, ToldProposal, remark_key, remark_of};
 pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
+pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore};
 pub use task_statements::{FactSource, TaskStatements};

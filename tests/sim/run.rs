@@ -242,6 +242,7 @@ impl Sim {
             },
             options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
             policy,
+            plan: None,
             comment: None,
             hidden_removed: 0,
             round,

@@ -363,6 +363,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                 },
                 options: RunOptions::default(),
                 policy: Policy::default(),
+                plan: None,
                 comment: None,
                 hidden_removed: 0,
                 round: 1,

@@ -1,6 +1,6 @@
 //! Begins iterations: limits and pauses first, then a plan, then a pending merge, then the agent.
 
-use super::{StepContext, hooks, plan};
+use super::{StepContext, hooks, plan_gate};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
@@ -26,7 +26,10 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         Some(limit) => return turn.reach_limit(limit, &format!("the budget of {} is used", limits.cost)),
     }
     if turn.next.lacks_approval() {
-        return plan::comes_first(turn);
+        return match turn.next.waiting_plan().cloned() {
+            Some(plan) => plan_gate::ask(turn, &plan),
+            None => run_agent(turn),
+        };
     }
     if let Some(wanted) = turn.next.merge_wanted.clone() {
         let other = match wanted {
@@ -83,7 +86,7 @@ pub(super) fn run_agent(turn: &mut StepContext) {
 /// Runs the agent of the current iteration, or for the plan without which nothing is implemented.
 pub(super) fn start_agent(turn: &mut StepContext) {
     if turn.next.lacks_approval() {
-        return plan::start(turn);
+        return plan_gate::start(turn);
     }
     let Some((iteration, attempt)) = turn.next.current().map(|current| (current.number, current.attempt)) else {
         return turn.because("there is no iteration to run an agent for");

@@ -1,13 +1,10 @@
-//! A plan before the first iteration: it is made, waits for an approval, and only then the loop implements.
+//! Outcomes of runs that make a plan before the first iteration.
 
-use super::next_iteration::{next_iteration, run_agent};
+use super::next_iteration::next_iteration;
 use super::schedule::{self, RefusalHandling};
 use super::waits::{wait, wait_for_backend};
-use super::{StepContext, report};
-use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, LoopLimit, LoopState, LoopStep, PlanRun, Planning, ProposedPlan, WaitReason,
-};
+use super::{StepContext, plan_gate, report};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, LoopLimit, LoopStep, PlanRun, Planning, ProposedPlan, WaitReason};
 use crate::domain::model::ids::Money;
 use crate::domain::model::plan::TaskPlan;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
@@ -15,22 +12,6 @@ use crate::domain::trust::sanitize;
 
 /// Maximum number of runs in a row that make no plan.
 pub(super) const MAX_FAILED_PLANS: u32 = 3;
-
-/// Has a plan made, or waits until the newest one is approved.
-pub(super) fn comes_first(turn: &mut StepContext) {
-    match turn.next.waiting_plan().cloned() {
-        Some(plan) => ask(turn, &plan),
-        None => run_agent(turn),
-    }
-}
-
-/// Runs the agent for a plan.
-pub(super) fn start(turn: &mut StepContext) {
-    let attempt = turn.next.planning.as_ref().map_or(0, |planning| planning.runs.len()) as u32 + 1;
-    turn.because("a plan is made first");
-    turn.effects.push(Effect::Status { fresh: false });
-    turn.work(LoopStep::Plan, |ticket| Effect::Plan { ticket, attempt });
-}
 
 /// Handles the end of a run that was to make a plan. What it changed in the tree was discarded.
 pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
@@ -91,20 +72,9 @@ fn proposed(turn: &mut StepContext, plan: TaskPlan) {
     planning.proposed = Some(new.clone());
     let entry = format!("plan {number} was proposed, hash {}", new.hash);
     turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::Planned, entry)]);
-    ask(turn, &new);
+    plan_gate::ask(turn, &new);
     let view = report::plan(&turn.next, &new);
     turn.comment(&format!("plan/{number}"), view);
-}
-
-/// Waits for the approval of a plan.
-fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
-    let hash = plan.short_hash();
-    let (state, why) = match plan.plan.questions.len() {
-        0 => (LoopState::NeedsApproval, format!("the plan `{hash}` waits to be approved")),
-        1 => (LoopState::NeedsAnswer, format!("the plan `{hash}` asks a question")),
-        count => (LoopState::NeedsAnswer, format!("the plan `{hash}` asks {count} questions")),
-    };
-    turn.go(state, &why);
 }
 
 /// Returns the plan of a run without text that people would not see in its comment, or what is wrong with it.

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent_run::ServedBy;
-use super::aggregate::Loop;
 use super::iteration::Guidance;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::plan::{SHORT_HASH, TaskPlan};
@@ -87,28 +86,5 @@ impl Planning {
     /// Returns the plan that waits for an approval, if any.
     pub fn waiting(&self) -> Option<&ProposedPlan> {
         self.proposed.as_ref().filter(|_| self.approval.is_none() && !self.another)
-    }
-}
-
-impl Loop {
-    /// Whether nothing may be implemented yet, because no plan is approved.
-    pub fn lacks_approval(&self) -> bool {
-        self.planning.as_ref().is_some_and(|planning| planning.approval.is_none())
-    }
-
-    /// Whether the next run of an agent makes a plan.
-    pub fn plans_next(&self) -> bool {
-        self.planning.as_ref().is_some_and(Planning::plans_next)
-    }
-
-    /// Returns the plan that waits for an approval, if any.
-    pub fn waiting_plan(&self) -> Option<&ProposedPlan> {
-        self.planning.as_ref()?.waiting()
-    }
-
-    /// Returns the approved plan with its approval, if any.
-    pub fn approved_plan(&self) -> Option<(&ProposedPlan, &PlanApproval)> {
-        let planning = self.planning.as_ref()?;
-        planning.proposed.as_ref().zip(planning.approval.as_ref())
     }
 }

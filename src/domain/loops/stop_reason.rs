@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::LoopState;
 use super::escalation::{EscalationCause, LoopLimit};
+use super::state::LoopState;
 
 /// Stop that follows once the best iteration's files are restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ pub const SHORT_HASH: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskPlan {
-    /// What is to be done, in a few sentences.
+    /// Summary of what is to be done, in a few sentences.
     pub summary: String,
     /// Steps, in order.
     pub steps: Vec<String>,
@@ -28,7 +28,7 @@ pub struct TaskPlan {
     pub files: Vec<String>,
     /// Checks that show that it is done.
     pub checks: Vec<String>,
-    /// What will not be done.
+    /// Things that will not be done.
     pub not_doing: Vec<String>,
     /// Questions to people.
     pub questions: Vec<String>,

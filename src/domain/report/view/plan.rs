@@ -12,7 +12,7 @@ pub struct PlanView {
     pub loop_id: LoopId,
     /// Beginning of the hash, as commands take it.
     pub hash: String,
-    /// What is to be done, in a few sentences.
+    /// Summary of what is to be done, in a few sentences.
     pub summary: String,
     /// Steps, in order.
     pub steps: Vec<String>,
@@ -20,7 +20,7 @@ pub struct PlanView {
     pub files: Vec<String>,
     /// Checks that show that it is done.
     pub checks: Vec<String>,
-    /// What will not be done.
+    /// Things that will not be done.
     pub not_doing: Vec<String>,
     /// Questions to people.
     pub questions: Vec<String>,
