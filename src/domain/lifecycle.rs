@@ -9,6 +9,7 @@ mod channel_notices;
 mod ci;
 mod commands;
 pub mod effect;
+mod found_images;
 mod hooks;
 mod judge;
 mod next_iteration;

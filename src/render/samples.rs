@@ -138,6 +138,10 @@ pub(super) fn status(count: u32) -> StatusView {
             usual_cost: Some(Money::from_usd(0.8)),
             most_cost: Some(Money::from_usd(2.1)),
         }),
+        images: vec![
+            "image 1 in the issue is used (PNG, 800 x 600 pixels, 12 KiB)".into(),
+            "image 2 in a comment by otto was not used: SVG is not supported; use PNG, JPEG, GIF or WebP".into(),
+        ],
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }

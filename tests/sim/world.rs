@@ -285,6 +285,7 @@ impl SimWorld {
                     estimates: BTreeMap::new(),
                     past: Vec::new(),
                     experience: Experience::default(),
+                    images: Default::default(),
                     sandbox: "none".into(),
                 };
                 LoopInput::Prepared { ticket: *ticket, tree: Box::new(tree) }

@@ -51,6 +51,19 @@ pub struct PromptWord {
     pub text: String,
 }
 
+/// Image of the task, as a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptImage {
+    /// 1-based number within the loop.
+    pub number: u32,
+    /// Description in the text; may be empty.
+    pub description: String,
+    /// Text that shows it, in words ("in the issue").
+    pub source: String,
+    /// Path of the file.
+    pub path: String,
+}
+
 /// A failed CI job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCi {
@@ -99,6 +112,8 @@ pub struct PromptView {
     pub task_title: String,
     /// Body of the issue, as approved, without hidden text.
     pub task_text: String,
+    /// Images of the task. The engine fills them in.
+    pub images: Vec<PromptImage>,
     /// Checks that decide completion.
     pub checks: Vec<PromptCheck>,
     /// Checks that fail now.
@@ -244,6 +259,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         nonce: nonce.to_owned(),
         task_title: current.task.agent_title(),
         task_text: current.task.agent_body(),
+        images: Vec::new(),
         checks: current
             .checks
             .iter()

@@ -19,6 +19,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, IterationView, View};
@@ -125,6 +126,7 @@ impl LoopRun {
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),
+            images: TaskImages::default(),
             sandbox: "none".into(),
         };
         change(&mut tree);
@@ -638,6 +640,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         estimates: std::collections::BTreeMap::new(),
         past: Vec::new(),
         experience: Experience::default(),
+        images: TaskImages::default(),
         sandbox: String::new(),
     }
 }

@@ -15,6 +15,7 @@ use super::push_refusal::PushRefusal;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
@@ -227,6 +228,9 @@ pub struct PreparedTree {
     pub experience: Experience,
     /// State of the sandbox, for people.
     pub sandbox: String,
+    /// Images that were found in the issue and its comments and that the loop does not know.
+    #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
+    pub images: TaskImages,
 }
 
 /// Change of an iteration.

@@ -231,6 +231,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         who_may: who_may(&current.policy),
         task_facts: task_facts(current),
         past: current.past.as_ref().map(past_line),
+        images: current.images.words(),
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))

@@ -29,6 +29,8 @@ pub enum AuditEvent {
     AlarmRaised,
     /// The condition of an alarm holds no longer.
     AlarmCleared,
+    /// An image of the task was fetched, or is not used.
+    ImageFound,
 }
 
 /// One line of the trail.

@@ -116,6 +116,7 @@ impl LearningRun {
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),
+            images: Default::default(),
             sandbox: String::new(),
         };
         let ticket = self.ticket().await;
