@@ -33,8 +33,9 @@ use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
 };
 use super::{
-    Attachments, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull,
-    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
+    Attachments, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec,
+    NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams,
+    Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

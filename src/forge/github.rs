@@ -34,10 +34,11 @@ use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::attachments::Downloader;
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Attachments, AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
-    ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
-    NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
-    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
+    Attachments, AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
+    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
+    Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
+    Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile,
+    Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

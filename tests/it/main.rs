@@ -16,6 +16,7 @@ mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;
+mod images;
 mod landlock;
 mod learning;
 mod memory;

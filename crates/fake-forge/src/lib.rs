@@ -29,9 +29,10 @@ pub use self::memory::temporary_in_memory;
 pub use self::state::apps::{FakeApp, TokenScope};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
-    Access, BranchPush, FakeAccount, FakeAttachment, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
-    FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit, TitleEdit,
+    Access, BranchPush, FakeAccount, FakeAttachment, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook,
+    FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState,
+    FakeStatus, FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    TitleEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};

@@ -12,7 +12,8 @@ use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_codex;
 use crate::agent::output::{MAX_KEPT, OutputAccumulator};
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};

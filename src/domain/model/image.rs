@@ -220,9 +220,7 @@ impl TaskImage {
     /// Name of the file; `None` if the image is not used.
     pub fn file(&self) -> Option<String> {
         match &self.outcome {
-            ImageOutcome::Kept { header, .. } => {
-                Some(format!("image-{}.{}", self.number, header.format.extension()))
-            }
+            ImageOutcome::Kept { header, .. } => Some(format!("image-{}.{}", self.number, header.format.extension())),
             ImageOutcome::NotUsed { .. } => None,
         }
     }
@@ -353,7 +351,8 @@ mod tests {
             assert_eq!(size(svg.as_bytes()), Err(ImageFault::Svg), "{svg}");
         }
         assert_eq!(size(b"<!DOCTYPE html><title>Sign in</title>"), Err(ImageFault::Page));
-        for other in [&b""[..], b"BM", b"%PDF-1.7", b"II*\0", b"\0\0\0\x20ftypavif", b"RIFF\0\0\0\0WAVE", b"\x89PNG\n"] {
+        for other in [&b""[..], b"BM", b"%PDF-1.7", b"II*\0", b"\0\0\0\x20ftypavif", b"RIFF\0\0\0\0WAVE", b"\x89PNG\n"]
+        {
             assert_eq!(size(other), Err(ImageFault::Other), "{other:?}");
         }
     }

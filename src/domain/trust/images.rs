@@ -164,7 +164,8 @@ pub fn plan(
                 }
                 Ok(_) => None,
             };
-            let why = refusal.clone().unwrap_or_else(|| "the forge does not list it among the files of the issue".into());
+            let why =
+                refusal.clone().unwrap_or_else(|| "the forge does not list it among the files of the issue".into());
             let image = TaskImage {
                 number: next,
                 attachment,

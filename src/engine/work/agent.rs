@@ -25,10 +25,10 @@ use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
-use crate::engine::{Engine, ForgeAccount};
 use crate::engine::assist::Questions;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::{Engine, ForgeAccount};
 use crate::mcp;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
@@ -298,7 +298,11 @@ impl Engine {
         chosen.told.extend(block.told.into_iter().chain(images.told));
         self.carried(current, iteration, &carried).await;
         let tree = roots_of(&seen.tree);
-        let run = AgentRun { tools, images: images.run, ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref()) };
+        let run = AgentRun {
+            tools,
+            images: images.run,
+            ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
+        };
         let mut run_monitor = RunMonitor {
             caller: chosen.caller.clone(),
             backend: chosen.backend.clone(),

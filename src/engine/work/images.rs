@@ -232,9 +232,7 @@ impl Engine {
                             left = left.saturating_sub(bytes);
                             image.outcome
                         }
-                        Err(error) => {
-                            ImageOutcome::NotUsed { why: format!("its file could not be written: {error}") }
-                        }
+                        Err(error) => ImageOutcome::NotUsed { why: format!("its file could not be written: {error}") },
                     }
                 }
                 Err(why) => {
@@ -270,7 +268,13 @@ impl Engine {
 
     /// Copies the loop's images, with those of `more`, into a run's folder. `told` are the marks of what the resumed session was
     /// given. A file that is missing is left out.
-    pub(super) fn place_images(&self, current: &Loop, more: &TaskImages, scratch: &Path, told: &[String]) -> PlacedImages {
+    pub(super) fn place_images(
+        &self,
+        current: &Loop,
+        more: &TaskImages,
+        scratch: &Path,
+        told: &[String],
+    ) -> PlacedImages {
         let mut all = current.images.clone();
         all.add(more.clone());
         let mut placed = PlacedImages::default();

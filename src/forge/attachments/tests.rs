@@ -11,7 +11,8 @@ use crate::domain::model::image::ImageFormat;
 
 const ID: &str = "0bec7adc-52c5-432f-bca7-c9a3186649b4";
 /// An image of 800 x 600 pixels, as far as its header says.
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x03\x20\0\0\x02\x58\x08\x06\0\0\0 and so on, for more bytes than a header";
+const PNG: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x03\x20\0\0\x02\x58\x08\x06\0\0\0 and so on, for more bytes than a header";
 const TOKEN: &str = "token of-the-forge";
 
 /// What a server answers to each request.
@@ -193,8 +194,9 @@ async fn redirects_leave_the_forge_only_to_named_servers_and_without_credential(
 #[tokio::test]
 async fn names_with_private_addresses_are_not_connected_to() {
     let server = Server::start(ok(PNG)).await;
-    let downloader = Downloader::new(AttachmentAddresses::GitHub(Url::parse("https://github.com").expect("an address")))
-        .expect("a downloader");
+    let downloader =
+        Downloader::new(AttachmentAddresses::GitHub(Url::parse("https://github.com").expect("an address")))
+            .expect("a downloader");
     let port = server.url.port().expect("a port");
     let request = downloader.public.get(format!("http://localhost:{port}/"));
     let error = request.send().await.expect_err("refused");

@@ -38,8 +38,7 @@ impl RenderedText {
 
 /// Returns the attachments in GitHub's HTML of a text. The forge writes it, so every `"` in a value is escaped.
 fn attachments(html: &str, addresses: &AttachmentAddresses) -> Vec<Attachment> {
-    static SOURCE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r#"<img\b[^>]*?\ssrc="([^"]*)""#).expect("a pattern"));
+    static SOURCE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"<img\b[^>]*?\ssrc="([^"]*)""#).expect("a pattern"));
     let found = SOURCE.captures_iter(html).filter_map(|found| {
         let address = Url::parse(&found[1].replace("&amp;", "&")).ok()?;
         Some(Attachment { id: addresses.answered(&address)?, address, shown_as: None })

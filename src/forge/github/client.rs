@@ -390,7 +390,10 @@ impl GitHubClient {
         let mut builder = Request::builder()
             .method(call.method.clone())
             .uri(uri)
-            .header(ACCEPT, if call.with_html { "application/vnd.github.full+json" } else { "application/vnd.github+json" })
+            .header(
+                ACCEPT,
+                if call.with_html { "application/vnd.github.full+json" } else { "application/vnd.github+json" },
+            )
             .header("X-GitHub-Api-Version", API_VERSION);
         if call.with_html {
             builder = builder.header(IF_NONE_MATCH, "\"\"");

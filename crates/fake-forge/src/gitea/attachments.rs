@@ -27,10 +27,9 @@ impl GiteaShape<'_> {
 }
 
 /// Returns the file at an address; `None` for another path.
-pub(in crate) fn serve(core: &Core, path: &str, headers: &HeaderMap) -> Option<FakeReply> {
+pub(crate) fn serve(core: &Core, path: &str, headers: &HeaderMap) -> Option<FakeReply> {
     let id = path.strip_prefix("/attachments/")?;
-    let found = caller(core, headers).and_then(|viewer| {
-        core.act(|state| state.attachment(viewer, id).map(|file| FakeReply::file(&file.content)))
-    });
+    let found = caller(core, headers)
+        .and_then(|viewer| core.act(|state| state.attachment(viewer, id).map(|file| FakeReply::file(&file.content))));
     Some(found.unwrap_or_else(|_| FakeReply::text(404, "Not found.".to_owned())))
 }

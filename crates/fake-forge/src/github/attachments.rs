@@ -45,7 +45,7 @@ fn signed(core: &Core, file: &FakeAttachment) -> String {
 }
 
 /// Returns the file at a signed address; `None` for another path. The address in texts needs a session of a browser.
-pub(in crate) fn serve(core: &Core, path: &str, query: &str) -> Option<FakeReply> {
+pub(crate) fn serve(core: &Core, path: &str, query: &str) -> Option<FakeReply> {
     let missing = || FakeReply::text(404, "Not Found".to_owned());
     if path.starts_with("/user-attachments/assets/") {
         return Some(missing());

@@ -95,7 +95,9 @@ impl AttachmentAddresses {
             }
             () if !secure => Err(format!("it leads to `{host}` without encryption")),
             () if named => Ok(ServerAccess::Operator),
-            () if below && usual => Ok(if self.is_github_com() { ServerAccess::Public } else { ServerAccess::Operator }),
+            () if below && usual => {
+                Ok(if self.is_github_com() { ServerAccess::Public } else { ServerAccess::Operator })
+            }
             () if self.is_of_github_com(host) && usual => Ok(ServerAccess::Public),
             () => Err(format!(
                 "it leads to `{host}{port}`, which is not known as a server of the forge; `images.hosts` allows it"

@@ -78,12 +78,16 @@ fn number_of_images_is_limited_across_texts() {
     let body = |range: std::ops::Range<u32>| range.map(|n| format!("![]({})\n", upload(n))).collect::<String>();
     let settings = ImageSettings { max_images: 2, ..ImageSettings::default() };
     let plan = planned(&[issue(&body(0..4))], &TaskImages::default(), &settings);
-    assert_eq!((plan.wanted.len(), &plan.refused.notes[..]), (2, &["not used: 2 more images, because `images.max_images` is 2".to_owned()][..]));
+    assert_eq!(
+        (plan.wanted.len(), &plan.refused.notes[..]),
+        (2, &["not used: 2 more images, because `images.max_images` is 2".to_owned()][..])
+    );
     let header = ImageHeader { format: ImageFormat::Png, width: 1, height: 1 };
     let kept = |image: &TaskImage| TaskImage { outcome: ImageOutcome::Kept { header, bytes: 70 }, ..image.clone() };
     let known = TaskImages { images: plan.wanted.iter().map(kept).collect(), notes: Vec::new() };
     assert_eq!(planned(&[issue(&body(1..3))], &known, &settings).wanted, []);
-    let others = format!("![](https://evil.example/{}.png)\n", 1).repeat(2) + &(0..90).map(|n| format!("![](https://evil.example/x{n})\n")).collect::<String>();
+    let others = format!("![](https://evil.example/{}.png)\n", 1).repeat(2)
+        + &(0..90).map(|n| format!("![](https://evil.example/x{n})\n")).collect::<String>();
     let plan = planned(&[issue(&others)], &TaskImages::default(), &settings);
     assert_eq!(plan.refused.images.len(), MOST_LOOKED_AT as usize);
     assert_eq!(plan.refused.notes, ["not used: 41 images, because at most 50 are looked at"]);
