@@ -9,4 +9,5 @@ mod mirror;
 mod pages;
 mod place;
 mod provider;
+mod resumed;
 mod service;

@@ -18,7 +18,7 @@ const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
 /// seven attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
-const CODEX: InstalledAgent = InstalledAgent {
+pub(super) const CODEX: InstalledAgent = InstalledAgent {
     preset: "codex",
     program: || RealAgentProgram::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
     model: "gpt-5",
@@ -27,7 +27,7 @@ const CODEX: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const GEMINI: InstalledAgent = InstalledAgent {
+pub(super) const GEMINI: InstalledAgent = InstalledAgent {
     preset: "gemini",
     program: || RealAgentProgram::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
     model: "gemini-2.5-flash",
@@ -36,7 +36,7 @@ const GEMINI: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const OPENCODE: InstalledAgent = InstalledAgent {
+pub(super) const OPENCODE: InstalledAgent = InstalledAgent {
     preset: "opencode",
     program: || RealAgentProgram::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
     model: "stub/m",
@@ -62,7 +62,7 @@ const OPENCODE_WITH_KEY: InstalledAgent = InstalledAgent {
     ..OPENCODE
 };
 
-const KIMI: InstalledAgent = InstalledAgent {
+pub(super) const KIMI: InstalledAgent = InstalledAgent {
     preset: "kimi",
     program: || {
         // It needs a newer Node than many machines have.
@@ -86,7 +86,7 @@ const KIMI: InstalledAgent = InstalledAgent {
 };
 
 /// Without tools and sessions: the model's answer contains the file's content.
-const AIDER: InstalledAgent = InstalledAgent {
+pub(super) const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
         let part = python_part("aider-chat==0.86.2")?;
@@ -98,7 +98,7 @@ const AIDER: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const QWEN: InstalledAgent = InstalledAgent {
+pub(super) const QWEN: InstalledAgent = InstalledAgent {
     preset: "qwen",
     program: || {
         // It requires a newer Node.js than many machines have.

@@ -17,7 +17,7 @@ use crate::harness::session_memory::Served;
 /// retries.
 const GIVEN_UP_MS: u64 = 60_000;
 
-const CLAUDE: InstalledAgent = InstalledAgent {
+pub(super) const CLAUDE: InstalledAgent = InstalledAgent {
     preset: "claude",
     program: || RealAgentProgram::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
     model: "claude-sonnet-4-5",
