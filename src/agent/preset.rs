@@ -158,7 +158,7 @@ pub(super) enum ImageDelivery {
     Attached(&'static str),
     /// The option names a folder that the agent's tools may read.
     Folder(&'static str),
-    /// By the prompt only.
+    /// The prompt alone names the files.
     Prompt,
 }
 

@@ -169,20 +169,6 @@ impl GitHub {
         !self.no_graphql.load(Ordering::Relaxed)
     }
 
-    /// Reacts to a comment in the conversation of an issue (`issues`) or on a line of a pull request (`pulls`).
-    async fn react_to(&self, of: &str, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let path = [of, "comments", &id.to_string(), "reactions"];
-        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
-        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
-    }
-
     fn is_app(&self) -> bool {
         matches!(self.client.identity, Identity::App(_))
     }

@@ -75,7 +75,7 @@ fn kept(world: &World, id: &str) -> Vec<String> {
 async fn images_of_writers_reach_the_agent(dialect: Dialect) {
     story(of_maintainer(dialect), async |world| {
         let (first, second) = (upload(world, "a.png", PNG).await, upload(world, "b.gif", GIF).await);
-        write(world, &format!("It should look so: ![a <b>mock</b>-up]({first})")).await;
+        write(world, &format!("It should look so: ![a mock-up]({first})")).await;
         world.comment(&format!("And then <img width=\"600\" alt=\"after\" src=\"{second}\">")).await;
         let (done, seen) = seen(world).await;
         assert_eq!(seen, format!("{} image-1.png\n{} image-2.gif\n", PNG.len(), GIF.len()));
@@ -112,11 +112,11 @@ async fn images_of_outsiders_and_unsupported_files_are_told(dialect: Dialect) {
         body.push_str("![e](http://169.254.169.254/latest/meta-data)\n");
         write(world, &body).await;
         let theirs = world.forge.upload(&world.outsider, world.repo, "x.png", PNG).await.expect("uploaded");
-        let comment = format!("![look]({theirs})");
+        let comment = format!("![otto's picture]({theirs})");
         world.forge.comment(&world.outsider, world.repo, world.issue, &comment).await.expect("commented");
         let (_, seen) = seen(world).await;
         assert_eq!(seen, format!("{} image-3.png\n", PNG.len()));
-        assert!(!world.prompt(1).await.contains("look"), "comments of outsiders are not told");
+        assert!(!world.prompt(1).await.contains("otto's picture"), "comments of outsiders are not told");
         let trail = trail(world).await;
         let expected = [
             "image 1 in the issue was not used: SVG is not supported; use PNG, JPEG, GIF or WebP",

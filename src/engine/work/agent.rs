@@ -286,11 +286,7 @@ impl Engine {
         let memory = self.memory_of(current, &format!("{iteration}-{attempt}"));
         let tools = memory.clone().map(|session| Arc::new(SessionTools::new(session)) as Arc<dyn RunTools>);
         let server = memory.and_then(|session| self.memory_server(session, &scratch));
-        let asks = match backend.tool_calls() {
-            ToolCalls::None => false,
-            ToolCalls::Servers => server.is_some(),
-            ToolCalls::InProcess => tools.is_some(),
-        };
+        let asks = can_call(backend.tool_calls(), server.is_some(), tools.is_some());
         let images = self.place_images(current, &task.images, &scratch, &chosen.told);
         seen.read_only.extend(images.run.folder.clone());
         let (prompt, block) = self.prompt(task, chosen, (note, asks, images.listed), &scratch).await?;
@@ -580,6 +576,15 @@ impl Engine {
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
+    }
+}
+
+/// Whether an agent can call the run's tools, which are offered by a server or in this process.
+fn can_call(calls: ToolCalls, by_server: bool, in_process: bool) -> bool {
+    match calls {
+        ToolCalls::None => false,
+        ToolCalls::Servers => by_server,
+        ToolCalls::InProcess => in_process,
     }
 }
 

@@ -15,7 +15,7 @@ const PNG: &[u8] =
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x03\x20\0\0\x02\x58\x08\x06\0\0\0 and so on, for more bytes than a header";
 const TOKEN: &str = "token of-the-forge";
 
-/// What a server answers to each request.
+/// Answer of a server to each request.
 #[derive(Clone)]
 enum Answer {
     /// This head and body, then the end of the connection.

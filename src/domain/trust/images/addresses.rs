@@ -20,7 +20,7 @@ pub enum AttachmentAddresses {
     Gitea(Url),
 }
 
-/// How the service may ask a server for an attachment.
+/// Way in which the service may ask a server for an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerAccess {
     /// The forge itself: with the forge's credential.
