@@ -2,7 +2,10 @@
 //! images arrive by the agent's own option.
 
 use fake_forge::Dialect;
+use ralph_bot::domain::knowledge::memory::{Content, Learning, Source};
 use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::ids::LoopId;
+use ralph_bot::store::memory;
 use serde_json::{Value, json};
 
 use super::agents::{AIDER, CODEX, GEMINI, KIMI, OPENCODE, QWEN};
@@ -11,14 +14,18 @@ use super::place::InstalledAgent;
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::{Setup, World, story};
 
-/// Command of the first iteration: it changes the output of the check, and reports a learning.
+/// Command of the first iteration: it changes the output of the check, and reports its approach.
 const COMMAND: &str = concat!(
-    "echo tried >>tries.txt; printf '%s' '{\"summary\":\"I read the check\",\"approach\":\"guessing the answer\",",
-    "\"learnings\":[\"The walrus module has to be parsed lazily\"]}' >\"$RALPH_REPORT\""
+    "echo tried >>tries.txt; ",
+    "printf '%s' '{\"summary\":\"I read the check\",\"approach\":\"guessing the answer\"}' >\"$RALPH_REPORT\""
 );
 /// Check that tells how many attempts there were.
 const CHECK: &str =
     "test \"$(cat answer.txt)\" = 42 || { echo \"wrong after $(grep -c . tries.txt) attempts\"; exit 1; }\n";
+/// Checks of which the first iteration repairs one.
+const CHECKS: &str = "checks:\n  - name: answer\n    run: sh check.sh\n  - name: tried\n    run: grep -q . tries.txt\n";
+/// Rule that another loop learns between the two iterations.
+const RULE: &str = "The walrus module has to be parsed lazily";
 const GUIDANCE: &str = "The answer is in the almanac.";
 /// A valid image of one pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -31,7 +38,7 @@ struct SecondIteration {
     runs: fn(&str) -> ModelScript,
     /// Whether the second iteration goes on with the session of the first.
     resumes: bool,
-    /// Whether the first iteration can write a report with learnings.
+    /// Whether the first iteration can write a report.
     reports: bool,
     /// Whether its model gets images with the prompt.
     attaches: bool,
@@ -58,8 +65,13 @@ fn setup(row: &SecondIteration, provider: &ProviderServer, dialect: Dialect) -> 
         "  {name}: {backend}\npriority: {{ agent: [{name}] }}\nlimits: {{ iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }}",
         name = row.agent.preset,
     );
-    let mut setup =
-        Setup::new(dialect).agent("exit 9\n").config(&config).file("tries.txt", "").file("check.sh", CHECK).isolated();
+    let mut setup = Setup::new(dialect)
+        .agent("exit 9\n")
+        .config(&config)
+        .file("tries.txt", "")
+        .file("check.sh", CHECK)
+        .file(".ralph.yml", CHECKS)
+        .isolated();
     setup.env = environment;
     setup.read_only = program.tools.iter().map(|tool| format!(", \"{}\"", tool.display())).collect();
     Some(setup)
@@ -71,6 +83,18 @@ async fn show_image(world: &World) {
     let address = world.forge.upload(&world.maintainer, world.repo, "a.png", &image).await.expect("uploaded");
     let body = format!("It should be as in ![the picture]({address}).");
     world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some(&body)).await.expect("edited");
+}
+
+/// Stores a learning, as another loop of the repository that ends meanwhile does.
+async fn learn(world: &World) {
+    let current = world.the_loop().await;
+    let content = Content::Convention { rule: RULE.into(), seen_in: "a review".into() };
+    let source = Source { loop_id: LoopId::new("another"), iteration: None };
+    let now = world.clock.now();
+    let learning = Learning::new(&current.place.repo, current.task_type(), content, 0.9, source, now);
+    let settings = world.engine().settings.memory.clone();
+    let stored = world.engine().store.write(move |c| memory::import(c, &[learning], &settings, now)).await;
+    assert_eq!(stored.expect("stored").added, 1);
 }
 
 /// First text with these words in requests.
@@ -96,6 +120,7 @@ async fn second_iteration_is_told_what_is_new(row: SecondIteration, dialect: Dia
         world.label().await;
         world.settle_until("the first run's end", |l| !l.iterations.is_empty() && l.iterations[0].agent_ms > 0).await;
         let before = provider.messages().len();
+        learn(world).await;
         world.comment(&format!("/ralph guide {GUIDANCE}")).await;
         world.settle().await;
         let ended: Loop = world.the_loop().await;
@@ -118,9 +143,9 @@ async fn second_iteration_is_told_what_is_new(row: SecondIteration, dialect: Dia
         is_new("wrong after 1 attempts");
         is_new("- Learnt: ");
         is_new(GUIDANCE);
+        is_new(RULE);
         if row.reports {
             is_new("guessing the answer");
-            is_new("The walrus module has to be parsed lazily");
         }
         if row.resumes {
             is_new("What is new since you were last told");
