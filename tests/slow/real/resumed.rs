@@ -2,7 +2,7 @@
 //! images arrive by the agent's own option.
 
 use fake_forge::Dialect;
-use ralph_bot::domain::knowledge::memory::{Content, Learning, LearningState, Source};
+use ralph_bot::domain::knowledge::memory::{Content, Learning, LearningEvidence, LearningState, Source};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::LoopId;
 use ralph_bot::store::memory;
@@ -92,7 +92,8 @@ async fn learn(world: &World) {
     let source = Source { loop_id: LoopId::new("another"), iteration: None };
     let now = world.clock.now();
     let learning = Learning::new(&current.place.repo, current.task_type(), content, 0.9, source, now);
-    let learning = Learning { state: LearningState::Active, merged: true, ..learning };
+    let evidence = LearningEvidence { successes: 3.0, failures: 0.0 };
+    let learning = Learning { state: LearningState::Active, merged: true, evidence, ..learning };
     let settings = world.engine().settings.memory.clone();
     let stored = world.engine().store.write(move |c| memory::import(c, &[learning], &settings, now)).await;
     assert_eq!(stored.expect("stored").added, 1);
