@@ -43,7 +43,8 @@ pub(super) const OPENCODE: InstalledAgent = InstalledAgent {
     works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
         let options = json!({ "baseURL": "{env:STUB_URL}", "apiKey": "{env:STUB_KEY}" });
-        let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": {} } });
+        let model = json!({ "attachment": true, "modalities": { "input": ["text", "image"], "output": ["text"] } });
+        let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": model } });
         let config = json!({ "provider": { "stub": provider } });
         vec![
             ("STUB_KEY", KEY.to_owned()),
