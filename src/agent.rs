@@ -113,6 +113,8 @@ pub struct AgentRun {
     pub keep: Option<PathBuf>,
     /// File with MCP servers in Claude Code's format (`{"mcpServers": {…}}`), absolute and readable by the agent.
     pub mcp_config: Option<PathBuf>,
+    /// Images of the task.
+    pub images: RunImages,
     /// Further tools, for agents that run in this process.
     pub tools: Option<Arc<dyn RunTools>>,
     /// Mark in the environment of its processes.
@@ -125,6 +127,15 @@ pub struct AgentRun {
     pub network: Network,
     /// Limits of cost that other runs share, asked before each request that goes through the broker of keys.
     pub guard: Option<Arc<dyn CostGuard>>,
+}
+
+/// Images of a run, as files that it may read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunImages {
+    /// Folder of all images, absolute; `None` if there are none.
+    pub folder: Option<PathBuf>,
+    /// Files that its session was not given before.
+    pub attached: Vec<PathBuf>,
 }
 
 /// Way in which an agent calls the tools of a run.

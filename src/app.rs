@@ -476,6 +476,8 @@ fn settings(
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         scratch: data.join("scratch"),
         sessions: data.join("sessions"),
+        images: config.images.clone(),
+        image_files: data.join("images"),
         lease: LEASE,
         poll: Duration::from_millis(u64::from(config.engine.poll_ms)),
         ambiguity_wait: Duration::from_millis(u64::from(config.engine.ambiguity_wait_ms)),

@@ -5,13 +5,11 @@
 //! public unless the operator allows it for the channel. The check applies to the connected address, so redirects and
 //! proxies are not followed.
 
-mod resolver;
 mod sign;
 
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,7 +28,7 @@ use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 use crate::domain::trust::outbound::{Door, Masker, OutboundJson};
 use crate::net::client;
-use resolver::{Refused, Resolver};
+use crate::net::resolver::{Refused, Resolver, resolve};
 
 /// Header with the id of the delivery.
 pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
@@ -40,6 +38,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SECRET_MIN: usize = 12;
 /// Maximum number of bytes read from a response.
 const ANSWER_MAX: usize = 2_048;
+/// Words after the refusal of an address.
+const PRIVATE_HINT: &str = "; `allow_private: true` allows it";
 /// Maximum length of an error message for people, in characters.
 const DETAIL_CHARS: usize = 200;
 
@@ -95,7 +95,7 @@ impl Channel {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
-            .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private }))
+            .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private, hint: PRIVATE_HINT }))
             // A proxy would bypass the address check.
             .no_proxy()
             // Without pooling, the address is checked for every message.
@@ -149,7 +149,7 @@ impl Channel {
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         match self.url.host() {
             Some(Host::Domain(name)) => {
-                resolver::resolve(name, self.allow_private).await.map_err(|error| error.to_string())
+                resolve(name, self.allow_private, PRIVATE_HINT).await.map_err(|error| error.to_string())
             }
             _ => self.literal().map(|address| vec![address]).map_err(|refused| refused.to_string()),
         }
@@ -163,7 +163,7 @@ impl Channel {
             _ => return Err(Refused("the URL has no host".to_owned())),
         };
         match not_public(address) {
-            Some(what) if !self.allow_private => Err(Refused::of(address, what)),
+            Some(what) if !self.allow_private => Err(Refused::of(address, what, PRIVATE_HINT)),
             _ => Ok(address),
         }
     }
@@ -242,7 +242,7 @@ impl Channel {
             Err(error) => {
                 let error = error.without_url();
                 let why = self.masked(&error_chain(&error));
-                return if is_refused(&error) {
+                return if Refused::caused(&error) {
                     SendOutcome::Rejected { why }
                 } else {
                     SendOutcome::Retry { after_ms: None, why }
@@ -294,18 +294,6 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Channel").field(&self.audience).finish()
     }
-}
-
-/// Whether the request failed because the address is not permitted, which is permanent.
-fn is_refused(error: &reqwest::Error) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(inner) = cause {
-        if inner.is::<Refused>() {
-            return true;
-        }
-        cause = inner.source();
-    }
-    false
 }
 
 /// Parses seconds (fractional for Discord) or an HTTP date into milliseconds from now.

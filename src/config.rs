@@ -47,6 +47,7 @@ use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
 use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
+use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{Policy, ReviewPolicy};
@@ -106,6 +107,8 @@ pub struct Config {
     pub context: ContextSettings,
     /// Memory: learnings of loops and their use in prompts.
     pub memory: MemorySettings,
+    /// Images in issues and comments.
+    pub images: ImageSettings,
     /// Daily limits of cost.
     pub money: MoneyLimits,
     /// Hooks, in order.

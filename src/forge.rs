@@ -10,6 +10,7 @@ macro_rules! capabilities {
     };
 }
 
+mod attachments;
 mod capabilities;
 mod ci_log;
 mod contents;
@@ -565,6 +566,10 @@ pub trait Forge: Send + Sync {
     }
     /// Minimizing comments. Without it, outdated comments are replaced by one line.
     fn minimizing(&self) -> Option<&dyn Minimizing> {
+        None
+    }
+    /// Uploaded files. Without them, agents get no images.
+    fn attachments(&self) -> Option<&dyn Attachments> {
         None
     }
     /// Reading files without a clone. Without it, `check` does not examine the workflows of CI.

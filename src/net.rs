@@ -1,5 +1,6 @@
 //! HTTP parts shared by clients and servers.
 
+pub mod resolver;
 pub mod serve;
 
 use std::time::Duration;

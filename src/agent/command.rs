@@ -125,7 +125,8 @@ impl CommandBackend {
         let (run, model) = (call.run, call.model);
         let mut spec = ProcessSpec::new(&self.program, &run.tree)
             .args(self.settings.config.command.iter().skip(1))
-            .args((self.preset.arguments)(call));
+            .args((self.preset.arguments)(call))
+            .args(self.preset.images.arguments(&run.images));
         let report = folders.report.join(REPORT);
         let long = prompt_reference(&folders.prompt);
         let prompt = if run.prompt.len() < MAX_ARGUMENT { &run.prompt } else { &long };

@@ -1,14 +1,14 @@
 //! Types that describe a coding agent: its program, how it is called and how its output is read. The table is in
 //! [`presets`](super::presets).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::broker::ModelKey;
 use super::mcp::McpServer;
 use super::usage::{ContextFill, SessionUsage};
-use super::{AgentEvent, AgentRun, AgentStatus, run_environment};
+use super::{AgentEvent, AgentRun, AgentStatus, RunImages, run_environment};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
@@ -41,6 +41,8 @@ pub(super) struct AgentPreset {
     pub(super) version: Option<&'static [&'static str]>,
     /// Whether it is given the MCP servers of a run.
     pub(super) takes_mcp_servers: bool,
+    /// Way in which it is given the images of a run.
+    pub(super) images: ImageDelivery,
     /// Files and folders in the home that hold sessions and no programs or settings; empty if sessions cannot be resumed.
     pub(super) sessions: &'static [&'static str],
     /// Reads the context fill from a line of a session file, if the output does not report it.
@@ -77,6 +79,7 @@ impl AgentPreset {
             reports_context_window: false,
             version: None,
             takes_mcp_servers: false,
+            images: ImageDelivery::Prompt,
             sessions: &[],
             context_fill: None,
             model: None,
@@ -146,6 +149,29 @@ pub(super) enum PromptDelivery {
     Arguments,
     /// Configured by the operator: file, variable, `args` or standard input.
     Operator,
+}
+
+/// Way in which an agent gets the images of a run. The prompt names their files in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ImageDelivery {
+    /// The option attaches a file to the prompt; it is repeated.
+    Attached(&'static str),
+    /// The option names a folder that the agent's tools may read.
+    Folder(&'static str),
+    /// The prompt alone names the files.
+    Prompt,
+}
+
+impl ImageDelivery {
+    /// Returns the arguments of a run.
+    pub(super) fn arguments(self, images: &RunImages) -> Vec<String> {
+        let argument = |option: &str, path: &PathBuf| format!("{option}={}", path.display());
+        match self {
+            Self::Attached(option) => images.attached.iter().map(|file| argument(option, file)).collect(),
+            Self::Folder(option) => images.folder.iter().map(|folder| argument(option, folder)).collect(),
+            Self::Prompt => Vec::new(),
+        }
+    }
 }
 
 /// A run as a preset sees it.

@@ -24,6 +24,7 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{Floor, PlanPolicy, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy};
@@ -105,6 +106,8 @@ config_section! {
         pub strategy: Map<String, Value>;
         /// Memory: learnings of loops and their use in prompts.
         pub memory: MemorySettings => section;
+        /// Images in issues and comments, which agents get as files.
+        pub images: ImageSettings => section;
         /// Rules that act on a condition or at a time, in order.
         pub schedule: Vec<ScheduleEntry>;
         /// Notifications that a loop needs a person.

@@ -58,6 +58,7 @@ pub(super) fn operator(
     check.schedule(&file);
     check.settings(file.context.validate());
     check.settings(file.memory.validate());
+    check.settings(file.images.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let hooks = check.hooks(&file.hooks);
@@ -94,6 +95,7 @@ pub(super) fn operator(
         intelligence: file.intelligence,
         context: file.context,
         memory: MemorySettings { embeddings, ..file.memory },
+        images: file.images,
         policy,
         allow,
         teams,

@@ -9,6 +9,7 @@ mod channel_notices;
 mod ci;
 mod commands;
 pub mod effect;
+mod found_images;
 mod handover;
 mod hooks;
 mod judge;

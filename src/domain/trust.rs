@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod egress;
+pub mod images;
 pub mod limits;
 pub mod outbound;
 pub mod permit;

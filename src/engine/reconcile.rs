@@ -114,6 +114,7 @@ impl Engine {
         }
         if everything {
             self.forget_folders(&self.settings.sessions, live.clone(), looked_at).await;
+            self.forget_folders(&self.settings.image_files, live.clone(), looked_at).await;
             self.forget_folders(&self.settings.logs, live, before).await;
             self.maintain_memory().await?;
         }

@@ -16,6 +16,7 @@ use crate::domain::providers::backends::{BackendModels, BackendsSettings};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
+use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
 use crate::process::sandbox::SandboxSettings;
@@ -73,6 +74,10 @@ pub struct EngineSettings {
     pub scratch: PathBuf,
     /// Folder of agent sessions, with one subfolder per loop.
     pub sessions: PathBuf,
+    /// Images in issues and comments.
+    pub images: ImageSettings,
+    /// Folder of the images of loops, with one subfolder per loop.
+    pub image_files: PathBuf,
     /// Duration of a lease; renewed after a third of it.
     pub lease: Duration,
     /// Interval of polling for work from other processes.

@@ -5,6 +5,7 @@ mod agent;
 mod call_guard;
 mod git;
 pub mod hooks;
+mod images;
 mod project;
 mod prompt_inputs;
 mod run_monitor;
@@ -126,14 +127,14 @@ impl Engine {
             }
             Effect::Plan { ticket, attempt } => {
                 let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
-                self.agent(claimed, &repo, &current, run, cancel).await
+                self.agent(account, claimed, &repo, &current, run, cancel).await
             }
             Effect::Agent { .. } if current.lacks_approval() => {
                 Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
             }
             Effect::Agent { ticket, iteration, attempt } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: *attempt };
-                self.agent(claimed, &repo, &current, run, cancel).await
+                self.agent(account, claimed, &repo, &current, run, cancel).await
             }
             Effect::Commit { ticket, iteration } => self.commit(&repo, &current, *ticket, *iteration).await,
             Effect::Push { ticket, commit } => self.push(account, &repo, &current, *ticket, commit).await,
@@ -156,6 +157,7 @@ impl Engine {
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
                 }
                 self.forget_sessions(&current);
+                self.forget_images(&current);
                 self.workspaces.release(&current.id, &repo).await?;
                 let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
                 Ok(Receipt { input, ..Receipt::text("tree released") })
@@ -312,6 +314,7 @@ impl Engine {
         let notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
         self.setup(current, &policy, &tree.dir, cancel).await?;
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
+        let images = self.images_of_issue(account, repo, current, cancel).await;
         let prepared = PreparedTree {
             base_branch,
             base: tree.fork.unwrap_or(tree.base),
@@ -326,6 +329,7 @@ impl Engine {
             experience: self.experience(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
             proposals: self.untold_proposals(current).await,
+            images,
         };
         kill_point("K14");
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))

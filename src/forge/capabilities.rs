@@ -1,7 +1,10 @@
 //! Optional capabilities of forges.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use secrecy::SecretString;
+use url::Url;
 
 use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
@@ -9,6 +12,8 @@ use super::{
 };
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::model::image::ImageHeader;
+use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
 
@@ -181,6 +186,68 @@ pub trait Reactions: Send + Sync {
 pub trait Minimizing: Send + Sync {
     /// Minimizes a comment as outdated.
     async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
+}
+
+/// File that a person uploaded to an issue or comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// Identifier, as [`AttachmentAddresses`] finds it in texts.
+    pub id: String,
+    /// Address that the forge gives for downloads; it may be signed and valid for minutes only.
+    pub address: Url,
+    /// Name of a file that the forge shows beside the text; `None` if it shows only what is in the text.
+    pub shown_as: Option<String>,
+}
+
+/// Text of an issue, pull request or comment with its uploaded files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachedText {
+    /// Whether it is a comment.
+    pub is_comment: bool,
+    /// Author; `None` if the account was deleted.
+    pub author: Option<User>,
+    /// Markdown, not sanitized.
+    pub body: String,
+    /// Uploaded files.
+    pub attachments: Vec<Attachment>,
+}
+
+/// Limits of the download of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownloadLimits {
+    /// Maximum size, in bytes.
+    pub max_bytes: u64,
+    /// Words for a file that is larger, as the end of a sentence.
+    pub too_large: String,
+    /// Maximum width and height, in pixels.
+    pub max_pixels: u32,
+    /// Maximum time.
+    pub timeout: Duration,
+    /// Further servers of the forge, as `host` or `host:port`.
+    pub hosts: Vec<String>,
+}
+
+/// Downloaded image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedImage {
+    /// Format and size.
+    pub header: ImageHeader,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+/// Files that people upload to issues and comments.
+#[async_trait]
+pub trait Attachments: Send + Sync {
+    /// Returns the addresses of this forge's attachments.
+    fn addresses(&self) -> &AttachmentAddresses;
+    /// Returns the text of an issue or pull request, then its comments, oldest first, each with its uploaded files.
+    async fn attached(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<AttachedText>>;
+    /// Downloads an image from an address of [`attached`](Self::attached).
+    ///
+    /// # Errors
+    /// The reason why the image is not used, as the end of a sentence without secrets.
+    async fn image(&self, repo: &RepoRef, address: &Url, limits: &DownloadLimits) -> Result<FetchedImage, String>;
 }
 
 /// Whether a path is wanted.

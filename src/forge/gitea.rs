@@ -1,5 +1,6 @@
 //! Gitea and Forgejo adapter (Gitea 1.22 or newer), with a user token and a webhook per repository.
 
+mod attachments;
 mod capabilities;
 mod ci;
 mod client;
@@ -27,17 +28,20 @@ use self::client::{GiteaClient, under};
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
 use self::parts::AccountAddress;
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
+use super::attachments::Downloader;
 use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
 };
 use super::{
-    Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull,
-    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
+    Attachments, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec,
+    NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams,
+    Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
+use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 
 #[cfg(any(test, fuzzing))]
@@ -83,6 +87,7 @@ pub struct GiteaSettings {
 pub struct Gitea {
     settings: GiteaSettings,
     client: GiteaClient,
+    downloads: Downloader,
     probed: OnceCell<Probed>,
     own: OnceCell<User>,
     /// Ids of labels, by their names in lower case.
@@ -126,8 +131,11 @@ impl Gitea {
     pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
         let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED);
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
+        let downloads = Downloader::new(AttachmentAddresses::Gitea(client.address(&[])))
+            .map_err(|detail| error(Bug, "start the HTTP client", detail))?;
         Ok(Self {
             settings,
+            downloads,
             client,
             probed: OnceCell::new(),
             own: OnceCell::new(),
@@ -432,6 +440,7 @@ impl Forge for Gitea {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, files: RepositoryFiles,
+        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments,
+        files: RepositoryFiles,
     }
 }

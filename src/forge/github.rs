@@ -3,6 +3,7 @@
 mod account;
 mod actions;
 mod app_settings;
+mod attachments;
 mod auth;
 mod ci;
 mod client;
@@ -30,17 +31,20 @@ use url::Url;
 use self::auth::{GitHubApp, Identity, Purpose};
 use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
+use super::attachments::Downloader;
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
-    ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
-    NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
-    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
+    Attachments, AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
+    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
+    Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
+    Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile,
+    Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::domain::trust::permit::TeamRef;
 
@@ -113,6 +117,7 @@ pub struct GitHub {
     name: ForgeName,
     web_url: Url,
     client: GitHubClient,
+    downloads: Downloader,
     own_account: OnceCell<User>,
     product: OnceCell<String>,
     /// Whether the server is known to have no GraphQL; features that need it are then not offered.
@@ -147,8 +152,11 @@ impl GitHub {
                 (Identity::App(app), Arc::new(watch) as Arc<dyn Transport>)
             }
         };
+        let downloads = Downloader::new(AttachmentAddresses::GitHub(settings.web_url.clone()))
+            .map_err(|detail| TransportError { ambiguous: false, detail })?;
         Ok(Self {
             name: settings.name,
+            downloads,
             web_url: settings.web_url,
             client: GitHubClient::new(settings.api_url, identity, transport, clock, settings.rates),
             own_account: OnceCell::new(),
@@ -159,20 +167,6 @@ impl GitHub {
 
     fn has_graphql(&self) -> bool {
         !self.no_graphql.load(Ordering::Relaxed)
-    }
-
-    /// Reacts to a comment in the conversation of an issue (`issues`) or on a line of a pull request (`pulls`).
-    async fn react_to(&self, of: &str, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let path = [of, "comments", &id.to_string(), "reactions"];
-        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
-        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 
     fn is_app(&self) -> bool {
@@ -362,7 +356,7 @@ impl Forge for GitHub {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        commit_statuses: CommitStatuses, reactions: Reactions, files: RepositoryFiles,
+        commit_statuses: CommitStatuses, reactions: Reactions, attachments: Attachments, files: RepositoryFiles,
     }
 
     fn history(&self) -> Option<&dyn IssueHistory> {

@@ -139,6 +139,10 @@ pub(super) fn status(count: u32) -> StatusView {
             most_cost: Some(Money::from_usd(2.1)),
         }),
         plan: (count > 2).then(plan_line),
+        images: vec![
+            "image 1 in the issue is used (PNG, 800 x 600 pixels, 12 KiB)".into(),
+            "image 2 in a comment by otto was not used: SVG is not supported; use PNG, JPEG, GIF or WebP".into(),
+        ],
         hidden_removed: 1,
         task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }

@@ -169,6 +169,7 @@ fn templates_of_other_states_match_snapshots() {
             notes: vec![],
             task_facts: vec![],
             past: None,
+            images: vec![],
             hidden_removed: 0,
             ..status(2)
         };
@@ -458,6 +459,12 @@ fn prompt_view(text: &str) -> PromptView {
         task_text: text.into(),
         planning: false,
         plan: None,
+        images: vec![PromptImage {
+            number: 1,
+            description: text.into(),
+            source: "in the issue".into(),
+            path: "/run/images/image-1.png".into(),
+        }],
         checks: vec![PromptCheck { name: "tests".into(), command: "cargo test".into(), rule: "exit code 0".into() }],
         failing: vec![PromptFailure { name: "tests".into(), why: "exit code 101".into(), output: text.into() }],
         guidance: vec![word("")],

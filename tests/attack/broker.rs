@@ -192,6 +192,7 @@ async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncF
         keep: None,
         mcp_config: None,
         tools: None,
+        images: Default::default(),
         cookie: Cookie::new("attack", &uuid::Uuid::now_v7().simple().to_string(), 1),
         sandboxed: false,
         sandbox: SandboxSettings::default(),

@@ -31,6 +31,8 @@ pub struct Setup {
     pub isolated: bool,
     /// Replaces the probe of this machine's sandbox; the configuration requires a sandbox then.
     pub sandbox: Option<SandboxProbe>,
+    /// Further entries of `sandbox.read_only` in the configuration, each with a leading comma.
+    pub read_only: String,
     /// Value of `sandbox.network`.
     pub network: String,
     /// Further keys of the backend in the configuration, each with a leading comma.
@@ -71,6 +73,7 @@ impl Setup {
             env: Vec::new(),
             isolated: false,
             sandbox: None,
+            read_only: String::new(),
             network: "all".into(),
             backend: String::new(),
             credential: "token_env: TOKEN".into(),

@@ -90,7 +90,7 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"{read_only}] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(found), _) if found.tier == SandboxTier::B => "auto",
@@ -98,6 +98,7 @@ impl World {
                 (None, true) => "auto",
                 (None, false) => "none",
             },
+            read_only = self.setup.read_only,
             network = self.setup.network,
             backend = self.setup.backend,
             credential = self.setup.credential,

@@ -11,6 +11,7 @@ mod gitea;
 mod github;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod images;
 mod landlock;
 mod memory;
 mod permission;

@@ -286,6 +286,7 @@ impl SimWorld {
                     estimates: BTreeMap::new(),
                     past: Vec::new(),
                     experience: Experience::default(),
+                    images: Default::default(),
                     sandbox: "none".into(),
                     proposals: Vec::new(),
                 };

@@ -9,5 +9,6 @@ mod mirror;
 mod pages;
 mod place;
 mod provider;
+mod resumed;
 mod second_opinion;
 mod service;

@@ -46,7 +46,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("render", &["domain"]),
     ("domain", &[]),
     ("process", &["clock", "domain"]),
-    ("net", &[]),
+    ("net", &["domain"]),
     ("config", &["domain", "agent"]),
     ("clock", &["domain"]),
     ("telemetry", &["domain", "clock", "config"]),

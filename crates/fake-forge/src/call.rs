@@ -75,6 +75,11 @@ impl FakeReply {
         Self { status, headers, body: body.into_bytes() }
     }
 
+    /// Creates a response with the content of a file.
+    pub fn file(content: &[u8]) -> Self {
+        Self { body: content.to_vec(), ..Self::empty(200) }.with("content-type", "application/octet-stream")
+    }
+
     /// Creates a response without a body.
     pub fn empty(status: u16) -> Self {
         let mut reply = Self::text(status, String::new());

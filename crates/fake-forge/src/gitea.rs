@@ -1,6 +1,7 @@
 //! Gitea's API v1: repositories, commits, webhooks. Submodules have issues and pull requests.
 
 mod admin;
+pub(super) mod attachments;
 mod issues;
 pub(super) mod payload;
 mod pulls;

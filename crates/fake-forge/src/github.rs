@@ -2,6 +2,7 @@
 
 mod admin;
 mod apps;
+pub(super) mod attachments;
 mod commits;
 mod graphql;
 mod hooks;

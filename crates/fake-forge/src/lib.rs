@@ -29,9 +29,10 @@ pub use self::memory::temporary_in_memory;
 pub use self::state::apps::{FakeApp, TokenScope};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
-    Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
-    FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit, TitleEdit,
+    Access, BranchPush, FakeAccount, FakeAttachment, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook,
+    FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState,
+    FakeStatus, FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    TitleEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
@@ -192,6 +193,15 @@ impl FakeForge {
     /// Creates a comment.
     pub async fn comment(&self, as_user: &User, repo: RepoId, number: Number, body: &str) -> FakeResult<CommentId> {
         self.with(|state| state.comment(as_user.id, repo, number, body))
+    }
+
+    /// Uploads a file and returns its address as the forge's editor puts it into a text.
+    pub async fn upload(&self, as_user: &User, repo: RepoId, name: &str, content: &[u8]) -> FakeResult<String> {
+        let id = self.with(|state| state.upload(as_user.id, repo, name, content.to_vec()))?;
+        Ok(match self.core.dialect {
+            Dialect::Gitea => format!("/attachments/{id}"),
+            Dialect::GitHub => self.core.at(&format!("user-attachments/assets/{id}")),
+        })
     }
 
     /// Replaces a comment's text.

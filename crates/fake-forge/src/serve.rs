@@ -98,6 +98,14 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
             return log.into_response();
         }
     }
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let file = match core.dialect {
+        Dialect::GitHub => github::attachments::serve(core, &path, &query),
+        Dialect::Gitea => gitea::attachments::serve(core, &path, request.headers()),
+    };
+    if let Some(file) = file {
+        return file.into_response();
+    }
     match path.strip_prefix(root) {
         Some(rest) => {
             let rest = rest.to_owned();

@@ -2,6 +2,7 @@
 
 mod accounts;
 pub(super) mod apps;
+mod attachments;
 mod issues;
 mod people;
 pub(super) mod pulls;
@@ -120,6 +121,25 @@ pub struct FakeComment {
     pub reactions: Vec<FakeReaction>,
     /// Reason of the minimization; `None` if not minimized.
     pub minimized: Option<String>,
+}
+
+/// File that an account uploaded to an issue or comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FakeAttachment {
+    /// UUID.
+    pub id: String,
+    /// Name of the file.
+    pub name: String,
+    /// Account that uploaded it.
+    pub uploader: UserId,
+    /// Repository.
+    pub repo: RepoId,
+    /// Issue that shows it beside its text (Gitea); others are shown where a text refers to them.
+    pub issue: Option<Number>,
+    /// Content.
+    pub content: Vec<u8>,
+    /// Time of the upload.
+    pub at: Timestamp,
 }
 
 /// An edit of an issue's text.
@@ -559,6 +579,8 @@ pub struct FakeState {
     pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,
     /// Repositories by id.
     pub repos: BTreeMap<RepoId, FakeRepo>,
+    /// Uploaded files by id.
+    pub attachments: BTreeMap<String, FakeAttachment>,
     /// Mutating operations, oldest first.
     pub ops: Vec<Op>,
     /// Maximum length of a body, in characters; `None` for no limit.
@@ -589,6 +611,7 @@ impl FakeState {
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),
+            attachments: BTreeMap::new(),
             ops: Vec::new(),
             body_limit,
             triage_needs,

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::agent::{BackendKind, ResumedSession, RunPurpose, build};
+use crate::agent::{BackendKind, ResumedSession, RunImages, RunPurpose, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
 use crate::process::sandbox::SandboxSettings;
@@ -56,6 +56,7 @@ impl CommandFixture {
             keep: None,
             mcp_config: None,
             tools: None,
+            images: Default::default(),
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),
@@ -455,6 +456,33 @@ async fn settings_of_agents_are_written_to_their_home() {
     assert!(arguments.starts_with("run --format json --print-logs"), "{arguments}");
     let settings = fs::read_to_string(place.at("tree/home/.config/opencode/opencode.json")).unwrap();
     assert!(settings.contains("\"bash\":\"deny\""), "{settings}");
+}
+
+#[tokio::test]
+async fn images_are_passed_by_the_option_of_each_agent() {
+    let said = "{\"role\":\"assistant\",\"content\":\"done\"}";
+    for (preset, option, attaches) in [
+        ("claude", "--add-dir", false),
+        ("codex", "--image", true),
+        ("gemini", "--include-directories", false),
+        ("opencode", "--file", true),
+        ("kimi", "--add-dir", false),
+        ("aider", "--read", true),
+        ("qwen", "--include-directories", false),
+    ] {
+        let place = telling(said);
+        let folder = place.at("scratch/attempt").join("images");
+        // The session was given the first one before.
+        let images = RunImages { folder: Some(folder.clone()), attached: vec![folder.join("image-2.png")] };
+        let (_, arguments, _) = called(&place, preset, AgentRun { images: images.clone(), ..place.run() }).await;
+        let value = if attaches { folder.join("image-2.png") } else { folder.clone() };
+        let wanted = format!("{option}={}", value.display());
+        assert!(arguments.contains(&wanted), "{preset}: {wanted}: {arguments}");
+        let given = arguments.matches(&folder.display().to_string()).count();
+        assert_eq!(given, 1, "{preset}: {arguments}");
+        let (_, arguments, _) = called(&place, preset, place.run()).await;
+        assert!(!arguments.contains("/images"), "{preset}: {arguments}");
+    }
 }
 
 #[tokio::test]

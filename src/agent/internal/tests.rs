@@ -61,6 +61,7 @@ impl InternalFixture {
             keep: None,
             mcp_config: None,
             tools: None,
+            images: Default::default(),
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),

@@ -15,8 +15,8 @@ use crate::agent::broker::ModelKey;
 use crate::agent::broker::formats::FormatName;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{no_answer, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
@@ -90,6 +90,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     },
     prompt: PromptDelivery::Arguments,
     version: Some(&["--version"]),
+    images: ImageDelivery::Attached("--read"),
     leftovers: &[".aider.tags.cache."],
     keys: &KEYS,
     model_hosts: &["api.openai.com", "api.anthropic.com"],

@@ -12,8 +12,8 @@ use crate::agent::broker::ModelKey;
 use crate::agent::broker::formats::FormatName;
 use crate::agent::output::{MAX_KEPT, MAX_NOTES, OutputAccumulator};
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, MAX_NOTE, shortened};
@@ -40,6 +40,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     environment,
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    images: ImageDelivery::Folder("--add-dir"),
     takes_mcp_servers: true,
     sessions: &[".claude/projects"],
     keys: &[ModelKey {

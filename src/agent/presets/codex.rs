@@ -12,7 +12,8 @@ use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_codex;
 use crate::agent::output::{MAX_KEPT, OutputAccumulator};
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
@@ -45,6 +46,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     environment: |call| for_codex(call.servers).1,
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    images: ImageDelivery::Attached("--image"),
     takes_mcp_servers: true,
     sessions: &[".codex/sessions"],
     context_fill: Some(context_fill),

@@ -13,8 +13,8 @@ use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_gemini;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, describe_end, shortened};
@@ -49,6 +49,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     files: |call| vec![(SETTINGS, settings(call).to_string())],
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    images: ImageDelivery::Folder("--include-directories"),
     takes_mcp_servers: true,
     sessions: &[".gemini/tmp"],
     context_fill: Some(context_fill),

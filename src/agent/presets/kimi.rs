@@ -10,8 +10,8 @@ use crate::agent::broker::ModelKey;
 use crate::agent::broker::formats::FormatName;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_ARGUMENT, MAX_EVENT_TEXT, shortened};
@@ -47,6 +47,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     },
     prompt: PromptDelivery::Arguments,
     version: Some(&["--version"]),
+    images: ImageDelivery::Folder("--add-dir"),
     takes_mcp_servers: true,
     sessions: &[".kimi-code/sessions"],
     model: Some(model),

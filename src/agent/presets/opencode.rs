@@ -13,8 +13,8 @@ use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_opencode;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
@@ -85,6 +85,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     },
     prompt: PromptDelivery::Stdin,
     version: Some(&["--version"]),
+    images: ImageDelivery::Attached("--file"),
     takes_mcp_servers: true,
     // The rest of that folder contains logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],

@@ -14,8 +14,8 @@ use crate::agent::broker::ModelKey;
 use crate::agent::broker::formats::FormatName;
 use crate::agent::output::{MAX_KEPT, MAX_NOTES, OutputAccumulator};
 use crate::agent::preset::{
-    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
-    variables, words,
+    AgentPackage, AgentPreset, AgentProgram, ImageDelivery, OutputReader, ParsedOutput, PromptDelivery, RunContext,
+    UsageReport, variables, words,
 };
 use crate::agent::refusal::{gave_up, refused};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
@@ -51,6 +51,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     usage: UsageReport::TokensAndModel,
     reports_usage_during_run: true,
     version: Some(&["--version"]),
+    images: ImageDelivery::Folder("--include-directories"),
     takes_mcp_servers: true,
     sessions: &[".qwen/projects"],
     keys: &[ModelKey {

@@ -51,6 +51,19 @@ pub struct PromptWord {
     pub text: String,
 }
 
+/// Image of the task, as a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptImage {
+    /// 1-based number within the loop.
+    pub number: u32,
+    /// Description in the text; may be empty.
+    pub description: String,
+    /// Text that shows it, in words ("in the issue").
+    pub source: String,
+    /// Path of the file.
+    pub path: String,
+}
+
 /// A failed CI job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCi {
@@ -114,6 +127,8 @@ pub struct PromptView {
     pub planning: bool,
     /// Approved plan; of a run that makes a plan, the one that is to be replaced.
     pub plan: Option<PromptPlan>,
+    /// Images of the task. The engine fills them in.
+    pub images: Vec<PromptImage>,
     /// Checks that decide completion.
     pub checks: Vec<PromptCheck>,
     /// Checks that fail now.
@@ -268,6 +283,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         task_text: current.task.agent_body(),
         planning: planning.is_some(),
         plan: plan(current),
+        images: Vec::new(),
         checks: current
             .checks
             .iter()

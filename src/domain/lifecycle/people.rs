@@ -10,6 +10,7 @@ use crate::domain::loops::{
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
+use crate::domain::model::image::TaskImages;
 use crate::domain::report;
 use crate::domain::supervision::experience::Experience;
 
@@ -88,6 +89,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         estimate: None,
         past: None,
         experience: Experience::default(),
+        images: TaskImages::default(),
         created_at: now,
         updated_at: now,
         queued_at: None,

@@ -21,6 +21,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
@@ -129,6 +130,7 @@ impl LoopRun {
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),
+            images: TaskImages::default(),
             sandbox: "none".into(),
             proposals: Vec::new(),
         };
@@ -650,6 +652,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         estimates: std::collections::BTreeMap::new(),
         past: Vec::new(),
         experience: Experience::default(),
+        images: TaskImages::default(),
         sandbox: String::new(),
         proposals: Vec::new(),
     }

@@ -117,6 +117,7 @@ pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
 }
 
 fn prepared(turn: &mut StepContext, tree: PreparedTree) {
+    turn.found_images(tree.images);
     let next = &mut turn.next;
     let first = next.base.is_none();
     next.policy = tree.policy;
@@ -210,6 +211,7 @@ fn unpushed(turn: &StepContext) -> Option<Sha> {
 
 fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     let end = run.end;
+    turn.found_images(run.images);
     let reads_messages = turn.next.policy.intelligence.adapts();
     if turn.next.iterations.is_empty() {
         return turn.because("an agent run ended, but no iteration is running");

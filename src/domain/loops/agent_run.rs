@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::task::AgentReport;
 use crate::domain::providers::money::Cumulative;
 
@@ -76,6 +77,9 @@ pub struct AgentRunFacts {
     /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
+    /// Images that were found in the iteration's guidance.
+    #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
+    pub images: TaskImages,
 }
 
 impl AgentRunFacts {
@@ -98,6 +102,7 @@ impl AgentRunFacts {
             refused_hosts: Vec::new(),
             refused_requests: Vec::new(),
             killed: false,
+            images: TaskImages::default(),
         }
     }
 }

@@ -22,6 +22,7 @@ use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat};
 use crate::domain::providers::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
@@ -344,6 +345,9 @@ pub struct Loop {
     /// Progress of earlier loops of the repository.
     #[serde(default, skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,
+    /// Images of the task; their files are kept beside the loop's sessions.
+    #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
+    pub images: TaskImages,
     /// Time of creation.
     pub created_at: Timestamp,
     /// Time of the last step.

@@ -18,6 +18,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::model::image::TaskImages;
 use crate::domain::model::opinion::OpinionRun;
 use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::supervision::experience::Experience;
@@ -244,6 +245,9 @@ pub struct PreparedTree {
     /// Proposals of conventions that people have not been told about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<ToldProposal>,
+    /// Images that were found in the issue and its comments and that the loop does not know.
+    #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
+    pub images: TaskImages,
 }
 
 /// Change of an iteration.

@@ -44,6 +44,8 @@ pub enum DocumentPart {
     Image {
         /// Description; empty if there is none.
         text: String,
+        /// Address as it is written; empty if there is none. It is never part of a text.
+        address: String,
     },
     /// Code block.
     CodeBlock {

@@ -236,6 +236,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         task_facts: task_facts(current),
         past: current.past.as_ref().map(past_line),
         plan: plan::plan_line(current),
+        images: current.images.words(),
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))

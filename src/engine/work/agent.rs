@@ -15,19 +15,22 @@ use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, Run
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
-use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunPurpose, RunTools, ToolCalls};
+use crate::agent::{
+    self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunImages, RunPurpose, RunTools, ToolCalls,
+};
 use crate::domain::knowledge::intelligence::Block;
-use crate::domain::knowledge::prompt::{self, Extras};
+use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
-use crate::engine::Engine;
 use crate::engine::assist::Questions;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::{Engine, ForgeAccount};
 use crate::mcp;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
@@ -52,6 +55,8 @@ struct AgentRunInputs<'a> {
     attempt: u32,
     purpose: RunPurpose,
     prompt_inputs: PromptInputs,
+    /// Images that the loop does not know yet.
+    images: TaskImages,
     /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
 }
@@ -67,6 +72,7 @@ struct RunTranscript {
 impl Engine {
     pub(super) async fn agent(
         &self,
+        account: &ForgeAccount,
         claimed: &ClaimedEffect,
         repo: &RepoRef,
         current: &Loop,
@@ -89,6 +95,7 @@ impl Engine {
         let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
         let mut prompt_inputs = self.prompt_inputs(&questions, repo, &tree).await;
+        let images = self.images_of_guidance(account, repo, current, cancel).await;
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();
@@ -101,9 +108,11 @@ impl Engine {
             attempt,
             purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
             prompt_inputs,
+            images: images.clone(),
             refused: refused.clone(),
         };
         let mut run = self.run(task, note, cancel).await?;
+        run.images = images;
         run.refused_hosts = refused.names();
         if plans {
             // Where nothing keeps the tree read-only, the run may have changed it.
@@ -289,17 +298,19 @@ impl Engine {
         let memory = self.memory_of(current, &format!("{iteration}-{attempt}"));
         let tools = memory.clone().map(|session| Arc::new(SessionTools::new(session)) as Arc<dyn RunTools>);
         let server = memory.and_then(|session| self.memory_server(session, &scratch));
-        let asks = match backend.tool_calls() {
-            ToolCalls::None => false,
-            ToolCalls::Servers => server.is_some(),
-            ToolCalls::InProcess => tools.is_some(),
-        };
-        let (prompt, block) = self.prompt(task, chosen, (note, asks), &scratch).await?;
+        let asks = can_call(backend.tool_calls(), server.is_some(), tools.is_some());
+        let images = self.place_images(current, &task.images, &scratch, &chosen.told);
+        seen.read_only.extend(images.run.folder.clone());
+        let (prompt, block) = self.prompt(task, chosen, (note, asks, images.listed), &scratch).await?;
         let carried = block.learnings;
-        chosen.told.extend(block.told);
+        chosen.told.extend(block.told.into_iter().chain(images.told));
         self.carried(current, iteration, &carried).await;
         let tree = roots_of(&seen.tree);
-        let run = AgentRun { tools, ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref()) };
+        let run = AgentRun {
+            tools,
+            images: images.run,
+            ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
+        };
         let mut run_monitor = RunMonitor {
             caller: chosen.caller.clone(),
             backend: chosen.backend.clone(),
@@ -427,6 +438,7 @@ impl Engine {
                 .then(|| self.sessions_of(current).join(chosen.session_folder(task.ticket))),
             mcp_config: server.map(|server| server.config.clone()),
             tools: None,
+            images: RunImages::default(),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             sandbox: self.settings.sandbox.clone(),
@@ -453,7 +465,7 @@ impl Engine {
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
-        (note, asks_memory): (Option<String>, bool),
+        (note, asks_memory, images): (Option<String>, bool, Vec<PromptImage>),
         scratch: &Path,
     ) -> Result<(String, Block), EffectError> {
         let current = task.current;
@@ -470,6 +482,7 @@ impl Engine {
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
+        view.images = images;
         // Before the first run there is nothing to ask for.
         view.asks_memory = asks_memory && current.spent.iterations > 1;
         if let Some(base) = &current.base {
@@ -583,6 +596,15 @@ impl Engine {
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
+    }
+}
+
+/// Whether an agent can call the run's tools, which are offered by a server or in this process.
+fn can_call(calls: ToolCalls, by_server: bool, in_process: bool) -> bool {
+    match calls {
+        ToolCalls::None => false,
+        ToolCalls::Servers => by_server,
+        ToolCalls::InProcess => in_process,
     }
 }
 

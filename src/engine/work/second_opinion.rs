@@ -13,7 +13,7 @@ use super::call_guard::CallGuard;
 use super::remove_folder;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMonitor};
 use super::run_outcome::limit_of;
-use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend, RunPurpose};
+use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend, RunImages, RunPurpose};
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, Reviewing, ask};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput};
@@ -293,6 +293,7 @@ impl Engine {
             prompt,
             tree: checkout.dir.clone(),
             purpose: RunPurpose::Review,
+            images: RunImages::default(),
             read_only: checkout.read_only.clone(),
             scratch: scratch.clone(),
             loop_id: current.id.to_string(),

@@ -44,6 +44,11 @@ impl GiteaClient {
         Ok(Self { base, authorization, layer })
     }
 
+    /// Returns the value of the header `Authorization`.
+    pub(super) fn authorization(&self) -> &HeaderValue {
+        &self.authorization
+    }
+
     /// Returns the server's web address followed by path segments, each percent-encoded.
     pub(super) fn address(&self, parts: &[&str]) -> Url {
         let mut address = self.base.clone();

@@ -18,12 +18,12 @@ const DRAFT_PREFIXES: [&str; 2] = ["wip:", "[wip]"];
 const ACTIONS_ID: i64 = -2;
 
 /// Reads a list; a missing list and `null` are empty.
-fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+pub(super) fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Reads a string; a missing string and `null` are empty.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -70,7 +70,7 @@ pub(super) fn ghost() -> User {
     User { id: UserId(-1), login: "Ghost".to_owned(), kind: AccountKind::User }
 }
 
-fn author(user: Option<WireUser>) -> Option<User> {
+pub(super) fn author(user: Option<WireUser>) -> Option<User> {
     user.and_then(WireUser::existing)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, IF_NONE_MATCH};
 use http::{Method, Request, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -45,6 +45,7 @@ pub(super) struct ApiCall<'a> {
     priority: RequestPriority,
     read_only: bool,
     follow_cross_origin: bool,
+    with_html: bool,
 }
 
 impl<'a> ApiCall<'a> {
@@ -59,6 +60,7 @@ impl<'a> ApiCall<'a> {
             priority: RequestPriority::Normal,
             read_only: false,
             follow_cross_origin: false,
+            with_html: false,
         }
     }
 
@@ -115,6 +117,12 @@ impl<'a> ApiCall<'a> {
     /// Marks a POST without effect.
     pub(super) fn read_only(mut self) -> Self {
         self.read_only = true;
+        self
+    }
+
+    /// Requests texts as HTML, too, with addresses that are signed anew, so that no earlier response is used.
+    pub(super) fn with_html(mut self) -> Self {
+        self.with_html = true;
         self
     }
 
@@ -382,8 +390,14 @@ impl GitHubClient {
         let mut builder = Request::builder()
             .method(call.method.clone())
             .uri(uri)
-            .header(ACCEPT, "application/vnd.github+json")
+            .header(
+                ACCEPT,
+                if call.with_html { "application/vnd.github.full+json" } else { "application/vnd.github+json" },
+            )
             .header("X-GitHub-Api-Version", API_VERSION);
+        if call.with_html {
+            builder = builder.header(IF_NONE_MATCH, "\"\"");
+        }
         if let Some(secret) = &grant.secret {
             let bearer = HeaderValue::try_from(format!("Bearer {}", secret.expose_secret()));
             let mut bearer = bearer.map_err(|_| "the token contains invalid characters".to_owned())?;

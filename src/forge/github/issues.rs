@@ -12,7 +12,9 @@ use super::{GitHub, ignoring, parsed, wire};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::{RequestPriority, error};
-use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelChange, LabelSpec, PullReview, ReviewComment};
+use crate::forge::{
+    ForgeErrorKind, ForgeResult, IssueEdit, LabelChange, LabelSpec, PullReview, Reaction, ReviewComment,
+};
 
 const EDITS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { issueOrPullRequest(number: $number) { \
@@ -93,6 +95,26 @@ impl Editor {
 }
 
 impl GitHub {
+    /// Reacts to a comment in the conversation of an issue (`issues`) or on a line of a pull request (`pulls`).
+    pub(super) async fn react_to(
+        &self,
+        of: &str,
+        repo: &RepoRef,
+        id: CommentId,
+        reaction: Reaction,
+    ) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let path = [of, "comments", &id.to_string(), "reactions"];
+        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call.decoration() };
+        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
+    }
+
     /// Returns an issue. GitHub redirects from a transferred issue to its new repository; such an issue is `NotFound`. A renamed
     /// repository is still the same repository.
     pub(super) async fn one_issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

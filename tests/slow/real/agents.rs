@@ -27,7 +27,7 @@ pub const CODEX: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const GEMINI: InstalledAgent = InstalledAgent {
+pub(super) const GEMINI: InstalledAgent = InstalledAgent {
     preset: "gemini",
     program: || RealAgentProgram::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
     model: "gemini-2.5-flash",
@@ -36,14 +36,15 @@ const GEMINI: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const OPENCODE: InstalledAgent = InstalledAgent {
+pub(super) const OPENCODE: InstalledAgent = InstalledAgent {
     preset: "opencode",
     program: || RealAgentProgram::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
     model: "stub/m",
     works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
         let options = json!({ "baseURL": "{env:STUB_URL}", "apiKey": "{env:STUB_KEY}" });
-        let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": {} } });
+        let model = json!({ "attachment": true, "modalities": { "input": ["text", "image"], "output": ["text"] } });
+        let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": model } });
         let config = json!({ "provider": { "stub": provider } });
         vec![
             ("STUB_KEY", KEY.to_owned()),
@@ -62,7 +63,7 @@ const OPENCODE_WITH_KEY: InstalledAgent = InstalledAgent {
     ..OPENCODE
 };
 
-const KIMI: InstalledAgent = InstalledAgent {
+pub(super) const KIMI: InstalledAgent = InstalledAgent {
     preset: "kimi",
     program: || {
         // It needs a newer Node than many machines have.
@@ -86,7 +87,7 @@ const KIMI: InstalledAgent = InstalledAgent {
 };
 
 /// Without tools and sessions: the model's answer contains the file's content.
-const AIDER: InstalledAgent = InstalledAgent {
+pub(super) const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
         let part = python_part("aider-chat==0.86.2")?;
@@ -98,7 +99,7 @@ const AIDER: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const QWEN: InstalledAgent = InstalledAgent {
+pub(super) const QWEN: InstalledAgent = InstalledAgent {
     preset: "qwen",
     program: || {
         // It requires a newer Node.js than many machines have.

@@ -112,6 +112,7 @@ impl InstalledAgentFixture {
             keep: None,
             mcp_config: None,
             tools: None,
+            images: Default::default(),
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             sandbox: SandboxSettings::default(),

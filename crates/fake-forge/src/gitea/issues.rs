@@ -88,6 +88,19 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments", text] => one_comment(core, call, repo, CommentId(id(text)?)),
         ["comments", text, "reactions"] => reactions(core, call, repo, CommentId(id(text)?)),
         [text] => one(core, call, repo, number(text)?),
+        ["comments", text, "assets"] if call.method == Method::GET => {
+            let wanted = CommentId(id(text)?);
+            answer_with(core, repo, 200, |shape, entry| {
+                let (_, comment) = shape.state.find_comment(repo, wanted)?;
+                Ok(shape.assets(entry, &comment.body, None))
+            })
+        }
+        [text, "assets"] if call.method == Method::GET => {
+            let wanted = number(text)?;
+            answer_with(core, repo, 200, |shape, entry| {
+                Ok(shape.assets(entry, &shape.state.issue(repo, wanted)?.body, Some(wanted)))
+            })
+        }
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
         [text, "reactions"] if call.method == Method::POST => {
             let (actor, number, content) = (call.actor()?, number(text)?, call.needed("content")?);

@@ -116,7 +116,7 @@ impl GiteaShape<'_> {
             "id": issue.id, "url": self.api(repo, &format!("/issues/{}", issue.number)),
             "html_url": self.issue_page(repo, issue), "number": issue.number.0, "user": self.author(issue.author),
             "original_author": "", "original_author_id": 0, "title": issue.title, "body": issue.body, "ref": "",
-            "assets": [], "labels": self.labels(repo, issue), "milestone": null,
+            "assets": self.assets(repo, &issue.body, Some(issue.number)), "labels": self.labels(repo, issue), "milestone": null,
             "assignee": issue.assignees.first().map(|id| self.user(*id)),
             "assignees": issue.assignees.iter().map(|id| self.user(*id)).collect::<Vec<_>>(),
             "state": state_of(issue), "is_locked": issue.locked, "comments": issue.comments.len(),
@@ -138,7 +138,7 @@ impl GiteaShape<'_> {
             "pull_request_url": if is_pull { page.as_str() } else { "" },
             "issue_url": if is_pull { "" } else { page.as_str() },
             "user": self.author(comment.author), "original_author": "", "original_author_id": 0,
-            "body": comment.body, "assets": [], "created_at": zoned(comment.created_at),
+            "body": comment.body, "assets": self.assets(repo, &comment.body, None), "created_at": zoned(comment.created_at),
             "updated_at": zoned(comment.updated_at),
         })
     }

@@ -80,6 +80,9 @@ pub struct StatusView {
     /// Plan that waits for an approval or has one.
     #[serde(default)]
     pub plan: Option<PlanLine>,
+    /// Images in the issue and its comments, one sentence each, without a full stop.
+    #[serde(default)]
+    pub images: Vec<String>,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as the agent gets them; empty if unknown.

@@ -33,6 +33,8 @@ pub enum AuditEvent {
     AlarmCleared,
     /// Another model was asked for a second opinion.
     SecondOpinion,
+    /// An image of the task was fetched, or is not used.
+    ImageFound,
 }
 
 /// One line of the trail.

@@ -117,6 +117,7 @@ impl LearningRun {
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),
+            images: Default::default(),
             sandbox: String::new(),
             proposals: Vec::new(),
         };

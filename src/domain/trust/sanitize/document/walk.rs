@@ -204,7 +204,10 @@ impl DocumentWalk<'_> {
                 self.push(DocumentPart::Break);
             }
             "hr" => self.push(DocumentPart::Rule),
-            "img" | "image" => self.image(attributes::value(attributes, "alt").unwrap_or_default()),
+            "img" | "image" => {
+                let value = |name| attributes::value(attributes, name).unwrap_or_default();
+                self.image(value("alt"), value("src"));
+            }
             "input" => {
                 if attributes::value(attributes, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("checkbox")) {
                     self.push(DocumentPart::Task { done: attributes::value(attributes, "checked").is_some() });
@@ -284,7 +287,7 @@ impl DocumentWalk<'_> {
         (!same).then(|| DocumentElement::Link(address.to_owned()))
     }
 
-    fn image(&mut self, description: &str) {
+    fn image(&mut self, description: &str, address: &str) {
         let (text, runs) = characters::visible(description);
         self.characters(runs, description);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -292,7 +295,7 @@ impl DocumentWalk<'_> {
         if end < text.len() {
             self.unseen().add(UnseenKind::Attribute, &text[end..]);
         }
-        self.push(DocumentPart::Image { text: text[..end].to_owned() });
+        self.push(DocumentPart::Image { text: text[..end].to_owned(), address: address.trim().to_owned() });
     }
 
     fn pre(&mut self, at: usize, attributes: &[Attribute]) {

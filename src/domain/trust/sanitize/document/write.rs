@@ -82,8 +82,8 @@ impl DocumentWriter {
                 self.need(Gap::Blank);
             }
             DocumentPart::Task { done } => self.push(if *done { "[x] " } else { "[ ] " }),
-            DocumentPart::Image { text } if text.is_empty() => self.push("[image]"),
-            DocumentPart::Image { text } => self.push(&format!("[image: {text}]")),
+            DocumentPart::Image { text, .. } if text.is_empty() => self.push("[image]"),
+            DocumentPart::Image { text, .. } => self.push(&format!("[image: {text}]")),
             DocumentPart::CodeBlock { language, text, .. } => self.code_block(language, text),
             DocumentPart::Drawing { kind, source, inline } => self.drawing(*kind, source, *inline),
         }

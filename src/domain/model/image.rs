@@ -1,0 +1,419 @@
+//! Images: formats by their first bytes, sizes as their headers state them, and the images of a task. No image is decoded.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of bytes from which the format of every image can be told.
+pub const FORMAT_BYTES: usize = 64;
+
+/// Format of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageFormat {
+    Png,
+    Jpeg,
+    Gif,
+    #[serde(rename = "webp")]
+    WebP,
+}
+
+impl ImageFormat {
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Png => "PNG",
+            Self::Jpeg => "JPEG",
+            Self::Gif => "GIF",
+            Self::WebP => "WebP",
+        }
+    }
+
+    /// Extension of file names, without a dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Png => "png",
+            Self::Jpeg => "jpg",
+            Self::Gif => "gif",
+            Self::WebP => "webp",
+        }
+    }
+}
+
+/// Format and size of an image, as its header states them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageHeader {
+    /// Format.
+    pub format: ImageFormat,
+    /// Width, in pixels.
+    pub width: u32,
+    /// Height, in pixels.
+    pub height: u32,
+}
+
+impl fmt::Display for ImageHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} x {} pixels", self.format.name(), self.width, self.height)
+    }
+}
+
+/// Reason why a file is not used as an image; a sentence without its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ImageFault {
+    /// The file is an SVG image, which is a document with scripts.
+    #[error("SVG is not supported; use PNG, JPEG, GIF or WebP")]
+    Svg,
+    /// The file is a web page.
+    #[error("the forge answered with a web page instead of an image")]
+    Page,
+    /// The file has another format.
+    #[error("its content is not a PNG, JPEG, GIF or WebP image")]
+    Other,
+    /// The header has no size.
+    #[error("the header of the {} image has no valid size", .0.name())]
+    NoSize(ImageFormat),
+    /// The image is larger than allowed.
+    #[error("it has {width} x {height} pixels, at most {max} x {max} are allowed")]
+    TooManyPixels { width: u32, height: u32, max: u32 },
+}
+
+/// Returns the format of a file by its first bytes; `FORMAT_BYTES` are enough.
+///
+/// # Errors
+/// The file has no supported format.
+pub fn format_of(start: &[u8]) -> Result<ImageFormat, ImageFault> {
+    if start.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Ok(ImageFormat::Png);
+    }
+    if start.starts_with(b"\xff\xd8\xff") {
+        return Ok(ImageFormat::Jpeg);
+    }
+    if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
+        return Ok(ImageFormat::Gif);
+    }
+    if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
+        return Ok(ImageFormat::WebP);
+    }
+    let text = String::from_utf8_lossy(&start[..start.len().min(FORMAT_BYTES)]).to_ascii_lowercase();
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    Err(match text {
+        _ if text.starts_with("<!doctype html") || text.starts_with("<html") => ImageFault::Page,
+        _ if ["<svg", "<?xml", "<!doctype svg", "<!--"].iter().any(|start| text.starts_with(start)) => ImageFault::Svg,
+        _ => ImageFault::Other,
+    })
+}
+
+/// Returns format and size of an image as its header states them. `max` is the maximum width and height, in pixels.
+///
+/// # Errors
+/// The file is no supported image, or one with more pixels.
+pub fn header_of(bytes: &[u8], max: u32) -> Result<ImageHeader, ImageFault> {
+    let format = format_of(bytes)?;
+    let size = match format {
+        ImageFormat::Png => png_size(bytes),
+        ImageFormat::Jpeg => jpeg_size(bytes),
+        ImageFormat::Gif => Some((little(bytes, 6, 2), little(bytes, 8, 2))).and_then(both),
+        ImageFormat::WebP => webp_size(bytes),
+    };
+    match size.filter(|(width, height)| *width > 0 && *height > 0) {
+        None => Err(ImageFault::NoSize(format)),
+        Some((width, height)) if width > max || height > max => Err(ImageFault::TooManyPixels { width, height, max }),
+        Some((width, height)) => Ok(ImageHeader { format, width, height }),
+    }
+}
+
+fn both((width, height): (Option<u32>, Option<u32>)) -> Option<(u32, u32)> {
+    width.zip(height)
+}
+
+/// Returns a number of up to four bytes, the lowest first.
+fn little(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
+    let part = bytes.get(at..at.checked_add(length)?)?;
+    Some(part.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+}
+
+/// Returns a number of up to four bytes, the highest first.
+fn big(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
+    let part = bytes.get(at..at.checked_add(length)?)?;
+    Some(part.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+}
+
+fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let is_header = bytes.get(12..16) == Some(b"IHDR");
+    both((big(bytes, 16, 4), big(bytes, 20, 4))).filter(|_| is_header)
+}
+
+/// Finds the frame header of a JPEG image behind its other segments.
+fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2;
+    loop {
+        if *bytes.get(at)? != 0xff {
+            return None;
+        }
+        while *bytes.get(at)? == 0xff {
+            at += 1;
+        }
+        let marker = bytes[at];
+        at += 1;
+        match marker {
+            // Frame headers; the three that are left out are tables and an extension.
+            0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
+                return both((big(bytes, at + 5, 2), big(bytes, at + 3, 2)));
+            }
+            // Markers without content.
+            0x01 | 0xd0..=0xd7 => {}
+            // The end, or image data without a frame header.
+            0x00 | 0xd8..=0xda => return None,
+            _ => at += usize::try_from(big(bytes, at, 2)?).ok().filter(|length| *length >= 2)?,
+        }
+    }
+}
+
+fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    match bytes.get(12..16)? {
+        b"VP8 " if bytes.get(23..26) == Some(b"\x9d\x01\x2a") => {
+            both((little(bytes, 26, 2), little(bytes, 28, 2))).map(|(width, height)| (width & 0x3fff, height & 0x3fff))
+        }
+        b"VP8L" if bytes.get(20) == Some(&0x2f) => {
+            little(bytes, 21, 4).map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1))
+        }
+        b"VP8X" => both((little(bytes, 24, 3), little(bytes, 27, 3))).map(|(width, height)| (width + 1, height + 1)),
+        _ => None,
+    }
+}
+
+/// Image of a task: one that the agent gets, or one that is not used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskImage {
+    /// 1-based number among the images of its loop.
+    pub number: u32,
+    /// Identifier of the attachment on the forge, or the address in the text if it is none.
+    pub attachment: String,
+    /// Description in the text, without what people do not see; may be empty.
+    pub description: String,
+    /// Login of the person whose comment shows it; empty for the issue's text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub commenter: String,
+    /// Outcome.
+    pub outcome: ImageOutcome,
+}
+
+/// Outcome of fetching an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum ImageOutcome {
+    /// It is kept with the loop.
+    Kept {
+        /// Format and size.
+        header: ImageHeader,
+        /// Length of the file, in bytes.
+        bytes: u64,
+    },
+    /// It is not used.
+    NotUsed {
+        /// Reason, as the end of a sentence.
+        why: String,
+    },
+}
+
+impl TaskImage {
+    /// Name of the file; `None` if the image is not used.
+    pub fn file(&self) -> Option<String> {
+        match &self.outcome {
+            ImageOutcome::Kept { header, .. } => Some(format!("image-{}.{}", self.number, header.format.extension())),
+            ImageOutcome::NotUsed { .. } => None,
+        }
+    }
+
+    /// Source, in words.
+    pub fn source(&self) -> String {
+        match self.commenter.as_str() {
+            "" => "in the issue".to_owned(),
+            login => format!("in a comment by {login}"),
+        }
+    }
+
+    /// Outcome as a sentence, without a full stop.
+    pub fn words(&self) -> String {
+        let (number, source) = (self.number, self.source());
+        match &self.outcome {
+            ImageOutcome::Kept { header, bytes } => {
+                format!("image {number} {source} is used ({header}, {} KiB)", bytes.div_ceil(1024))
+            }
+            ImageOutcome::NotUsed { why } => format!("image {number} {source} was not used: {why}"),
+        }
+    }
+}
+
+/// Images of a task, in the order in which they were found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskImages {
+    /// Images.
+    pub images: Vec<TaskImage>,
+    /// Sentences about images that are not listed, without a full stop.
+    pub notes: Vec<String>,
+}
+
+impl TaskImages {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty() && self.notes.is_empty()
+    }
+
+    /// Images that are kept, each with the name of its file.
+    pub fn kept(&self) -> impl Iterator<Item = (&TaskImage, String)> {
+        self.images.iter().filter_map(|image| Some((image, image.file()?)))
+    }
+
+    /// Length of the kept files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let length = |image: &TaskImage| match &image.outcome {
+            ImageOutcome::Kept { bytes, .. } => *bytes,
+            ImageOutcome::NotUsed { .. } => 0,
+        };
+        self.images.iter().map(length).fold(0, u64::saturating_add)
+    }
+
+    /// Sentences about all images, without full stops.
+    pub fn words(&self) -> Vec<String> {
+        self.images.iter().map(TaskImage::words).chain(self.notes.iter().cloned()).collect()
+    }
+
+    /// Whether an attachment is kept, or was found in the texts of this commenter (empty for the issue's text).
+    pub fn knows(&self, attachment: &str, commenter: &str) -> bool {
+        let same = |image: &&TaskImage| image.attachment == attachment;
+        self.images.iter().filter(same).any(|image| image.file().is_some() || image.commenter == commenter)
+    }
+
+    /// Number of the next image.
+    pub fn next_number(&self) -> u32 {
+        self.images.iter().map(|image| image.number).max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Adds images that are not known yet and sentences that were not said; returns the sentences about what was added.
+    pub fn add(&mut self, more: Self) -> Vec<String> {
+        let mut added = Vec::new();
+        for image in more.images {
+            if !self.knows(&image.attachment, &image.commenter) {
+                added.push(image.words());
+                self.images.push(image);
+            }
+        }
+        for note in more.notes {
+            if !self.notes.contains(&note) {
+                added.push(note.clone());
+                self.notes.push(note);
+            }
+        }
+        added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a PNG image of this size without pixels.
+    fn png(width: u32, height: u32) -> Vec<u8> {
+        let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
+        [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &size, b"\x08\x06\0\0\0"].concat()
+    }
+
+    fn jpeg(segments: &[&[u8]]) -> Vec<u8> {
+        [&b"\xff\xd8"[..], &segments.concat()].concat()
+    }
+
+    fn webp(chunk: &[u8], content: &[u8]) -> Vec<u8> {
+        [b"RIFF\0\0\0\0WEBP", chunk, b"\0\0\0\0", content].concat()
+    }
+
+    fn size(bytes: &[u8]) -> Result<(&'static str, u32, u32), ImageFault> {
+        header_of(bytes, 8_000).map(|header| (header.format.name(), header.width, header.height))
+    }
+
+    #[test]
+    fn sizes_are_read_from_headers() {
+        assert_eq!(size(&png(800, 600)), Ok(("PNG", 800, 600)));
+        assert_eq!(size(b"GIF89a\x20\x03\x58\x02\0\0\0"), Ok(("GIF", 800, 600)));
+        let frame = b"\xff\xc2\x00\x11\x08\x02\x58\x03\x20\x03";
+        let metadata = b"\xff\xe1\x00\x08Exif\0\0";
+        assert_eq!(size(&jpeg(&[metadata, b"\xff\xff\xdb\x00\x03x", frame])), Ok(("JPEG", 800, 600)));
+        assert_eq!(size(&webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a\x20\x03\x58\x02")), Ok(("WebP", 800, 600)));
+        let bits: u32 = 799 | 599 << 14;
+        assert_eq!(size(&webp(b"VP8L", &[&[0x2f][..], &bits.to_le_bytes()].concat())), Ok(("WebP", 800, 600)));
+        assert_eq!(size(&webp(b"VP8X", b"\0\0\0\0\x1f\x03\0\x57\x02\0")), Ok(("WebP", 800, 600)));
+    }
+
+    #[test]
+    fn other_formats_are_refused_by_name() {
+        for svg in ["<svg xmlns=\"x\">", "\u{feff}\n <SVG>", "<?xml version=\"1.0\"?><svg/>", "<!-- x --><svg/>"] {
+            assert_eq!(size(svg.as_bytes()), Err(ImageFault::Svg), "{svg}");
+        }
+        assert_eq!(size(b"<!DOCTYPE html><title>Sign in</title>"), Err(ImageFault::Page));
+        for other in [&b""[..], b"BM", b"%PDF-1.7", b"II*\0", b"\0\0\0\x20ftypavif", b"RIFF\0\0\0\0WAVE", b"\x89PNG\n"]
+        {
+            assert_eq!(size(other), Err(ImageFault::Other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn images_with_too_many_pixels_are_refused_without_decoding() {
+        assert_eq!(size(&png(8_000, 8_000)), Ok(("PNG", 8_000, 8_000)));
+        for (width, height) in [(8_001, 1), (1, 8_001), (u32::MAX, u32::MAX)] {
+            let fault = ImageFault::TooManyPixels { width, height, max: 8_000 };
+            assert_eq!(size(&png(width, height)), Err(fault));
+        }
+        assert_eq!(
+            size(&png(30_000, 30_000)).map_err(|fault| fault.to_string()),
+            Err("it has 30000 x 30000 pixels, at most 8000 x 8000 are allowed".to_owned())
+        );
+    }
+
+    #[test]
+    fn broken_headers_have_no_size() {
+        let whole = [
+            png(800, 600),
+            jpeg(&[b"\xff\xe0\x00\x04ab", b"\xff\xc0\x00\x11\x08\x02\x58\x03\x20"]),
+            webp(b"VP8X", b"\0\0\0\0\x1f\x03\0\x57\x02\0"),
+            b"GIF87a\x20\x03\x58\x02".to_vec(),
+        ];
+        for bytes in &whole {
+            let needed = (0..=bytes.len()).find(|length| size(&bytes[..*length]).is_ok()).expect("the whole is valid");
+            for length in 0..needed {
+                assert!(size(&bytes[..length]).is_err(), "{length} of {bytes:?}");
+            }
+        }
+        assert_eq!(size(&png(0, 600)), Err(ImageFault::NoSize(ImageFormat::Png)));
+        let no_size = Err(ImageFault::NoSize(ImageFormat::Jpeg));
+        // A segment without a length, image data before the frame header, and one that never ends.
+        for segments in [&b"\xff\xe0\x00\x00"[..], b"\xff\xda\x00\x08", b"\xff\xff\xff", b"\xff\xe0\xff\xff"] {
+            assert_eq!(size(&jpeg(&[segments])), no_size, "{segments:?}");
+        }
+    }
+
+    #[test]
+    fn images_are_added_once() {
+        let not_used = |number: u32, attachment: &str| TaskImage {
+            number,
+            attachment: attachment.into(),
+            description: String::new(),
+            commenter: String::new(),
+            outcome: ImageOutcome::NotUsed { why: "SVG is not supported".into() },
+        };
+        let found = TaskImages { images: vec![not_used(1, "a"), not_used(2, "b")], notes: vec!["more".into()] };
+        let mut all = TaskImages::default();
+        assert_eq!(all.add(found.clone()), all.words());
+        assert_eq!(all.add(found.clone()), [] as [String; 0]);
+        assert_eq!(all, found);
+        assert_eq!(all.words()[1], "image 2 in the issue was not used: SVG is not supported");
+        // A maintainer shows the image of somebody else.
+        let header = ImageHeader { format: ImageFormat::Png, width: 800, height: 600 };
+        let outcome = ImageOutcome::Kept { header, bytes: 2_000 };
+        let shown = TaskImage { commenter: "mira".into(), outcome, ..not_used(all.next_number(), "a") };
+        let words = all.add(TaskImages { images: vec![shown], notes: Vec::new() });
+        assert_eq!(words, ["image 3 in a comment by mira is used (PNG, 800 x 600 pixels, 2 KiB)"]);
+        assert_eq!(all.kept().map(|(_, file)| file).collect::<Vec<_>>(), ["image-3.png"]);
+        assert!(all.knows("a", "otto") && !all.knows("b", "otto"));
+    }
+}

@@ -1,0 +1,209 @@
+//! Images that agents get: which of the images in an issue and its comments are used, by their authors and addresses.
+
+mod addresses;
+
+use std::collections::BTreeSet;
+
+pub use addresses::{AttachmentAddresses, ServerAccess};
+
+use super::sanitize::document;
+use crate::domain::model::document::DocumentPart;
+use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
+use crate::domain::model::quantity::Duration;
+use crate::domain::model::settings::{SectionProblems, Settings, config_section};
+
+/// Maximum number of images that are looked at in all texts; the rest is counted.
+const MOST_LOOKED_AT: u32 = 50;
+/// Number of bytes of a MiB.
+const MIB: u64 = 1024 * 1024;
+
+config_section! {
+    /// Images in issues and comments, which agents get as files. Only images that people with write access uploaded to the
+    /// issue are used: PNG, JPEG, GIF and WebP.
+    pub struct ImageSettings {
+        /// Whether agents get images.
+        pub enabled: bool = true;
+        /// Maximum number of images of a loop.
+        pub max_images: u32 = 10, in 1..=100;
+        /// Maximum size of an image, in MiB.
+        pub max_mib: u32 = 5, in 1..=100, at_most max_total_mib;
+        /// Maximum size of all images of a loop, in MiB.
+        pub max_total_mib: u32 = 20, in 1..=1_000;
+        /// Maximum width and height of an image, in pixels, as its header states them.
+        pub max_pixels: u32 = 8_000, in 1..=65_535;
+        /// Time limit for fetching an image.
+        pub timeout: Duration = Duration::seconds(30), in Duration::seconds(1)..=Duration::minutes(10);
+        /// Further servers on which the forges keep uploaded files, as `host` or `host:port`, such as the object storage that
+        /// Gitea redirects to. They may have private addresses.
+        pub hosts: Vec<String>;
+    }
+}
+
+impl ImageSettings {
+    /// Maximum size of an image, in bytes.
+    pub fn max_bytes(&self) -> u64 {
+        u64::from(self.max_mib) * MIB
+    }
+
+    /// Maximum size of all images of a loop, in bytes.
+    pub fn max_total_bytes(&self) -> u64 {
+        u64::from(self.max_total_mib) * MIB
+    }
+}
+
+impl Settings for ImageSettings {
+    const GROUP: &'static str = "images";
+
+    fn check_further(&self, problems: &mut SectionProblems) {
+        let is_host = |host: &str| {
+            let (name, port) = host.rsplit_once(':').unwrap_or((host, "443"));
+            let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+            !name.is_empty() && name.chars().all(valid) && port.parse::<u16>().is_ok()
+        };
+        for host in self.hosts.iter().filter(|host| !is_host(host)) {
+            problems.add("hosts", format!("`{host}` is not `host` or `host:port`"));
+        }
+    }
+}
+
+/// Text of an issue or comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageText {
+    /// Login of the author of a comment; empty for the issue's text.
+    pub commenter: String,
+    /// Whether people with write access stand for the text.
+    pub trusted: bool,
+    /// Markdown, not sanitized.
+    pub text: String,
+    /// Files that are attached to it and need not be in the text: their ids and names.
+    pub attached: Vec<(String, String)>,
+}
+
+/// Decision about the images of some texts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImagePlan {
+    /// Images to fetch, each with the outcome that is kept if its attachment is not found.
+    pub wanted: Vec<TaskImage>,
+    /// Images that are not used, and sentences about others.
+    pub refused: TaskImages,
+}
+
+/// Extensions of names of files that may be images.
+const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "gif", "webp", "svg"];
+
+/// Image as a text shows it.
+struct ShownImage {
+    address: String,
+    description: String,
+}
+
+/// Returns the images that people see in a text, in reading order.
+fn shown(text: &str) -> Vec<ShownImage> {
+    let parts = document::read(text).parts.into_iter();
+    parts
+        .filter_map(|part| match part {
+            DocumentPart::Image { text, address } => Some(ShownImage { address, description: text }),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether a text shows an image.
+pub fn shows_images(text: &str) -> bool {
+    !shown(text).is_empty()
+}
+
+/// Decides which images of some texts are fetched. Images in `known` are not looked at again. Those of texts that nobody with
+/// write access stands for are not used: each in the issue's text is refused by itself, those in comments are counted.
+pub fn plan(
+    texts: &[ImageText],
+    addresses: &AttachmentAddresses,
+    known: &TaskImages,
+    settings: &ImageSettings,
+) -> ImagePlan {
+    let mut plan = ImagePlan::default();
+    if !settings.enabled {
+        return plan;
+    }
+    let max = settings.max_images as usize;
+    let (mut next, mut kept) = (known.next_number(), known.kept().count());
+    let (mut untrusted, mut too_many, mut not_looked_at) = (0_usize, 0_usize, 0_usize);
+    let mut seen = BTreeSet::new();
+    for text in texts {
+        let mut found: Vec<(Result<String, String>, ShownImage)> =
+            shown(&text.text).into_iter().map(|image| (addresses.attachment(&image.address), image)).collect();
+        let is_shown = |id: &str| found.iter().any(|(named, _)| named.as_deref() == Ok(id));
+        let may_be_image = |name: &str| {
+            let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+            EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+        };
+        let more: Vec<_> = text.attached.iter().filter(|(id, name)| !is_shown(id) && may_be_image(name)).collect();
+        found.extend(more.into_iter().map(|(id, name)| {
+            let description = super::sanitize::visible(name).chars().take(100).collect();
+            (Ok(id.clone()), ShownImage { address: String::new(), description })
+        }));
+        if !text.trusted && !text.commenter.is_empty() {
+            untrusted += found.len();
+            continue;
+        }
+        for (named, image) in found {
+            let attachment = named.clone().unwrap_or_else(|_| shortened(&image.address));
+            if known.knows(&attachment, &text.commenter) || !seen.insert(attachment.clone()) {
+                continue;
+            }
+            if next > MOST_LOOKED_AT {
+                not_looked_at += 1;
+                continue;
+            }
+            let refusal = match named {
+                _ if !text.trusted => Some("its author has no write access".to_owned()),
+                Err(why) => Some(why),
+                Ok(_) if kept >= max => {
+                    too_many += 1;
+                    continue;
+                }
+                Ok(_) => None,
+            };
+            let why =
+                refusal.clone().unwrap_or_else(|| "the forge does not list it among the files of the issue".into());
+            let image = TaskImage {
+                number: next,
+                attachment,
+                description: image.description,
+                commenter: text.commenter.clone(),
+                outcome: ImageOutcome::NotUsed { why },
+            };
+            next = next.saturating_add(1);
+            match refusal {
+                Some(_) => plan.refused.images.push(image),
+                None => {
+                    kept += 1;
+                    plan.wanted.push(image);
+                }
+            }
+        }
+    }
+    let counted = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    };
+    let notes = [
+        (untrusted, format!("{} in comments by people without write access", counted(untrusted, "image", "images"))),
+        (too_many, format!("{}, because `images.max_images` is {max}", counted(too_many, "more image", "more images"))),
+        (
+            not_looked_at,
+            format!("{}, because at most {MOST_LOOKED_AT} are looked at", counted(not_looked_at, "image", "images")),
+        ),
+    ];
+    let told = notes.into_iter().filter(|(count, _)| *count > 0);
+    plan.refused.notes = told.map(|(_, note)| format!("not used: {note}")).collect();
+    plan
+}
+
+/// Returns the beginning of an address.
+fn shortened(address: &str) -> String {
+    address.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests;

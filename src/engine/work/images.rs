@@ -1,0 +1,312 @@
+//! Images of a task: fetched once, kept with the loop, and copied for each run. Nothing about them stops a loop.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use failpoint::kill_point;
+use tempfile::NamedTempFile;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::remove_folder;
+use crate::agent::RunImages;
+use crate::domain::knowledge::prompt::PromptImage;
+use crate::domain::loops::{GuidanceSource, Loop};
+use crate::domain::model::ids::{AccountKind, Number, RepoRef, User, UserId};
+use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
+use crate::domain::trust::images::{ImageText, plan, shows_images};
+use crate::domain::trust::permit::AccessLevel;
+use crate::engine::intake::level;
+use crate::engine::{Engine, ForgeAccount};
+use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits};
+use crate::process::private;
+
+/// Maximum number of commenters whose permission is asked for.
+const MOST_COMMENTERS: usize = 30;
+
+/// Images of a run.
+#[derive(Default)]
+pub(super) struct PlacedImages {
+    /// For the agent's program.
+    pub run: RunImages,
+    /// For the prompt.
+    pub listed: Vec<PromptImage>,
+    /// Marks of the images, by which a resumed session is not given them again.
+    pub told: Vec<String>,
+}
+
+impl Engine {
+    /// Fetches the images of the issue and of comments by people with write access that the loop does not know.
+    pub(super) async fn images_of_issue(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        cancel: &CancellationToken,
+    ) -> TaskImages {
+        let Some(forge) = self.attachments_of(account) else { return TaskImages::default() };
+        let body = ImageText {
+            commenter: String::new(),
+            trusted: current.task.author_trusted,
+            text: current.task.body.clone(),
+            attached: Vec::new(),
+        };
+        let found = forge.attached(repo, current.place.issue).await;
+        let (texts, attachments) = match found {
+            Ok(found) => self.texts_of(account, repo, body, found).await,
+            // Without the forge's list, nothing can be fetched; images of the issue are told.
+            Err(error) if shows_images(&body.text) => {
+                let notes = vec![format!("images of the issue and its comments were not used: {error}")];
+                return TaskImages { images: Vec::new(), notes };
+            }
+            Err(error) => {
+                tracing::warn!(loop_id = %current.id, %error, "images of comments cannot be looked up");
+                return TaskImages::default();
+            }
+        };
+        self.fetch(forge, repo, current, &texts, &attachments, cancel).await
+    }
+
+    /// Fetches the images in commands of the current iteration's guidance that the loop does not know.
+    pub(super) async fn images_of_guidance(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        cancel: &CancellationToken,
+    ) -> TaskImages {
+        let Some(forge) = self.attachments_of(account) else { return TaskImages::default() };
+        let given = current.current().map(|iteration| iteration.guidance.as_slice()).unwrap_or_default();
+        let commands = given.iter().filter(|guidance| guidance.source == GuidanceSource::Command);
+        // The permission of their authors was asked when the commands were given.
+        let texts: Vec<ImageText> = commands
+            .filter(|guidance| shows_images(&guidance.text))
+            .map(|guidance| ImageText {
+                commenter: guidance.who.clone(),
+                trusted: true,
+                text: guidance.text.clone(),
+                attached: Vec::new(),
+            })
+            .collect();
+        if plan(&texts, forge.addresses(), &current.images, &self.settings.images) == Default::default() {
+            return TaskImages::default();
+        }
+        let mut attachments = HashMap::new();
+        for number in std::iter::once(current.place.issue).chain(current.pull.as_ref().map(|pull| pull.number)) {
+            match self.listed_files(forge, repo, number).await {
+                Ok(found) => attachments.extend(found),
+                Err(why) => {
+                    let notes = vec![format!("images of guidance were not used: {why}")];
+                    return TaskImages { images: Vec::new(), notes };
+                }
+            }
+        }
+        self.fetch(forge, repo, current, &texts, &attachments, cancel).await
+    }
+
+    fn attachments_of<'a>(&self, account: &'a ForgeAccount) -> Option<&'a dyn Attachments> {
+        account.forge.attachments().filter(|_| self.settings.images.enabled)
+    }
+
+    async fn listed_files(
+        &self,
+        forge: &dyn Attachments,
+        repo: &RepoRef,
+        number: Number,
+    ) -> Result<HashMap<String, Url>, String> {
+        let found = forge.attached(repo, number).await.map_err(|error| error.to_string())?;
+        Ok(by_id(found.into_iter().flat_map(|text| text.attachments)))
+    }
+
+    /// Returns the texts whose images may be used, and the addresses of all files. The issue's text is the approved one.
+    async fn texts_of(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        mut body: ImageText,
+        found: Vec<AttachedText>,
+    ) -> (Vec<ImageText>, HashMap<String, Url>) {
+        let shown = |attachments: &[Attachment]| {
+            let shown = attachments.iter().filter_map(|one| Some((one.id.clone(), one.shown_as.clone()?)));
+            shown.collect::<Vec<_>>()
+        };
+        let (mut comments, mut known) = (Vec::new(), BTreeMap::new());
+        for text in &found {
+            let attached = shown(&text.attachments);
+            if !text.is_comment {
+                body.attached = attached;
+                continue;
+            }
+            let Some(author) = text.author.as_ref().filter(|author| author.id != account.user_id) else { continue };
+            if attached.is_empty() && !shows_images(&text.body) {
+                continue;
+            }
+            let trusted = self.may_show(account, repo, author, &mut known).await;
+            let (commenter, text) = (author.login.clone(), text.body.clone());
+            comments.push(ImageText { commenter, trusted, text, attached });
+        }
+        let texts = std::iter::once(body).chain(comments).collect();
+        (texts, by_id(found.into_iter().flat_map(|text| text.attachments)))
+    }
+
+    /// Whether a commenter is a person with write access; `known` are the answers so far.
+    async fn may_show(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        author: &User,
+        known: &mut BTreeMap<UserId, bool>,
+    ) -> bool {
+        if author.kind != AccountKind::User {
+            return false;
+        }
+        if let Some(known) = known.get(&author.id) {
+            return *known;
+        }
+        if known.len() >= MOST_COMMENTERS {
+            return false;
+        }
+        let may = match account.forge.permission(repo, author).await {
+            Ok(permission) => level(permission) >= AccessLevel::Write,
+            Err(error) => {
+                tracing::warn!(repo = %repo, who = author.login, %error, "images of a commenter are not used: the permission is unknown");
+                false
+            }
+        };
+        known.insert(author.id, may);
+        may
+    }
+
+    /// Fetches the planned images of texts, one after another, and keeps their files.
+    async fn fetch(
+        &self,
+        forge: &dyn Attachments,
+        repo: &RepoRef,
+        current: &Loop,
+        texts: &[ImageText],
+        attachments: &HashMap<String, Url>,
+        cancel: &CancellationToken,
+    ) -> TaskImages {
+        let settings = &self.settings.images;
+        let decided = plan(texts, forge.addresses(), &current.images, settings);
+        let mut found = decided.refused;
+        let mut left = settings.max_total_bytes().saturating_sub(current.images.bytes());
+        let mut failed_servers = 0;
+        for mut image in decided.wanted {
+            if cancel.is_cancelled() {
+                break;
+            }
+            let of_all = left < settings.max_bytes();
+            let limits = DownloadLimits {
+                max_bytes: settings.max_bytes().min(left),
+                too_large: match of_all {
+                    true => format!("the images together are larger than {} MiB", settings.max_total_mib),
+                    false => format!("it is larger than {} MiB", settings.max_mib),
+                },
+                max_pixels: settings.max_pixels,
+                timeout: std::time::Duration::from_secs(settings.timeout.as_seconds()),
+                hosts: settings.hosts.clone(),
+            };
+            let Some(address) = attachments.get(&image.attachment) else {
+                found.images.push(image);
+                continue;
+            };
+            // A forge that hangs takes no more time than this.
+            if failed_servers >= MOST_TIMEOUTS {
+                image.outcome = ImageOutcome::NotUsed { why: "the forge did not answer for other images".into() };
+                found.images.push(image);
+                continue;
+            }
+            let fetched = tokio::select! {
+                fetched = forge.image(repo, address, &limits) => fetched,
+                () = cancel.cancelled() => break,
+            };
+            image.outcome = match fetched {
+                Ok(fetched) => {
+                    let bytes = fetched.bytes.len() as u64;
+                    image.outcome = ImageOutcome::Kept { header: fetched.header, bytes };
+                    match self.keep_image(current, &image, &fetched.bytes) {
+                        Ok(()) => {
+                            left = left.saturating_sub(bytes);
+                            image.outcome
+                        }
+                        Err(error) => ImageOutcome::NotUsed { why: format!("its file could not be written: {error}") },
+                    }
+                }
+                Err(why) => {
+                    failed_servers += usize::from(why.starts_with("it was not received"));
+                    ImageOutcome::NotUsed { why }
+                }
+            };
+            kill_point("K45");
+            found.images.push(image);
+        }
+        found.images.sort_by_key(|image| image.number);
+        found
+    }
+
+    /// Writes the file of an image, as a whole or not at all.
+    fn keep_image(&self, current: &Loop, image: &TaskImage, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.images_folder(current);
+        private::create_folder(&folder)?;
+        let mut file = NamedTempFile::new_in(&folder)?;
+        file.write_all(bytes)?;
+        file.persist(folder.join(image.file().unwrap_or_default())).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    fn images_folder(&self, current: &Loop) -> PathBuf {
+        self.settings.image_files.join(current.id.as_str())
+    }
+
+    /// Deletes the images of a loop.
+    pub(super) fn forget_images(&self, current: &Loop) {
+        remove_folder(&self.images_folder(current));
+    }
+
+    /// Copies the loop's images, with those of `more`, into a run's folder. `told` are the marks of what the resumed session was
+    /// given. A file that is missing is left out.
+    pub(super) fn place_images(
+        &self,
+        current: &Loop,
+        more: &TaskImages,
+        scratch: &Path,
+        told: &[String],
+    ) -> PlacedImages {
+        let mut all = current.images.clone();
+        all.add(more.clone());
+        let mut placed = PlacedImages::default();
+        let (kept, folder) = (self.images_folder(current), scratch.join("images"));
+        for (image, name) in all.kept() {
+            let path = folder.join(&name);
+            let copied = private::create_folder(&folder).and_then(|()| fs::copy(kept.join(&name), &path));
+            if let Err(error) = copied {
+                tracing::warn!(loop_id = %current.id, image = name, %error, "an image cannot be given to the agent");
+                continue;
+            }
+            let mark = format!("image/{}", image.number);
+            if !told.contains(&mark) {
+                placed.run.attached.push(path.clone());
+            }
+            placed.told.push(mark);
+            placed.listed.push(PromptImage {
+                number: image.number,
+                description: image.description.clone(),
+                source: image.source(),
+                path: path.display().to_string(),
+            });
+            placed.run.folder = Some(folder.clone());
+        }
+        placed
+    }
+}
+
+/// Maximum number of images of a task that are not received in time before the others are given up.
+const MOST_TIMEOUTS: usize = 2;
+
+/// Returns the addresses of files by their ids.
+fn by_id(attachments: impl Iterator<Item = Attachment>) -> HashMap<String, Url> {
+    attachments.map(|attachment| (attachment.id, attachment.address)).collect()
+}

@@ -1,0 +1,168 @@
+//! Downloads of files that people uploaded to issues: from servers of the forge only, with limits of size and time.
+//!
+//! Invariants: the forge's credential is sent to the forge's own server only; servers on the internet are connected to at public
+//! addresses only; each redirect is checked as the first address is; nothing is read beyond the size limit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION};
+use ::http::{HeaderValue, StatusCode};
+use url::Url;
+
+use super::{DownloadLimits, FetchedImage};
+use crate::domain::model::error_chain::error_chain;
+use crate::domain::model::image::{FORMAT_BYTES, format_of, header_of};
+use crate::domain::trust::images::{AttachmentAddresses, ServerAccess};
+use crate::net::client;
+use crate::net::resolver::{Refused, Resolver};
+
+/// Time to connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of redirects of a download.
+const MAX_REDIRECTS: usize = 5;
+/// Number of attempts; the second follows a failed connection or an error of the server.
+const ATTEMPTS: u32 = 2;
+
+/// Client for downloads from one forge.
+pub(super) struct Downloader {
+    pub(super) addresses: AttachmentAddresses,
+    /// For the forge and servers of its operator.
+    own: reqwest::Client,
+    /// For servers on the internet.
+    public: reqwest::Client,
+}
+
+/// Failure of a download.
+enum DownloadFailure {
+    /// Another attempt may succeed.
+    Transient(String),
+    /// Another attempt gives the same result.
+    Final(String),
+}
+
+use DownloadFailure::{Final, Transient};
+
+impl Downloader {
+    /// Creates a downloader with its own connections.
+    ///
+    /// # Errors
+    /// The TLS roots of the system cannot be used.
+    pub(super) fn new(addresses: AttachmentAddresses) -> Result<Self, String> {
+        let failed = |error: reqwest::Error| error_chain(&error.without_url());
+        let own = client().connect_timeout(CONNECT_TIMEOUT).build().map_err(failed)?;
+        let public = client()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .dns_resolver(Arc::new(Resolver { allow_private: false, hint: "" }))
+            // A proxy would bypass the address check.
+            .no_proxy()
+            .build()
+            .map_err(failed)?;
+        Ok(Self { addresses, own, public })
+    }
+
+    /// Downloads an image. `credential` is the value of the header `Authorization` for the forge's own server.
+    ///
+    /// # Errors
+    /// The reason why the image is not used, as the end of a sentence; holds no secret and no query of an address.
+    pub(super) async fn image(
+        &self,
+        address: &Url,
+        credential: Option<&HeaderValue>,
+        limits: &DownloadLimits,
+    ) -> Result<FetchedImage, String> {
+        let work = async {
+            for _ in 1..ATTEMPTS {
+                match self.attempt(address, credential, limits).await {
+                    Err(Transient(_)) => {}
+                    Err(Final(why)) => return Err(why),
+                    Ok(image) => return Ok(image),
+                }
+            }
+            self.attempt(address, credential, limits).await.map_err(|(Transient(why) | Final(why))| why)
+        };
+        match tokio::time::timeout(limits.timeout, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(format!("it was not received within {} s", limits.timeout.as_secs_f64())),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        address: &Url,
+        credential: Option<&HeaderValue>,
+        limits: &DownloadLimits,
+    ) -> Result<FetchedImage, DownloadFailure> {
+        let mut address = address.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.request(&address, credential, limits).await?;
+            let status = response.status();
+            if status.is_redirection() {
+                let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+                let to = to.and_then(|to| address.join(to).ok());
+                address = to.ok_or_else(|| Final("the forge redirects it to no valid address".to_owned()))?;
+                continue;
+            }
+            return self.body(status, response, limits).await;
+        }
+        Err(Final(format!("it was redirected more than {MAX_REDIRECTS} times")))
+    }
+
+    async fn request(
+        &self,
+        address: &Url,
+        credential: Option<&HeaderValue>,
+        limits: &DownloadLimits,
+    ) -> Result<reqwest::Response, DownloadFailure> {
+        let access = self.addresses.access(address, &limits.hosts).map_err(Final)?;
+        let client = if access == ServerAccess::Public { &self.public } else { &self.own };
+        let mut request = client.get(address.clone());
+        if let Some(credential) = credential.filter(|_| access == ServerAccess::Forge) {
+            request = request.header(AUTHORIZATION, credential.clone());
+        }
+        request.send().await.map_err(|error| unreachable(address, error))
+    }
+
+    /// Reads a response up to the limit; files that are no images end at their first bytes.
+    async fn body(
+        &self,
+        status: StatusCode,
+        mut response: reqwest::Response,
+        limits: &DownloadLimits,
+    ) -> Result<FetchedImage, DownloadFailure> {
+        if !status.is_success() {
+            let why = format!("the forge answered {status}");
+            return Err(if status.is_server_error() { Transient(why) } else { Final(why) });
+        }
+        let too_large = || Final(limits.too_large.clone());
+        let announced = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|length: u64| length > limits.max_bytes) {
+            return Err(too_large());
+        }
+        let address = response.url().clone();
+        let (mut bytes, mut is_image) = (Vec::new(), false);
+        while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(&address, error))? {
+            if (bytes.len() + chunk.len()) as u64 > limits.max_bytes {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&chunk);
+            if !is_image && bytes.len() >= FORMAT_BYTES {
+                format_of(&bytes).map_err(|fault| Final(fault.to_string()))?;
+                is_image = true;
+            }
+        }
+        let header = header_of(&bytes, limits.max_pixels).map_err(|fault| Final(fault.to_string()))?;
+        Ok(FetchedImage { header, bytes })
+    }
+}
+
+/// Describes a failed exchange without the query of its address, which may hold a signature.
+fn unreachable(address: &Url, error: reqwest::Error) -> DownloadFailure {
+    let refused = Refused::caused(&error);
+    let host = address.host_str().unwrap_or_default();
+    let why = format!("`{host}` cannot be reached: {}", error_chain(&error.without_url()));
+    if refused { Final(why) } else { Transient(why) }
+}
+
+#[cfg(test)]
+mod tests;
