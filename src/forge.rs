@@ -506,6 +506,12 @@ pub trait Forge: Send + Sync {
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
 
+    /// Returns the address of the page with the files of a commit, with a slash at the end: path and `#L` with a line follow.
+    /// `None` if the forge has no such pages.
+    fn files_page(&self, _repo: &RepoRef, _commit: &Sha) -> Option<String> {
+        None
+    }
+
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
     /// forge refuses them before or after it looks at the permission, and changes nothing.
     async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
@@ -545,6 +551,10 @@ pub trait Forge: Send + Sync {
     }
     /// Draft pull requests. Without them, pull requests are opened as ready.
     fn drafts(&self) -> Option<&dyn Drafts> {
+        None
+    }
+    /// Merging by the forge. Without it, people merge.
+    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
         None
     }
     /// CI results. Without them, failures of CI are not reported to the agent.

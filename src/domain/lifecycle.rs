@@ -11,6 +11,7 @@ mod commands;
 pub mod effect;
 mod hooks;
 mod judge;
+mod merges;
 mod next_iteration;
 mod people;
 mod pushes;
@@ -144,9 +145,12 @@ impl StepContext {
             LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
             input @ LoopInput::Inspected { .. } => {
                 if let Some(seen) = ci::Inspection::of(input) {
-                    ci::inspected(self, seen);
+                    ci::inspected(self, &seen);
+                    merges::looked(self, &seen);
                 }
             }
+            LoopInput::MergeAnswered { commit, answer } => merges::answered(self, &commit, answer),
+            LoopInput::MergeWithdrawn => merges::withdrawn(self),
             // Asked before a push only; where nothing runs, the next push asks again.
             LoopInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
@@ -187,6 +191,9 @@ impl StepContext {
     /// Changes the state, and updates the time account, the timers, the label and the status comment accordingly.
     fn go(&mut self, state: LoopState, why: &str) {
         let changed = self.next.state != state;
+        if changed {
+            merges::changed(self, self.next.state, state, why);
+        }
         if self.next.state == LoopState::Running && state != LoopState::Running {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
             self.next.spent.since = None;

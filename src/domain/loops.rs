@@ -13,6 +13,7 @@ mod input;
 mod iteration;
 mod judgement;
 mod limits;
+mod merge_wish;
 mod next_run;
 mod open_findings;
 mod past_loops;
@@ -36,6 +37,7 @@ pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree,
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;
+pub use merge_wish::{MergeAnswer, MergeWish};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};

@@ -4,6 +4,7 @@ mod account;
 mod actions;
 mod app_settings;
 mod auth;
+mod auto_merge;
 mod ci;
 mod client;
 mod commit_status;
@@ -32,12 +33,13 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
+    AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
     ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
     NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
     RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
+use crate::domain::loops::MergeAnswer;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
@@ -333,6 +335,11 @@ impl Forge for GitHub {
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
     }
 
+    fn files_page(&self, repo: &RepoRef, commit: &Sha) -> Option<String> {
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Some(format!("{base}/{}/blob/{commit}/", repo.full_name()))
+    }
+
     async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         self.scopes_refused(repo).await
     }
@@ -367,6 +374,10 @@ impl Forge for GitHub {
 
     fn history(&self) -> Option<&dyn IssueHistory> {
         self.has_graphql().then_some(self as &dyn IssueHistory)
+    }
+
+    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
+        self.has_graphql().then_some(self as &dyn AutoMerge)
     }
 
     fn minimizing(&self) -> Option<&dyn Minimizing> {
@@ -527,6 +538,17 @@ impl Drafts for GitHub {
 
     async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         self.set_draft(repo, number, true).await
+    }
+}
+
+#[async_trait]
+impl AutoMerge for GitHub {
+    async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
+        self.enable_auto_merge(repo, number, head).await
+    }
+
+    async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.disable_auto_merge(repo, number).await
     }
 }
 

@@ -113,6 +113,10 @@ pub enum Effect {
     Pull { ready: bool, reviewers: Vec<String> },
     /// Makes the pull request a draft again.
     DraftPull,
+    /// Asks the forge to merge the pull request once its rules allow it, if the commit is its head.
+    MergeWhenReady { commit: Sha },
+    /// Asks the forge not to merge the pull request by itself.
+    WithdrawMerge,
     /// Opens an escalation issue for a cause; while one is open, adds a comment to it.
     Escalate {
         cause: EscalationCause,
@@ -244,6 +248,8 @@ impl Effect {
             Self::AnswerRemark { comment, .. } => format!("remark/{comment}"),
             Self::Pull { .. } => "pull".into(),
             Self::DraftPull => "draft-pull".into(),
+            Self::MergeWhenReady { commit } => format!("merge-when-ready/{commit}"),
+            Self::WithdrawMerge => "withdraw-merge".into(),
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit } => format!("inspect/{commit}"),

@@ -58,6 +58,8 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         pause_wanted: None,
         verified: None,
         failed_ci: None,
+        merge_wish: None,
+        merge_ordered: None,
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,

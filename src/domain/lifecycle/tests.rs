@@ -3,6 +3,7 @@
 mod ci;
 mod hooks;
 mod judge;
+mod merges;
 mod pushes;
 mod stopping;
 mod test_guard;
@@ -763,6 +764,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
             };
             failed
         ],
+        passed: 0,
         pending,
         conflict,
         on_base: Vec::new(),
@@ -927,7 +929,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag, on_base: Vec::new() },
+        10 => LoopInput::Inspected { commit, failed: Vec::new(), passed: 0, pending: 0, conflict: flag, on_base: Vec::new() },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },

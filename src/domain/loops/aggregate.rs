@@ -9,6 +9,7 @@ use super::escalation::{EscalationCause, LoopLimit};
 use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
+use super::merge_wish::MergeWish;
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::run_options::RunOptions;
@@ -434,6 +435,12 @@ pub struct Loop {
     /// CI that failed on the pull request, as it was read last.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub failed_ci: Option<FailedCi>,
+    /// Wish of a maintainer that the forge merges the pull request.
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
+    pub merge_wish: Option<MergeWish>,
+    /// Commit that the forge may merge by itself, because it was asked to and not yet told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_ordered: Option<Sha>,
     /// Keys of review comments that were handled.
     pub reviews_seen: Vec<String>,
     /// Reason of its state, one sentence for people.

@@ -10,6 +10,7 @@ use super::branch_findings::{BranchFinding, TestEvidence};
 use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
+use super::merge_wish::MergeAnswer;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
 use super::run_options::RunOptions;
@@ -92,12 +93,19 @@ pub enum LoopInput {
     Inspected {
         commit: Sha,
         failed: Vec<Guidance>,
+        /// Number of checks that passed.
+        #[serde(default)]
+        passed: u32,
         pending: u32,
         conflict: bool,
         /// Names of failed checks that fail on the base, too.
         #[serde(default)]
         on_base: Vec<String>,
     },
+    /// The forge was asked to merge the pull request with this commit as its head.
+    MergeAnswered { commit: Sha, answer: MergeAnswer },
+    /// The forge no longer merges the pull request by itself.
+    MergeWithdrawn,
     /// The person on whose authority the loop runs lost the permission.
     AuthorityLost {
         who: String,

@@ -195,6 +195,10 @@ impl Engine {
         if let Some(lost) = self.authority_lost(account, repo, current).await? {
             return Ok(lost);
         }
+        if current.merge_ordered.is_some() {
+            // Nobody has agreed to merge what is pushed now.
+            self.revoke_merge(account, repo, current).await?;
+        }
         let access = self.git_url(account, repo, true).await?;
         let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
         let commit = match self

@@ -15,6 +15,7 @@ use crate::domain::report::view::{
     RecentIteration, SpentLine, View,
 };
 use crate::domain::trust::protected::ProtectedPolicy;
+use crate::domain::report::file_links::FileLinks;
 use crate::domain::trust::tamper;
 
 /// Fills the pull request.
@@ -50,6 +51,8 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         accepted: accepted_lines(current),
         started_by: current.requested_by.login.clone(),
         dashboard: None,
+        places: Vec::new(),
+        links: FileLinks::new(),
     }
 }
 

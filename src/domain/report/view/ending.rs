@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, Link};
+use super::{CheckLine, CommandHint, FileLine, Link, PlaceLine};
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
+use crate::domain::report::file_links::FileLinks;
 
 /// Pull request: title and body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,12 @@ pub struct PullView {
     pub started_by: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+    /// Lines that failing checks name and that exist in the commit.
+    #[serde(default)]
+    pub places: Vec<PlaceLine>,
+    /// Addresses of the files that the text names.
+    #[serde(default)]
+    pub links: FileLinks,
 }
 
 /// Change to tests that a person accepted.
