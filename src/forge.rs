@@ -29,6 +29,7 @@ pub use capabilities::*;
 use async_trait::async_trait;
 use secrecy::SecretString;
 
+use crate::domain::loops::CommentedLines;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
@@ -197,6 +198,8 @@ pub struct ReviewComment {
     pub path: String,
     /// Line in the new file, if reported.
     pub line: Option<u64>,
+    /// Lines that it is on, if they are those of a commit's file (not of a removed line) and the forge reports the commit.
+    pub lines: Option<CommentedLines>,
     /// Id of its review, if reported. Replies in a thread may have that of the thread's review, by another account.
     pub review: Option<i64>,
 }

@@ -19,6 +19,7 @@ mod pushes;
 pub(crate) mod samples;
 mod schedule;
 mod stopping;
+mod suggestions;
 mod task_criteria;
 mod test_guard;
 #[cfg(test)]
@@ -142,7 +143,7 @@ impl StepContext {
             LoopInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
             LoopInput::RepositoryBack => waits::repository_back(self),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
-            LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
+            LoopInput::Reviewed { by, items, suggestions } => people::reviewed(self, by, items, suggestions),
             input @ LoopInput::Inspected { .. } => {
                 if let Some(seen) = ci::Inspection::of(input) {
                     ci::inspected(self, &seen);

@@ -14,6 +14,7 @@ mod iteration;
 mod judgement;
 mod limits;
 mod merge_wish;
+mod merging;
 mod next_run;
 mod open_findings;
 mod past_loops;
@@ -21,13 +22,14 @@ mod push_refusal;
 mod red_ci;
 mod remarks;
 mod run_options;
+mod suggestion;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
     BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage,
-    LoopWait, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
+    LoopWait, MAX_AGENT_FAILURES, StopAfterRestore, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
@@ -38,10 +40,12 @@ pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;
 pub use merge_wish::{MergeAnswer, MergeWish};
+pub use merging::{MergeInProgress, MergeWith};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use push_refusal::{PushRefusal, SecretPlace};
 pub use remarks::{remark_key, remark_of};
 pub use run_options::RunOptions;
+pub use suggestion::{CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};

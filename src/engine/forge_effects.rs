@@ -93,8 +93,8 @@ impl Engine {
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::AnswerRemark { comment, commit } => {
-                self.answer_remark(account, &repo, claimed, *comment, commit).await
+            Effect::AnswerRemark { comment, commit, applied } => {
+                self.answer_remark(account, &repo, claimed, *comment, (commit, *applied)).await
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
             Effect::MergeWhenReady { commit } => self.merge_when_ready(account, &repo, claimed, commit).await,

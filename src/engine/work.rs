@@ -10,6 +10,7 @@ mod prompt_inputs;
 mod run_monitor;
 mod run_outcome;
 mod selected_backend;
+mod suggestions;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -126,6 +127,10 @@ impl Engine {
             Effect::PutBackTests { ticket, iteration, paths } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
                 self.put_back_tests(&repo, &current, run, paths, cancel).await
+            }
+            Effect::ApplySuggestions { ticket, iteration, changes } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
+                self.apply_suggestions(&repo, &current, run, changes, cancel).await
             }
             Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
             Effect::HooksAfterEnd { version } => self.hooks_after_end(&repo, &current, *version, cancel).await,

@@ -39,7 +39,6 @@ use super::{
     RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
 };
 use crate::clock::Clock;
-use crate::domain::loops::MergeAnswer;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
@@ -481,56 +480,6 @@ impl Teams for GitHub {
 }
 
 #[async_trait]
-impl Reviews for GitHub {
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
-        let ask = async |reviewers: &[String]| {
-            let path = ["pulls", &number.to_string(), "requested_reviewers"];
-            let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
-            self.client.send(&call.json(reviewers_body(reviewers))).await.map(drop)
-        };
-        if logins.is_empty() {
-            return Ok(());
-        }
-        match ask(logins).await {
-            Err(failure) if is_unprocessable(&failure) => {}
-            outcome => return outcome,
-        }
-        // GitHub rejects the request if one login cannot review, so each is requested separately.
-        for login in logins.iter().filter(|_| logins.len() > 1) {
-            match ask(std::slice::from_ref(login)).await {
-                Err(failure) if is_unprocessable(&failure) => {
-                    tracing::info!(login, "review cannot be requested from this account")
-                }
-                outcome => outcome?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
-        self.reviews_of(repo, number).await
-    }
-
-    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
-        self.review_comments_of(repo, number).await
-    }
-
-    async fn answer_remark(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-        remark: CommentId,
-        body: &Outbound<BodyText>,
-    ) -> ForgeResult<Option<CommentId>> {
-        self.reply_in_thread(repo, number, remark, body).await.map(Some)
-    }
-
-    async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
-        self.resolve_thread(repo, number, remark).await
-    }
-}
-
-#[async_trait]
 impl Drafts for GitHub {
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         self.set_draft(repo, number, false).await
@@ -538,17 +487,6 @@ impl Drafts for GitHub {
 
     async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         self.set_draft(repo, number, true).await
-    }
-}
-
-#[async_trait]
-impl AutoMerge for GitHub {
-    async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
-        self.enable_auto_merge(repo, number, head).await
-    }
-
-    async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
-        self.disable_auto_merge(repo, number).await
     }
 }
 

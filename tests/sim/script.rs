@@ -152,7 +152,7 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
                 let text = format!("remark {sequence}/{n}");
                 (format!("review/{sequence}/{n}"), guidance(GuidanceSource::Review, text))
             };
-            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)] })
+            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)], suggestions: Vec::new() })
         }
         ScriptEvent::CiFailed | ScriptEvent::Conflict => {
             let conflict = event == ScriptEvent::Conflict;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::{EscalationCause, LoopState, TimerKind};
+use crate::domain::loops::{EscalationCause, LoopState, SuggestedChange, TimerKind};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
@@ -83,6 +83,8 @@ pub enum Effect {
     Restore { ticket: u64, iteration: u32, to: Sha },
     /// Restores the base's version of files in a new commit; files that the base lacks are removed.
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
+    /// Applies suggested changes in a new commit.
+    ApplySuggestions { ticket: u64, iteration: u32, changes: Vec<SuggestedChange> },
     /// Runs the hooks of an event, which the loop waits for.
     Hooks { ticket: u64, event: HookEvent },
     /// Runs the hooks after the loop stopped working.
@@ -108,7 +110,13 @@ pub enum Effect {
     /// Reacts to a comment on a line of a pull request.
     ReactToRemark { comment: CommentId, mark: Mark },
     /// Answers a comment on a line in its thread with the commit that changed what it asked for, and resolves the thread.
-    AnswerRemark { comment: CommentId, commit: Sha },
+    AnswerRemark {
+        comment: CommentId,
+        commit: Sha,
+        /// Whether the commit is the change that the comment suggested.
+        #[serde(default)]
+        applied: bool,
+    },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
     /// Makes the pull request a draft again.
@@ -183,6 +191,7 @@ impl Effect {
             | Self::Merge { .. }
             | Self::Restore { .. }
             | Self::PutBackTests { .. }
+            | Self::ApplySuggestions { .. }
             | Self::Hooks { .. }
             | Self::HooksAfterEnd { .. }
             | Self::Release { .. } => Some(Lane::Work),
@@ -219,6 +228,7 @@ impl Effect {
             | Self::Merge { ticket, .. }
             | Self::Restore { ticket, .. }
             | Self::PutBackTests { ticket, .. }
+            | Self::ApplySuggestions { ticket, .. }
             | Self::Hooks { ticket, .. } => Some(*ticket),
             _ => None,
         }
@@ -235,6 +245,7 @@ impl Effect {
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
             Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
+            Self::ApplySuggestions { ticket, .. } => format!("suggestions/{ticket}"),
             Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),
             Self::HooksAfterEnd { version } => format!("hooks-after-end/{version}"),
             Self::Release { .. } => "release".into(),

@@ -1,6 +1,6 @@
 //! Begins iterations: limits and pauses first, then a pending merge, then the agent.
 
-use super::{StepContext, hooks};
+use super::{StepContext, hooks, suggestions};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
@@ -32,7 +32,9 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         };
         return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
     }
-    begin_iteration(turn);
+    if !suggestions::apply(turn) {
+        begin_iteration(turn);
+    }
 }
 
 /// Opens an iteration and runs its agent, unless the overseer paused the loop.

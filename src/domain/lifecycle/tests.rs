@@ -812,7 +812,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         path: None,
         remember: false,
     };
-    let review = LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
+    let review = LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)], suggestions: Vec::new() };
     run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.tell(review).is(LoopState::Review, LoopStep::Idle);

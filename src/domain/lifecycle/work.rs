@@ -6,7 +6,7 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, pushes, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, pushes, suggestions, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
@@ -30,6 +30,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::AgentEnded { ticket, .. }
         | LoopInput::AgentLost { ticket, .. }
         | LoopInput::Committed { ticket, .. }
+        | LoopInput::SuggestionsApplied { ticket, .. }
         | LoopInput::Restored { ticket, .. }
         | LoopInput::Pushed { ticket, .. }
         | LoopInput::PushRejected { ticket, .. }
@@ -59,6 +60,9 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
+        LoopInput::SuggestionsApplied { change, applied, failed, .. } => {
+            suggestions::applied(turn, *change, applied, &failed)
+        }
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
@@ -178,7 +182,7 @@ fn only_verification_is_left(next: &Loop) -> bool {
 
 /// Whether there are commits, all of them pushed, and nobody requested further changes.
 fn nobody_wants_more(next: &Loop) -> bool {
-    let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
+    let unasked = !next.has_requests() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
@@ -272,7 +276,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     run_agent(turn);
 }
 
-fn committed(turn: &mut StepContext, change: IterationChange) {
+pub(super) fn committed(turn: &mut StepContext, change: IterationChange) {
     let merging = turn.next.merging.is_some();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit was made, but no iteration is running");
@@ -346,6 +350,7 @@ fn pushed(turn: &mut StepContext) {
     if turn.next.halting.is_some() {
         return turn.halt();
     }
+    suggestions::pushed(turn);
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     }
@@ -497,7 +502,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
         return test_guard::go_on(turn, true);
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
-    if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
+    if onward == JudgementOutcome::Iterate || turn.next.has_requests() {
         return next_iteration(turn);
     }
     if !ci::asks_about_red(turn) && !hooks::ask(turn, HookEvent::BeforeReady) {
@@ -521,7 +526,7 @@ fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<Ho
 /// Hands verified work over for review.
 fn ready(turn: &mut StepContext) {
     // What people asked for while hooks ran is work to be done as well.
-    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
+    if turn.next.has_requests() || turn.next.verified != turn.next.head {
         return next_iteration(turn);
     }
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
@@ -532,7 +537,8 @@ fn ready(turn: &mut StepContext) {
     if let Some(commit) = turn.next.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
         let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
+        let answers =
+            answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone(), applied: false });
         turn.effects.extend(answers.collect::<Vec<_>>());
     }
     let key = format!("done/{}", turn.next.spent.iterations);

@@ -10,9 +10,11 @@ use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::iteration::{Guidance, Iteration};
 use super::merge_wish::MergeWish;
+use super::merging::{MergeInProgress, MergeWith};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::run_options::RunOptions;
+use super::suggestion::SuggestedChange;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::hook::HookEvent;
@@ -346,28 +348,6 @@ pub enum WaitReason {
     Repository,
 }
 
-/// Commit that is merged into the loop's branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MergeWith {
-    /// Head of the base branch at the time of the merge.
-    Base,
-    /// Commit that somebody else pushed to the loop's branch.
-    Pushed(Sha),
-}
-
-/// Merge in progress.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MergeInProgress {
-    /// Commit that is merged into the branch.
-    pub other: Sha,
-    /// Paths of files with conflict markers.
-    pub conflicts: Vec<String>,
-    /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
-    #[serde(default)]
-    pub base: Option<Sha>,
-}
-
 /// A loop: one task on its way to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
@@ -422,6 +402,9 @@ pub struct Loop {
     pub iterations: Vec<Iteration>,
     /// Guidance for the next prompt.
     pub guidance: Vec<Guidance>,
+    /// Suggested changes that the next iteration applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<SuggestedChange>,
     /// Pull request.
     pub pull: Option<LoopPull>,
     /// Merge to do before the next iteration.
@@ -525,6 +508,11 @@ impl Loop {
     /// Returns the current or last iteration.
     pub fn current_mut(&mut self) -> Option<&mut Iteration> {
         self.iterations.last_mut()
+    }
+
+    /// Whether people asked for changes that no iteration has begun with.
+    pub fn has_requests(&self) -> bool {
+        !self.guidance.is_empty() || !self.suggestions.is_empty()
     }
 
     /// Iterations that were not discarded, oldest first.

@@ -1,5 +1,6 @@
 //! Merging of pull requests by GitHub (auto-merge), which only GraphQL has.
 
+use async_trait::async_trait;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::client::ApiCall;
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::ids::{Number, RepoRef, Sha};
 use crate::forge::http::error;
-use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
+use crate::forge::{AutoMerge, ForgeError, ForgeErrorKind, ForgeResult};
 
 /// Query for the settings of a repository and the state of a pull request.
 const SETTINGS: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
@@ -86,10 +87,21 @@ impl EnableRefusal {
     }
 }
 
+#[async_trait]
+impl AutoMerge for GitHub {
+    async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
+        self.enable_auto_merge(repo, number, head).await
+    }
+
+    async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.disable_auto_merge(repo, number).await
+    }
+}
+
 impl GitHub {
     /// Enables auto-merge of a pull request for a commit. Where nothing is left to wait for, GitHub refuses that, and the pull
     /// request is merged at once.
-    pub(super) async fn enable_auto_merge(
+    async fn enable_auto_merge(
         &self,
         repo: &RepoRef,
         number: Number,
@@ -145,7 +157,7 @@ impl GitHub {
     }
 
     /// Disables auto-merge; without effect if it is not enabled.
-    pub(super) async fn disable_auto_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+    async fn disable_auto_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         let pull = self.merge_settings(repo, number).await?.pull_request;
         if pull.merged || pull.auto_merge_request.is_none() {
             return Ok(());

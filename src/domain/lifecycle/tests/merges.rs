@@ -118,7 +118,7 @@ fn red_ci_and_requests_withdraw_the_merge() {
         path: None,
         remember: false,
     };
-    run.tell(LoopInput::Reviewed { by: user("maja"), items: vec![("review/1".into(), asks)] });
+    run.tell(LoopInput::Reviewed { by: user("maja"), items: vec![("review/1".into(), asks)], suggestions: Vec::new() });
     assert!(run.withdraws() && run.replied().contains("maja asked for changes"));
 }
 

@@ -115,7 +115,7 @@ fn iteration_facts_include_signs_of_tampering() {
     let (seen, reflection) = facts(&before, &now);
     assert!(seen.agent_failed && reflection.failed.contains("idle"), "{reflection:?}");
 
-    for kind in [IterationKind::Merge, IterationKind::TestsPutBack] {
+    for kind in [IterationKind::Merge, IterationKind::TestsPutBack, IterationKind::Suggestions] {
         let (before, now) = after(&[8], |current| {
             last(current).kind = kind;
         });
