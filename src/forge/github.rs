@@ -36,7 +36,7 @@ use super::{
     AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
     ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
     NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
-    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, reviewers_body,
+    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

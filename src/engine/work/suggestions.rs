@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
 use super::git::{host_of, loop_trailer};
-use crate::domain::loops::{IterationChange, Loop, LoopInput, SuggestedChange, with_suggestion};
+use crate::domain::loops::{Loop, LoopInput, SuggestedChange, with_suggestion};
 use crate::domain::model::ids::{CommentId, RepoRef};
 use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
 use crate::engine::Engine;
@@ -54,13 +54,10 @@ impl Engine {
             set_aside: None,
         };
         let info = self.workspaces.commit(request).await?;
-        let restored = info.restored.clone();
-        let change = IterationChange { restored: restored.clone(), ..self.change(current, &request, info).await? };
-        let (kept, undone): (Vec<_>, Vec<_>) = applied.into_iter().partition(|one| !restored.contains(&one.path));
-        failed.extend(undone.iter().map(|one| (one.comment, "the file is protected".to_owned())));
-        let text = format!("{} applied, {} not", kept.len(), failed.len());
-        let applied = kept.iter().map(|one| one.comment).collect();
-        let input = LoopInput::SuggestionsApplied { ticket: run.ticket, change: Box::new(change), applied, failed };
+        let change = Box::new(self.change(current, &request, info).await?);
+        let text = format!("{} applied, {} not", applied.len(), failed.len());
+        let applied = applied.iter().map(|one| one.comment).collect();
+        let input = LoopInput::SuggestionsApplied { ticket: run.ticket, change, applied, failed };
         Ok(Receipt::with_input(text, input))
     }
 
@@ -73,6 +70,9 @@ impl Engine {
         change: &SuggestedChange,
     ) -> Result<Result<String, String>, EffectError> {
         let Some(head) = &current.head else { return Ok(Err("there is no commit".into())) };
+        if current.policy.protected.refuses(&change.path) {
+            return Ok(Err("the file is protected".into()));
+        }
         let text_at = async |commit| self.workspaces.text_at(&current.id, repo, commit, &change.path).await;
         let now = match files.get(change.path.as_str()) {
             Some(text) => Some(text.clone()),
