@@ -198,7 +198,6 @@ pub enum CommitSigningName {
     #[default]
     None,
     Git,
-    Api,
 }
 
 /// Format of signatures.
