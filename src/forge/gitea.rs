@@ -32,8 +32,9 @@ use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
 };
 use super::{
-    AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull,
-    Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks, refused_scope,
+    AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec,
+    NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams,
+    Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

@@ -29,14 +29,15 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::auth::{GitHubApp, Identity, Purpose};
-use self::client::{ApiCall, GitHubClient, is_unprocessable};
+use self::client::{ApiCall, GitHubClient};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind,
-    ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue,
-    NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction, Reactions, Repository,
-    RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
+    AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
+    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
+    Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
+    Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile,
+    Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

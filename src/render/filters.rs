@@ -12,7 +12,8 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("cell", |text: &str| safe(outbound::table_cell(text)));
     environment.add_filter("code", |text: &str| safe(outbound::inline_code(text)));
     environment.add_filter("code_cell", |text: &str| safe(code_cell(text)));
-    environment.add_filter("place", place);
+    environment.add_filter("place", |place: &str, links: &Value| linked(place, outbound::inline_code(place), links));
+    environment.add_filter("place_cell", |place: &str, links: &Value| linked(place, code_cell(place), links));
     environment.add_filter("fence", |text: &str, language: Option<&str>| {
         safe(outbound::fence(text, language.unwrap_or_default()))
     });
@@ -57,9 +58,8 @@ fn code_cell(text: &str) -> String {
     cell
 }
 
-/// Formats a path, with or without a line, as code that links to its page if `links` has its address.
-fn place(place: &str, links: &Value) -> Value {
-    let code = code_cell(place);
+/// Links the code of a path, with or without a line, to its page if `links` has its address.
+fn linked(place: &str, code: String, links: &Value) -> Value {
     let address = links.get_item(&Value::from(place)).ok();
     let address = address.as_ref().and_then(|found| found.as_str()).filter(|found| is_plain_address(found));
     safe(match address {

@@ -237,8 +237,12 @@ pub(super) fn pull() -> PullView {
 fn file_links() -> FileLinks {
     let page = "https://forge.example/acme/app/blob/3f2a91c0";
     let link = |key: &str, rest: &str| (key.to_owned(), format!("{page}/{rest}"));
-    [link("src/parse.rs", "src/parse.rs"), link("src/parse.rs:88", "src/parse.rs#L88"), link("Cargo.lock", "Cargo.lock")]
-        .into()
+    [
+        link("src/parse.rs", "src/parse.rs"),
+        link("src/parse.rs:88", "src/parse.rs#L88"),
+        link("Cargo.lock", "Cargo.lock"),
+    ]
+    .into()
 }
 
 pub(super) fn completion() -> CompletionView {

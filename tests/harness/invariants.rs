@@ -84,7 +84,9 @@ fn assert_forge(world: &World) {
     }
     // The service never approves, and lets the forge merge only where somebody asked for it.
     let asked = world.forge.ops().iter().any(|op| {
-        op.actor.id != world.bot.id && op.kind == OpKind::CommentCreated && op.detail.contains("/ralph merge-when-ready")
+        op.actor.id != world.bot.id
+            && op.kind == OpKind::CommentCreated
+            && op.detail.contains("/ralph merge-when-ready")
     });
     let verdict = |op: &Op| {
         let merged = op.kind == OpKind::PullMerged && !asked;

@@ -64,7 +64,9 @@ async fn pull_request_is_merged_by_the_forge_once_it_is_approved(dialect: Dialec
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
         world.settle().await;
         assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
-        assert!(world.bot_commented("The forge merges the pull request once the rules of its base are satisfied, as mira asked."));
+        assert!(world.bot_commented(
+            "The forge merges the pull request once the rules of its base are satisfied, as mira asked."
+        ));
         assert_eq!(world.the_loop().await.state, LoopState::Review, "an approval is missing");
         approve(world).await;
         world.settle().await;
@@ -138,7 +140,8 @@ async fn request_for_changes_withdraws_the_merge_before_the_push(dialect: Dialec
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         let pull = world.the_pull().await.number;
-        let draft = ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Say why.".into(), remarks: Vec::new() };
+        let draft =
+            ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Say why.".into(), remarks: Vec::new() };
         world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
         world.settle().await;
         let again = world.the_loop().await;
@@ -225,7 +228,8 @@ async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         if dialect == Dialect::GitHub {
-            let body = r#"{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}"#;
+            let body =
+                r#"{"data":null,"errors":[{"type":"FORBIDDEN","message":"Resource not accessible by integration"}]}"#;
             let refused = FakeFault::Respond { status: 200, headers: Vec::new(), body: body.into(), apply: false };
             world.forge.faults().next(1, "POST", "/api/graphql$", refused).expect("a pattern");
         } else {

@@ -17,7 +17,8 @@ on_both_forges!(
 );
 
 /// Agent that writes the answer once and then notes that it ran.
-const AGENT: &str = "test -e words.txt && echo again >>runs.txt\necho 42 >answer.txt\nprintf 'one\\ntwo\\nthree\\n' >words.txt\n";
+const AGENT: &str =
+    "test -e words.txt && echo again >>runs.txt\necho 42 >answer.txt\nprintf 'one\\ntwo\\nthree\\n' >words.txt\n";
 
 async fn review(world: &World, by: &User, remarks: &[(&str, u64, &str)]) {
     let remarks = remarks.iter().map(|(path, line, text)| ((*path).to_owned(), *line, (*text).to_owned())).collect();
@@ -50,7 +51,10 @@ async fn suggestion_is_applied_as_a_commit_with_its_author(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(done.iterations.len(), 2, "the checks ran once more, and no agent");
         assert_eq!(done.iterations[1].kind, IterationKind::Suggestions);
-        assert_eq!((file(world, "words.txt").await.as_str(), file(world, "runs.txt").await.as_str()), ("one\n2\nthree\n", ""));
+        assert_eq!(
+            (file(world, "words.txt").await.as_str(), file(world, "runs.txt").await.as_str()),
+            ("one\n2\nthree\n", "")
+        );
         let commit = done.iterations[1].commit.clone().expect("a commit");
         let text = message(world, commit.as_str());
         assert!(text.starts_with("ralph: apply suggested changes\n\n- words.txt:2\n"), "{text}");
@@ -121,7 +125,8 @@ async fn suggestion_of_an_outsider_changes_nothing(dialect: Dialect) {
 }
 
 async fn suggestion_for_a_protected_file_is_a_remark(dialect: Dialect) {
-    let setup = Setup::new(dialect).agent(AGENT).file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n");
+    let setup =
+        Setup::new(dialect).agent(AGENT).file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n");
     story(setup, async |world| {
         world.run().await;
         review(world, &world.maintainer, &[(".ralph.yml", 1, "```suggestion\nchecks: []\n```")]).await;

@@ -31,7 +31,8 @@ pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
     FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeTeam, FakeToken, LabelRequest, MergeRecord, MergeRule, Op, OpKind, PullFacts, PushedCommit, TextEdit, TitleEdit,
+    FakeTeam, FakeToken, LabelRequest, MergeRecord, MergeRule, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    TitleEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};

@@ -4,8 +4,8 @@ use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SuggestedChange, TaskStatements,
-    TestGuard, remark_of,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, SuggestedChange,
+    TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};

@@ -50,7 +50,8 @@ pub(super) fn applied(
 pub(super) fn pushed(turn: &mut StepContext) {
     let Some(current) = turn.next.current() else { return };
     let Some(commit) = current.commit.clone() else { return };
-    let answer = |comment: &CommentId| Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true };
+    let answer =
+        |comment: &CommentId| Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true };
     let answers: Vec<_> = current.applied.iter().map(answer).collect();
     turn.effects.extend(answers);
 }

@@ -6,6 +6,7 @@ mod judge;
 mod merges;
 mod pushes;
 mod stopping;
+mod suggestions;
 mod test_guard;
 mod waits;
 
@@ -812,7 +813,8 @@ fn conflicts_reviews_and_ci_start_iterations() {
         path: None,
         remember: false,
     };
-    let review = LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)], suggestions: Vec::new() };
+    let review =
+        LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)], suggestions: Vec::new() };
     run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.tell(review).is(LoopState::Review, LoopStep::Idle);
@@ -929,7 +931,14 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected { commit, failed: Vec::new(), passed: 0, pending: 0, conflict: flag, on_base: Vec::new() },
+        10 => LoopInput::Inspected {
+            commit,
+            failed: Vec::new(),
+            passed: 0,
+            pending: 0,
+            conflict: flag,
+            on_base: Vec::new(),
+        },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },

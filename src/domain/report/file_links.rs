@@ -50,9 +50,7 @@ pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
             let named: Vec<String> = view.files.iter().map(|file| file.path.clone()).collect();
             (&view.checks, &view.findings, named, &mut view.links, &mut view.places)
         }
-        View::Pull(view) => {
-            (&view.checks, &view.findings, view.manifests.clone(), &mut view.links, &mut view.places)
-        }
+        View::Pull(view) => (&view.checks, &view.findings, view.manifests.clone(), &mut view.links, &mut view.places),
         _ => return,
     };
     let exists = |path: &str, line: u64| lines.get(path).is_some_and(|count| line <= *count);
@@ -100,17 +98,24 @@ fn escaped(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::model::task::TamperKind;
-    use crate::domain::report::view::FileLine;
     use crate::domain::lifecycle::samples;
+    use crate::domain::model::task::TamperKind;
     use crate::domain::report;
+    use crate::domain::report::view::FileLine;
 
     const PAGE: &str = "https://forge.example/acme/app/blob/abc/";
 
     fn view(output: &str, files: &[&str]) -> View {
         let Some(View::Iteration(mut view)) = report::iteration(&samples::stuck()) else { panic!("an iteration") };
-        view.checks.truncate(1);
-        (view.checks[0].holds, view.checks[0].output) = (false, output.into());
+        view.checks = vec![CheckLine {
+            name: "test".into(),
+            command: "make test".into(),
+            holds: false,
+            why: "exit code 1".into(),
+            tests: None,
+            duration_s: 1,
+            output: output.into(),
+        }];
         view.files = files.iter().map(|path| FileLine { path: (*path).into(), added: 1, removed: 0 }).collect();
         view.findings = Vec::new();
         View::Iteration(view)
@@ -130,10 +135,8 @@ mod tests {
         assert!(named.iter().map(String::as_str).eq(["docs/a (b).md", "gone.md", "src/a.rs", "src/gone.rs"]));
         let (places, links) = linked(view, &[("src/a.rs", 10), ("docs/a (b).md", 1)]);
         assert_eq!(places, ["src/a.rs:3"]);
-        let expected = [
-            ("docs/a (b).md", format!("{PAGE}docs/a%20%28b%29.md")),
-            ("src/a.rs:3", format!("{PAGE}src/a.rs#L3")),
-        ];
+        let expected =
+            [("docs/a (b).md", format!("{PAGE}docs/a%20%28b%29.md")), ("src/a.rs:3", format!("{PAGE}src/a.rs#L3"))];
         assert!(links.iter().map(|(key, url)| (key.as_str(), url.clone())).eq(expected), "{links:?}");
     }
 

@@ -19,7 +19,8 @@ pub use ending::{
     RecentIteration, SpentLine,
 };
 pub use progress::{
-    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlaceLine, PlannedCheck, StatusView,
+    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlaceLine, PlannedCheck,
+    StatusView,
 };
 
 use crate::domain::model::ids::{LoopId, Sha};

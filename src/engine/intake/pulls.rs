@@ -109,7 +109,8 @@ impl Engine {
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items, suggestions }, origin, told).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items, suggestions }, origin, told)
+            .await
     }
 
     /// Processes reviews since a given time whose deliveries may have been missed. Commands in them are ignored,
@@ -143,7 +144,8 @@ impl Engine {
             let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
             let theirs: Vec<_> = theirs.filter(|remark| !known.contains(&remark_key(remark.comment.id))).collect();
             let suggestions = theirs.iter().filter_map(|remark| suggestion(remark, &sender)).collect();
-            let mut items: Vec<_> = said.into_iter().chain(theirs.into_iter().map(|remark| item(remark, &sender))).collect();
+            let mut items: Vec<_> =
+                said.into_iter().chain(theirs.into_iter().map(|remark| item(remark, &sender))).collect();
             items.retain(|(key, _)| !known.contains(key));
             if items.is_empty() || matches!(self.permitted(account, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;

@@ -101,12 +101,7 @@ impl AutoMerge for GitHub {
 impl GitHub {
     /// Enables auto-merge of a pull request for a commit. Where nothing is left to wait for, GitHub refuses that, and the pull
     /// request is merged at once.
-    async fn enable_auto_merge(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-        head: &Sha,
-    ) -> ForgeResult<MergeAnswer> {
+    async fn enable_auto_merge(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
         let settings = self.merge_settings(repo, number).await?;
         let pull = &settings.pull_request;
         if pull.merged || pull.auto_merge_request.is_some() {

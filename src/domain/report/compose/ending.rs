@@ -10,12 +10,12 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
+use crate::domain::report::file_links::FileLinks;
 use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
     RecentIteration, SpentLine, View,
 };
 use crate::domain::trust::protected::ProtectedPolicy;
-use crate::domain::report::file_links::FileLinks;
 use crate::domain::trust::tamper;
 
 /// Fills the pull request.
