@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::{TamperFinding, TamperKind, TestCounts};
-use crate::domain::report::file_links::FileLinks;
 use crate::domain::report::view::*;
 
 pub(super) fn loop_id() -> LoopId {

@@ -1,6 +1,6 @@
 //! Begins iterations: limits and pauses first, then a pending merge, then the agent.
 
-use super::{StepContext, hooks, suggestions};
+use super::{StepContext, hooks};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
@@ -32,9 +32,23 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         };
         return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
     }
-    if !suggestions::apply(turn) {
+    if !apply_suggestions(turn) {
         begin_iteration(turn);
     }
+}
+
+/// Begins an iteration that applies the suggested changes; returns whether there are any.
+fn apply_suggestions(turn: &mut StepContext) -> bool {
+    if turn.next.suggestions.is_empty() {
+        return false;
+    }
+    let changes = turn.next.suggestions.clone();
+    if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
+        // What the agent knows of these files is old.
+        turn.next.session = None;
+        turn.work(LoopStep::Commit, |ticket| Effect::ApplySuggestions { ticket, iteration, changes });
+    }
+    true
 }
 
 /// Opens an iteration and runs its agent, unless the overseer paused the loop.

@@ -1,33 +1,12 @@
 //! Suggested changes of maintainers: applied by the service as they are, before the agent runs again. What does not apply is an
 //! ordinary remark for the agent.
 
-use super::next_iteration::open_own_iteration;
-use super::{StepContext, work};
+use super::StepContext;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{IterationChange, IterationKind, LoopStep};
 use crate::domain::model::ids::CommentId;
 
-/// Begins an iteration that applies the suggested changes; returns whether there are any.
-pub(super) fn apply(turn: &mut StepContext) -> bool {
-    if turn.next.suggestions.is_empty() {
-        return false;
-    }
-    let changes = turn.next.suggestions.clone();
-    if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
-        // What the agent knows of these files is old.
-        turn.next.session = None;
-        turn.work(LoopStep::Commit, |ticket| Effect::ApplySuggestions { ticket, iteration, changes });
-    }
-    true
-}
-
-/// Handles the commit of the changes that apply. Others that came meanwhile stay for the next iteration.
-pub(super) fn applied(
-    turn: &mut StepContext,
-    change: IterationChange,
-    applied: Vec<CommentId>,
-    failed: &[(CommentId, String)],
-) {
+/// Tells changes that were applied from those that do not apply, before their commit is handled. Others that came meanwhile stay for the next iteration.
+pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
     for one in std::mem::take(&mut turn.next.suggestions) {
         if applied.contains(&one.comment) {
             turn.because(format!("the change that {} suggested for {} was applied", one.by.login, one.path));
@@ -43,7 +22,6 @@ pub(super) fn applied(
     if let Some(current) = turn.next.current_mut() {
         current.applied = applied;
     }
-    work::committed(turn, change);
 }
 
 /// Answers the comments whose changes were pushed.

@@ -61,7 +61,8 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
         LoopInput::SuggestionsApplied { change, applied, failed, .. } => {
-            suggestions::applied(turn, *change, applied, &failed)
+            suggestions::applied(turn, applied, &failed);
+            committed(turn, *change)
         }
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
@@ -276,7 +277,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     run_agent(turn);
 }
 
-pub(super) fn committed(turn: &mut StepContext, change: IterationChange) {
+fn committed(turn: &mut StepContext, change: IterationChange) {
     let merging = turn.next.merging.is_some();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit was made, but no iteration is running");

@@ -32,7 +32,7 @@ pub enum MergeAnswer {
     Refused {
         /// Reason, one sentence without a full stop.
         why: String,
-        /// What people can do, one sentence without a full stop.
+        /// Remedy for people, one sentence without a full stop.
         advice: String,
     },
 }

@@ -20,8 +20,8 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::control_words;
-use crate::domain::report::file_links::FileLinks;
 use crate::domain::report::task_words::{past_line, task_facts};
+use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
     Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,

@@ -1,6 +1,6 @@
 //! Links of the files that a text names to their pages at a commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::compose::named_lines_of;
 use super::view::{CheckLine, PlaceLine, View};
@@ -12,9 +12,6 @@ use crate::domain::model::task::TamperFinding;
 pub const MAX_PLACES: usize = 10;
 /// Maximum number of links of a text.
 const MAX_LINKS: usize = 60;
-
-/// Addresses of the files and lines that a text names, by `path` and `path:line`.
-pub type FileLinks = BTreeMap<String, String>;
 
 /// Returns the commit whose files a text shows; `None` for a text that names no files.
 pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
@@ -101,7 +98,7 @@ mod tests {
     use crate::domain::lifecycle::samples;
     use crate::domain::model::task::TamperKind;
     use crate::domain::report;
-    use crate::domain::report::view::FileLine;
+    use crate::domain::report::view::{FileLine, FileLinks};
 
     const PAGE: &str = "https://forge.example/acme/app/blob/abc/";
 

@@ -34,6 +34,9 @@ pub struct Link {
     pub url: String,
 }
 
+/// Addresses of the files and lines that a text names, by `path` and `path:line`.
+pub type FileLinks = std::collections::BTreeMap<String, String>;
+
 /// Command that is valid in the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandHint {

@@ -32,12 +32,12 @@ struct MergeSettings {
     merge_commit_allowed: bool,
     squash_merge_allowed: bool,
     rebase_merge_allowed: bool,
-    pull_request: PullState,
+    pull_request: MergeablePull,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PullState {
+struct MergeablePull {
     id: String,
     head_ref_oid: String,
     merged: bool,
@@ -190,7 +190,7 @@ mod tests {
             merge_commit_allowed: allowed[0],
             squash_merge_allowed: allowed[1],
             rebase_merge_allowed: allowed[2],
-            pull_request: PullState {
+            pull_request: MergeablePull {
                 id: "PR_1".into(),
                 head_ref_oid: String::new(),
                 merged: false,

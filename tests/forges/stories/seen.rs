@@ -1,4 +1,4 @@
-//! What people see of a loop on the forge: statuses, threads, labels of one scope, reactions, reviewers, merges.
+//! Appearance of a loop on the forge: statuses, threads, labels of one scope, reactions, reviewers, merges.
 
 use ralph_bot::domain::loops::{IterationKind, LoopState};
 use ralph_bot::forge::VERIFIED_STATUS;
@@ -38,9 +38,9 @@ async fn verified_commit_has_a_status(on: On, name: &'static str) {
 }
 
 async fn commit_of_a_stopped_loop_has_a_failed_status(on: On, name: &'static str) {
-    let plan = StoryPlan::new().agent("echo 43 >answer.txt\n").config("limits: { iterations: 1 }");
+    let plan = StoryPlan::new().agent("echo 43 >answer.txt\n");
     story(on, name, plan, async |stage| {
-        stage.label().await;
+        stage.comment("/ralph run --max-iterations 1").await;
         let stopped = stage.bot.until_state(stage.issue, LoopState::LimitReached).await;
         verified(stage, stopped.pushed.expect("pushed").as_str(), "failure").await;
     })

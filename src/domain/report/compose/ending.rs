@@ -10,7 +10,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
-use crate::domain::report::file_links::FileLinks;
+use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
     RecentIteration, SpentLine, View,

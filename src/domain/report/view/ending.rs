@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, Link, PlaceLine};
+use super::{CheckLine, CommandHint, FileLine, FileLinks, Link, PlaceLine};
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
-use crate::domain::report::file_links::FileLinks;
 
 /// Pull request: title and body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommandHint, Link};
+use super::{CommandHint, FileLinks, Link};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::task::{TamperFinding, TestCounts};
-use crate::domain::report::file_links::FileLinks;
 
 /// Status comment: the first comment of a loop, edited in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
