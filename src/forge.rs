@@ -30,6 +30,7 @@ pub use capabilities::*;
 use async_trait::async_trait;
 use secrecy::SecretString;
 
+use crate::domain::loops::CommentedLines;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
@@ -198,6 +199,8 @@ pub struct ReviewComment {
     pub path: String,
     /// Line in the new file, if reported.
     pub line: Option<u64>,
+    /// Lines that it is on, if they are those of a commit's file (not of a removed line) and the forge reports the commit.
+    pub lines: Option<CommentedLines>,
     /// Id of its review, if reported. Replies in a thread may have that of the thread's review, by another account.
     pub review: Option<i64>,
 }
@@ -507,6 +510,12 @@ pub trait Forge: Send + Sync {
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
 
+    /// Returns the address of the page with the files of a commit, with a slash at the end: path and `#L` with a line follow.
+    /// `None` if the forge has no such pages.
+    fn files_page(&self, _repo: &RepoRef, _commit: &Sha) -> Option<String> {
+        None
+    }
+
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
     /// forge refuses them before or after it looks at the permission, and changes nothing.
     async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
@@ -546,6 +555,10 @@ pub trait Forge: Send + Sync {
     }
     /// Draft pull requests. Without them, pull requests are opened as ready.
     fn drafts(&self) -> Option<&dyn Drafts> {
+        None
+    }
+    /// Merging by the forge. Without it, people merge.
+    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
         None
     }
     /// CI results. Without them, failures of CI are not reported to the agent.

@@ -30,6 +30,7 @@ mod set_aside;
 mod snapshot;
 mod spawner;
 mod store;
+mod text_files;
 mod tracked;
 mod tree;
 

@@ -206,7 +206,6 @@ pub enum CommitSigningName {
     #[default]
     None,
     Git,
-    Api,
 }
 
 /// Format of signatures.

@@ -138,7 +138,7 @@ fn keys_that_cannot_sign_commits_are_reported() {
     std::fs::write(&key, "x").expect("written");
     let (key, folder) = (key.display(), folder.path().display());
     for (keys, words) in [
-        ("sign: api".to_owned(), "sign them with a key"),
+        ("sign: api".to_owned(), "allowed: `none`, `git`"),
         ("sign: git".to_owned(), "need `key_file`"),
         (format!("key_file: '{key}'"), "commits are not signed"),
         ("sign: git, key_file: /no/such/key".to_owned(), "no such file"),

@@ -13,6 +13,7 @@ mod found_images;
 mod handover;
 mod hooks;
 mod judge;
+mod merges;
 mod next_iteration;
 mod people;
 mod plan;
@@ -23,6 +24,7 @@ pub(crate) mod samples;
 mod schedule;
 mod second_opinion;
 mod stopping;
+mod suggestions;
 mod task_criteria;
 mod test_guard;
 #[cfg(test)]
@@ -146,12 +148,15 @@ impl StepContext {
             LoopInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
             LoopInput::RepositoryBack => waits::repository_back(self),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
-            LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
+            LoopInput::Reviewed { by, items, suggestions } => people::reviewed(self, by, items, suggestions),
             input @ LoopInput::Inspected { .. } => {
                 if let Some(seen) = ci::Inspection::of(input) {
-                    ci::inspected(self, seen);
+                    ci::inspected(self, &seen);
+                    merges::looked(self, &seen);
                 }
             }
+            LoopInput::MergeAnswered { commit, answer } => merges::answered(self, &commit, answer),
+            LoopInput::MergeWithdrawn => merges::withdrawn(self),
             // Asked before a push only; where nothing runs, the next push asks again.
             LoopInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
@@ -192,6 +197,9 @@ impl StepContext {
     /// Changes the state, and updates the time account, the timers, the label and the status comment accordingly.
     fn go(&mut self, state: LoopState, why: &str) {
         let changed = self.next.state != state;
+        if changed {
+            merges::changed(self, self.next.state, state, why);
+        }
         if self.next.state == LoopState::Running && state != LoopState::Running {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
             self.next.spent.since = None;

@@ -14,6 +14,8 @@ mod input;
 mod iteration;
 mod judgement;
 mod limits;
+mod merge_wish;
+mod merging;
 mod next_run;
 mod open_findings;
 mod past_loops;
@@ -26,13 +28,13 @@ mod run_options;
 mod second_opinion;
 mod state;
 mod stop_reason;
+mod suggestion;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES,
-    MergeInProgress, MergeWith, WaitReason,
+    BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
@@ -43,6 +45,8 @@ pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree,
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;
+pub use merge_wish::{MergeAnswer, MergeWish};
+pub use merging::{MergeInProgress, MergeWith};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
@@ -53,4 +57,5 @@ pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore};
+pub use suggestion::{CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};

@@ -14,6 +14,7 @@ use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
+use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -73,7 +74,7 @@ impl Engine {
         }
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
         if claimed.attempts > 0
-            && let Some(found) = self.find_comment(account, repo, on, claimed, &marker).await?
+            && let Some(found) = self.find_in_any_place(account, repo, on, claimed, &marker).await?
         {
             let posted = ForgePost { forge_id: found.id.0, digest: String::new() };
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
@@ -92,9 +93,9 @@ impl Engine {
         (key, marker): (String, Marker),
         body: &Outbound<BodyText>,
     ) -> Result<Receipt, EffectError> {
-        let created = match account.forge.create_comment(repo, on, body).await {
-            Err(error) if is_locked(&error) => return Err(self.wait_for_unlocking(claimed, on, error)),
-            created => created?,
+        let (on, created) = match account.forge.create_comment(repo, on, body).await {
+            Err(error) if is_locked(&error) => self.comment_elsewhere(account, claimed, repo, on, body, error).await?,
+            created => (on, created?),
         };
         kill_point("K10");
         let mut posted = ForgePost { forge_id: created.id.0, digest: digest(body.as_str()) };
@@ -104,6 +105,53 @@ impl Engine {
             posted = ForgePost { forge_id: remaining.0, digest: String::new() };
         }
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    /// Creates a comment whose conversation is locked in the next one that is not: that of the loop's pull request, else of an open
+    /// escalation issue. Returns where it is.
+    async fn comment_elsewhere(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        locked: Number,
+        body: &Outbound<BodyText>,
+        refusal: ForgeError,
+    ) -> Result<(Number, CommentSnapshot), EffectError> {
+        let body = self.door.body(&format!(
+            "> The conversation of #{locked} is locked for the bot, so this comment is here.\n\n{}",
+            body.as_str()
+        ));
+        for on in self.other_places(account, claimed, repo, locked).await? {
+            match account.forge.create_comment(repo, on, &body).await {
+                Err(error) if is_locked(&error) || error.kind == ForgeErrorKind::NotFound => {}
+                created => return Ok((on, created?)),
+            }
+        }
+        Err(self.wait_for_unlocking(claimed, locked, refusal))
+    }
+
+    /// Returns the conversations of an effect's loop but one: that of its pull request, then those of its open escalation issues.
+    async fn other_places(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        but: Number,
+    ) -> Result<Vec<Number>, EffectError> {
+        let Some(id) = claimed.loop_id.clone() else { return Ok(Vec::new()) };
+        let mut places: Vec<Number> = self.current(claimed).await?.pull.map(|pull| pull.number).into_iter().collect();
+        let escalations = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
+        for number in escalations {
+            match account.forge.issue(repo, number).await {
+                Ok(issue) if issue.open => places.push(number),
+                Ok(_) => {}
+                Err(error) if error.kind == ForgeErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        places.retain(|place| *place != but);
+        Ok(places)
     }
 
     /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.
@@ -151,7 +199,7 @@ impl Engine {
         for looked in [false, true] {
             if looked && claimed.attempts > 0 {
                 // The known comment was deleted; an earlier attempt may have created a new one.
-                there = self.find_comment(account, repo, on, claimed, &marker).await?.map(|found| found.id);
+                there = self.find_in_any_place(account, repo, on, claimed, &marker).await?.map(|found| found.id);
             }
             let Some(id) = there.take() else { continue };
             let posted = ForgePost { forge_id: id.0, digest: digest.clone() };
@@ -193,6 +241,26 @@ impl Engine {
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == account.user_id);
         let marked = |c: &CommentSnapshot| find_marker(&c.body, &self.marker_key).as_ref() == Some(marker);
         Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
+    }
+
+    /// Returns the bot's oldest comment with the marker, also from where it is if its own conversation is locked.
+    async fn find_in_any_place(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        on: Number,
+        claimed: &ClaimedEffect,
+        marker: &Marker,
+    ) -> Result<Option<CommentSnapshot>, EffectError> {
+        if let Some(found) = self.find_comment(account, repo, on, claimed, marker).await? {
+            return Ok(Some(found));
+        }
+        for place in self.other_places(account, claimed, repo, on).await? {
+            if let Some(found) = self.find_comment(account, repo, place, claimed, marker).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Deletes the new comment if an earlier attempt had created one; returns the id of the one that remains.

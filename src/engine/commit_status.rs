@@ -55,14 +55,7 @@ impl Engine {
         };
         let named = report::named_lines(report);
         let paths: BTreeSet<&str> = named.iter().map(|one| one.path.as_str()).collect();
-        let lines = match self.workspaces.line_counts(&current.id, repo, &view.commit, &paths).await {
-            Ok(lines) => lines,
-            Err(error) => {
-                // The status says the same without them.
-                tracing::info!(loop_id = %current.id, %error, "cannot look up the lines that checks name");
-                return Vec::new();
-            }
-        };
+        let lines = self.lines_of(current, repo, &view.commit, &paths).await;
         let exists = |one: &NamedLine| lines.get(&one.path).is_some_and(|count| one.line <= *count);
         let annotation = |one: NamedLine| LineAnnotation {
             title: self.door.title(&one.check),

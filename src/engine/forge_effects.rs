@@ -50,7 +50,14 @@ impl Engine {
         let issue = claimed.place.issue;
         match &claimed.effect {
             Effect::Comment { on, view, .. } => {
-                let receipt = self.comment_once(account, claimed, &repo, *on, view).await?;
+                let receipt = match &**view {
+                    View::Iteration(_) => {
+                        let current = self.current(claimed).await?;
+                        let view = self.linked(account, &repo, &current, (**view).clone()).await;
+                        self.comment_once(account, claimed, &repo, *on, &view).await?
+                    }
+                    _ => self.comment_once(account, claimed, &repo, *on, view).await?,
+                };
                 if let View::Iteration(iteration) = &**view {
                     self.fold_earlier(account, &repo, claimed, iteration.n).await?;
                 }
@@ -90,10 +97,12 @@ impl Engine {
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::AnswerRemark { comment, commit } => {
-                self.answer_remark(account, &repo, claimed, *comment, commit).await
+            Effect::AnswerRemark { comment, commit, applied } => {
+                self.answer_remark(account, &repo, claimed, *comment, (commit, *applied)).await
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
+            Effect::MergeWhenReady { commit } => self.merge_when_ready(account, &repo, claimed, commit).await,
+            Effect::WithdrawMerge => self.withdraw_merge(account, &repo, claimed).await,
             Effect::DraftPull => self.draft_pull(account, &repo, claimed).await,
             Effect::Escalate { cause, view, reminder, .. } => {
                 self.escalate(account, &repo, claimed, cause, view, *reminder).await
@@ -251,7 +260,8 @@ impl Engine {
             return Ok(Receipt::text("nothing was pushed yet"));
         }
         let view = report::pull(&current, self.clock.now());
-        let body = self.text(claimed, "pull", &View::Pull(Box::new(view.clone())));
+        let linked = self.linked(account, repo, &current, View::Pull(Box::new(view.clone()))).await;
+        let body = self.text(claimed, "pull", &linked);
         let title = self.renderer.pull_title(&view);
         let mut receipt = Receipt::text("up to date");
         let number = match &current.pull {

@@ -1,6 +1,7 @@
 //! State of a loop's pull request: its CI, told apart from that of its base, and whether git finds a conflict with the base.
 
 use super::executor::{EffectError, Receipt};
+use super::merges::moved;
 use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
@@ -37,6 +38,10 @@ impl Engine {
         if let Some(input) = end {
             return Ok(Receipt::with_input("the pull request has ended", input));
         }
+        if pull.head_sha != *commit && current.merge_ordered.is_some() {
+            let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) };
+            return Ok(Receipt::with_input("the branch has another commit", input));
+        }
         let (results, on_base) = match account.forge.ci() {
             Some(ci) => {
                 let results = ci.ci_results(repo, commit).await?;
@@ -58,6 +63,7 @@ impl Engine {
         let input = LoopInput::Inspected {
             commit: commit.clone(),
             failed: failed.collect(),
+            passed: results.passed,
             pending: results.pending,
             conflict,
             on_base,

@@ -252,6 +252,10 @@ impl Engine {
         let own = event.sender().is_some_and(|sender| sender.id == account.user_id);
         match event {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
+            // A merge that the bot asked for is the forge's doing.
+            ForgeEvent::PullChanged { repo, pull, .. } if pull.merged => {
+                self.pull_changed(account, &repo, &pull, origin).await
+            }
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
                 let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))

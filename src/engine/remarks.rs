@@ -18,7 +18,7 @@ impl Engine {
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         remark: CommentId,
-        commit: &Sha,
+        (commit, applied): (&Sha, bool),
     ) -> Result<Receipt, EffectError> {
         let (Some(reviews), Some(pull)) = (account.forge.reviews(), self.current(claimed).await?.pull) else {
             return Ok(Receipt::text("there is no thread"));
@@ -39,7 +39,8 @@ impl Engine {
                     .find(ours)
                     .map(|found| found.comment.id),
             };
-            let body = self.text(claimed, key, &report::reply(true, vec![format!("Changed in {commit}.")]));
+            let verb = if applied { "Applied" } else { "Changed" };
+            let body = self.text(claimed, key, &report::reply(true, vec![format!("{verb} in {commit}.")]));
             let answer = match known {
                 Some(id) => Some(id),
                 None => reviews.answer_remark(repo, pull.number, remark, &body).await?,

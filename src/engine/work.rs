@@ -12,6 +12,7 @@ mod run_monitor;
 mod run_outcome;
 mod second_opinion;
 mod selected_backend;
+mod suggestions;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -146,6 +147,10 @@ impl Engine {
             }
             Effect::SecondOpinion { ticket, commit } => {
                 self.second_opinion(claimed, &repo, &current, (*ticket, commit), cancel).await
+            }
+            Effect::ApplySuggestions { ticket, iteration, changes } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
+                self.apply_suggestions(&repo, &current, run, changes, cancel).await
             }
             Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
             Effect::HooksAfterEnd { version } => self.hooks_after_end(&repo, &current, *version, cancel).await,

@@ -10,6 +10,7 @@ use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
     PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
 };
+use crate::domain::loops::MergeAnswer;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::model::image::ImageHeader;
@@ -137,6 +138,16 @@ pub trait Drafts: Send + Sync {
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
     /// Makes a pull request a draft; without effect if it is one.
     async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+}
+
+/// Merging of pull requests by the forge once its own rules are satisfied.
+#[async_trait]
+pub trait AutoMerge: Send + Sync {
+    /// Asks the forge to merge a pull request, whose head is `head`, once reviews, checks and protection allow it; it may merge at
+    /// once. Bypasses no rule. `Accepted` if it was asked to before.
+    async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer>;
+    /// Takes that back; without effect if the forge was not asked.
+    async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }
 
 /// CI results.

@@ -1,6 +1,7 @@
 //! Gitea and Forgejo adapter (Gitea 1.22 or newer), with a user token and a webhook per repository.
 
 mod attachments;
+mod auto_merge;
 mod capabilities;
 mod ci;
 mod client;
@@ -33,14 +34,14 @@ use super::http::{
     MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
 };
 use super::{
-    Attachments, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec,
-    NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams,
-    Webhooks, refused_scope,
+    Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
+    LabelSpec, NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo,
+    Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
-use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 
@@ -421,6 +422,11 @@ impl Forge for Gitea {
         self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
     }
 
+    fn files_page(&self, repo: &RepoRef, commit: &Sha) -> Option<String> {
+        let page = self.client.address(&[&repo.owner, &repo.name, "src", "commit", &commit.to_string()]);
+        Some(format!("{page}/"))
+    }
+
     async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         let mut refused = Vec::new();
         for (what, place) in [("open issues and comment", "issues"), ("manage webhooks", "hooks")] {
@@ -440,7 +446,7 @@ impl Forge for Gitea {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments,
+        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments, auto_merge: AutoMerge,
         files: RepositoryFiles,
     }
 }

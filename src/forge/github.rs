@@ -5,6 +5,7 @@ mod actions;
 mod app_settings;
 mod attachments;
 mod auth;
+mod auto_merge;
 mod ci;
 mod client;
 mod commit_status;
@@ -29,16 +30,16 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::auth::{GitHubApp, Identity, Purpose};
-use self::client::{ApiCall, GitHubClient, is_unprocessable};
+use self::client::{ApiCall, GitHubClient};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::attachments::Downloader;
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Attachments, AttemptedDelivery, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
+    Attachments, AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
     ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
     Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
     Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile,
-    Webhooks, reviewers_body,
+    Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -327,6 +328,11 @@ impl Forge for GitHub {
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
     }
 
+    fn files_page(&self, repo: &RepoRef, commit: &Sha) -> Option<String> {
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Some(format!("{base}/{}/blob/{commit}/", repo.full_name()))
+    }
+
     async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         self.scopes_refused(repo).await
     }
@@ -361,6 +367,10 @@ impl Forge for GitHub {
 
     fn history(&self) -> Option<&dyn IssueHistory> {
         self.has_graphql().then_some(self as &dyn IssueHistory)
+    }
+
+    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
+        self.has_graphql().then_some(self as &dyn AutoMerge)
     }
 
     fn minimizing(&self) -> Option<&dyn Minimizing> {
@@ -460,56 +470,6 @@ impl Teams for GitHub {
 
     async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         self.visibility_of_team(repo, team).await
-    }
-}
-
-#[async_trait]
-impl Reviews for GitHub {
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
-        let ask = async |reviewers: &[String]| {
-            let path = ["pulls", &number.to_string(), "requested_reviewers"];
-            let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
-            self.client.send(&call.json(reviewers_body(reviewers))).await.map(drop)
-        };
-        if logins.is_empty() {
-            return Ok(());
-        }
-        match ask(logins).await {
-            Err(failure) if is_unprocessable(&failure) => {}
-            outcome => return outcome,
-        }
-        // GitHub rejects the request if one login cannot review, so each is requested separately.
-        for login in logins.iter().filter(|_| logins.len() > 1) {
-            match ask(std::slice::from_ref(login)).await {
-                Err(failure) if is_unprocessable(&failure) => {
-                    tracing::info!(login, "review cannot be requested from this account")
-                }
-                outcome => outcome?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
-        self.reviews_of(repo, number).await
-    }
-
-    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
-        self.review_comments_of(repo, number).await
-    }
-
-    async fn answer_remark(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-        remark: CommentId,
-        body: &Outbound<BodyText>,
-    ) -> ForgeResult<Option<CommentId>> {
-        self.reply_in_thread(repo, number, remark, body).await.map(Some)
-    }
-
-    async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
-        self.resolve_thread(repo, number, remark).await
     }
 }
 

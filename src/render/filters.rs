@@ -12,6 +12,8 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("cell", |text: &str| safe(outbound::table_cell(text)));
     environment.add_filter("code", |text: &str| safe(outbound::inline_code(text)));
     environment.add_filter("code_cell", |text: &str| safe(code_cell(text)));
+    environment.add_filter("place", |place: &str, links: &Value| linked(place, outbound::inline_code(place), links));
+    environment.add_filter("place_cell", |place: &str, links: &Value| linked(place, code_cell(place), links));
     environment.add_filter("fence", |text: &str, language: Option<&str>| {
         safe(outbound::fence(text, language.unwrap_or_default()))
     });
@@ -56,6 +58,22 @@ fn code_cell(text: &str) -> String {
     cell
 }
 
+/// Links the code of a path, with or without a line, to its page if `links` has its address.
+fn linked(place: &str, code: String, links: &Value) -> Value {
+    let address = links.get_item(&Value::from(place)).ok();
+    let address = address.as_ref().and_then(|found| found.as_str()).filter(|found| is_plain_address(found));
+    safe(match address {
+        Some(address) if !code.is_empty() => format!("[{code}]({address})"),
+        _ => code,
+    })
+}
+
+/// Whether an address is http(s) and contains no characters that could end a link.
+fn is_plain_address(address: &str) -> bool {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '`' | '"' | '\\');
+    (address.starts_with("https://") || address.starts_with("http://")) && address.chars().all(plain)
+}
+
 /// Formats one line of plain text that is also safe within HTML.
 fn plain(text: &str) -> String {
     let title = outbound::title(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -90,13 +108,11 @@ fn quote(text: &str) -> String {
 fn link(link: &Value) -> Result<Value, Error> {
     let part = |name: &str| link.get_attr(name).map(|value| value.as_str().unwrap_or_default().to_owned());
     let (text, address) = (part("text")?, part("url")?);
-    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '`' | '"' | '\\');
-    let http = address.starts_with("https://") || address.starts_with("http://");
     // The text stands between brackets, so brackets in it go.
     let text: String =
         sanitize::visible(&text).chars().filter(|c| !matches!(c, '[' | ']' | '`' | '<' | '>' | '\\')).collect();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(safe(if http && address.chars().all(plain) { format!("[{text}]({address})") } else { outbound::inline(&text) }))
+    Ok(safe(if is_plain_address(&address) { format!("[{text}]({address})") } else { outbound::inline(&text) }))
 }
 
 /// Formats seconds for people: `45 s`, `3 min`, `1 h 30 min`, `2 d 4 h`.

@@ -197,6 +197,12 @@ pub(super) fn iteration() -> IterationView {
         agent_problem: None,
         duration_s: 271,
         cost: Some(Money::from_usd(0.21)),
+        places: vec![PlaceLine {
+            place: "src/parse.rs:88".into(),
+            check: "tests".into(),
+            message: "thread 'parses_commas' panicked at src/parse.rs:88:5: a | b".into(),
+        }],
+        links: file_links(),
     }
 }
 
@@ -266,7 +272,20 @@ pub(super) fn pull() -> PullView {
         manifests: vec!["Cargo.lock".into()],
         started_by: "mona".into(),
         dashboard: Some(link("dashboard", "r-42")),
+        places: vec![],
+        links: file_links(),
     }
+}
+
+fn file_links() -> FileLinks {
+    let page = "https://forge.example/acme/app/blob/3f2a91c0";
+    let link = |key: &str, rest: &str| (key.to_owned(), format!("{page}/{rest}"));
+    [
+        link("src/parse.rs", "src/parse.rs"),
+        link("src/parse.rs:88", "src/parse.rs#L88"),
+        link("Cargo.lock", "Cargo.lock"),
+    ]
+    .into()
 }
 
 pub(super) fn completion() -> CompletionView {

@@ -326,6 +326,47 @@ impl Repo {
         theirs.map(|reaction| reaction["content"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// Reactions of an account to a remark.
+    pub async fn reactions_to_remark(&self, by: &Account, remark: i64, of: &str) -> Vec<String> {
+        if !self.server.is_github() {
+            return self.reactions(by, remark, of).await;
+        }
+        let found = self.list(by, &format!("/pulls/comments/{remark}/reactions")).await;
+        let theirs = found.iter().filter(|reaction| reaction["user"]["login"] == of);
+        theirs.map(|reaction| reaction["content"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Remarks of all reviews of a pull request, as the server has them.
+    pub async fn remarks(&self, by: &Account, pull: u64) -> Vec<Value> {
+        if self.server.is_github() {
+            return self.list(by, &format!("/pulls/{pull}/comments")).await;
+        }
+        let mut all = Vec::new();
+        for review in self.list(by, &format!("/pulls/{pull}/reviews")).await {
+            if review["comments_count"].as_i64().unwrap_or(0) > 0 {
+                all.extend(self.list(by, &format!("/pulls/{pull}/reviews/{}/comments", review["id"])).await);
+            }
+        }
+        all
+    }
+
+    /// State of a status of a commit; `None` if there is none.
+    pub async fn status_of(&self, by: &Account, sha: &str, context: &str) -> Option<String> {
+        let found = self.get(by, &format!("/commits/{sha}/status")).await;
+        let all = found["statuses"].as_array().cloned().unwrap_or_default();
+        let one = all.into_iter().find(|one| one["context"] == context)?;
+        // GitHub and Gitea name the field differently.
+        [&one["state"], &one["status"]].into_iter().find_map(|state| state.as_str().map(str::to_owned))
+    }
+
+    /// Names of the teams whose review of a pull request is requested.
+    pub async fn requested_teams(&self, by: &Account, pull: u64) -> Vec<String> {
+        let found = self.get(by, &format!("/pulls/{pull}")).await;
+        let field = if self.server.is_github() { "requested_teams" } else { "requested_reviewers_teams" };
+        let teams = found[field].as_array().cloned().unwrap_or_default();
+        teams.iter().filter_map(|team| team["name"].as_str().map(str::to_owned)).collect()
+    }
+
     /// Closes or opens an issue or a pull request.
     pub async fn set_open(&self, by: &Account, number: u64, open: bool) {
         let state = if open { "open" } else { "closed" };

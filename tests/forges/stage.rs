@@ -46,6 +46,12 @@ impl StoryPlan {
         self
     }
 
+    /// Adds lines to the operator's configuration.
+    pub fn config(mut self, lines: &str) -> Self {
+        self.setup = self.setup.config(lines);
+        self
+    }
+
     /// Leaves the webhook to the story.
     pub fn without_hook(mut self) -> Self {
         self.hook = false;

@@ -82,8 +82,17 @@ fn assert_forge(world: &World) {
             markers.push(marker);
         }
     }
-    // The service never merges or approves.
-    let verdict = |op: &Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::PullMerged | OpKind::Reviewed);
+    // The service never approves, and lets the forge merge only where somebody asked for it.
+    let asked = world.forge.ops().iter().any(|op| {
+        op.actor.id != world.bot.id
+            && op.kind == OpKind::CommentCreated
+            && op.detail.contains("/ralph merge-when-ready")
+    });
+    let verdict = |op: &Op| {
+        let merged = op.kind == OpKind::PullMerged && !asked;
+        let judged = op.kind == OpKind::Reviewed && !op.detail.starts_with("Commented");
+        op.actor.id == world.bot.id && (merged || judged)
+    };
     let verdicts: Vec<Op> = world.forge.ops().into_iter().filter(verdict).collect();
     assert!(verdicts.is_empty(), "the service reviewed or merged its own work: {verdicts:?}");
     // At most one open escalation for each loop and cause.

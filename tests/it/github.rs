@@ -386,6 +386,36 @@ async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn comments_of_a_locked_issue_are_on_the_pull_request() {
+    let locked = FakeFault::Respond {
+        status: 403,
+        headers: Vec::new(),
+        body: r#"{"message": "Unable to create comment because issue is locked."}"#.into(),
+        apply: false,
+    };
+    story(Setup::new(Dialect::GitHub), async |world| {
+        let own = format!("/issues/{}/comments$", world.issue);
+        world.forge.faults().next(10_000, "POST", &own, locked).expect("a pattern");
+        world.run().await;
+        for _ in 0..3 {
+            world.advance(Duration::from_secs(3_600)).await;
+        }
+        let pull = world.the_pull().await.number;
+        let comments = world.bot_comments_on(pull);
+        let words = format!("> The conversation of #{} is locked for the bot, so this comment is here.", world.issue);
+        let of = |text: &str| comments.iter().filter(|body| body.starts_with(&words) && body.contains(text)).count();
+        assert_eq!((of("### ✅ Ready for review: "), of("### Iteration 1 of 10")), (1, 1), "{comments:#?}");
+        assert!(world.bot_comments().is_empty());
+        assert!(world.receipts().await.iter().all(|r| r.state != "rejected"));
+        world.forge.faults().clear();
+        world.recover().await;
+        world.advance(Duration::from_secs(7_200)).await;
+        assert_eq!(world.bot_comments_on(pull).len(), comments.len(), "nothing is written twice");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
     let check = "test \"$(cat answer.txt)\" = 42 || { echo 'README.md:1: too short'; echo 'answer.txt:99: no such line'; echo 'gone.c:1: x'; exit 1; }\n";
     let setup = Setup::new(Dialect::GitHub)
@@ -400,6 +430,23 @@ async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
         let run = runs.iter().find(|run| run.name == "ralph/verified").expect("a check run");
         assert_eq!(run.conclusion.as_deref(), Some("failure"));
         assert_eq!(run.annotations, [("README.md".to_owned(), 1, "README.md:1: too short".to_owned())]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_at_an_unchanged_repository_cost_no_budget() {
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.run().await;
+        world.reconcile().await;
+        let seen = world.forge.requests().len();
+        world.reconcile().await;
+        let looked: Vec<_> = world.forge.requests().split_off(seen);
+        let whole: Vec<_> = looked.iter().filter(|one| one.method == "GET" && one.status == Some(200)).collect();
+        let unchanged = looked.iter().filter(|one| one.status == Some(304)).count();
+        // Only lists of what changed since a time, which differs, are read anew.
+        assert!(whole.iter().all(|one| one.query.contains("since=")), "{whole:#?}");
+        assert!(unchanged > whole.len(), "{unchanged} of {}", looked.len());
     })
     .await;
 }

@@ -154,13 +154,13 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
                 let text = format!("remark {sequence}/{n}");
                 (format!("review/{sequence}/{n}"), guidance(GuidanceSource::Review, text))
             };
-            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)] })
+            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)], suggestions: Vec::new() })
         }
         ScriptEvent::CiFailed | ScriptEvent::Conflict => {
             let conflict = event == ScriptEvent::Conflict;
             let failed = if conflict { vec![] } else { vec![guidance(GuidanceSource::Ci, "it is red".into())] };
             let commit = world.branches.get(&current.branch)?.clone();
-            Some(LoopInput::Inspected { commit, failed, pending: 0, conflict, on_base: Vec::new() })
+            Some(LoopInput::Inspected { commit, failed, passed: 1, pending: 0, conflict, on_base: Vec::new() })
         }
         ScriptEvent::LabelOff => Some(LoopInput::RunLabelRemoved { by: Some(person("olaf")) }),
         ScriptEvent::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf"), plan: false }),

@@ -278,6 +278,9 @@ impl Core {
             if pull.draft || (self.dialect == Dialect::Gitea && gitea::is_work_in_progress(&issue.title)) {
                 return Err(FakeRefusal::NotMergeable("the pull request is a draft".to_owned()));
             }
+            if let Some(unmet) = state.unmet_rule(repo, number)? {
+                return Err(FakeRefusal::NotMergeable(unmet));
+            }
             Ok((pull.head.clone(), pull.base.clone(), issue.title.clone(), state.user(actor).login))
         })?;
         let facts = self.git.pull_facts(repo, &head, &base).await?;
@@ -296,6 +299,21 @@ impl Core {
         self.act(|state| state.merged(actor, repo, number, sha.clone()))?;
         self.after_refs_moved(actor, repo, &before).await?;
         Ok(sha)
+    }
+
+    /// Merges the pull requests that the forge was asked to merge and whose rules are satisfied.
+    pub async fn settle_auto_merges(&self) {
+        for (repo, number, by, method) in self.act(|state| state.due_auto_merges()) {
+            // Whatever comes of it, it is tried once.
+            self.act(|state| {
+                if let Some(pull) = state.pull_of(repo, number) {
+                    pull.auto_merge = None;
+                }
+            });
+            if let Err(refusal) = self.merge(by, repo, number, method, None).await {
+                tracing::debug!(%refusal, "an automatic merge failed");
+            }
+        }
     }
 
     /// Sets whether a branch is protected.

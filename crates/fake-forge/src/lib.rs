@@ -31,8 +31,8 @@ pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeAttachment, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook,
     FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState,
-    FakeStatus, FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
-    TitleEdit,
+    FakeStatus, FakeTeam, FakeToken, LabelRequest, MergeRecord, MergeRule, Op, OpKind, PullFacts, PushedCommit,
+    TextEdit, TitleEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
@@ -236,7 +236,9 @@ impl FakeForge {
 
     /// Submits a review.
     pub async fn review(&self, as_user: &User, repo: RepoId, pull: Number, review: &ReviewDraft) -> FakeResult<i64> {
-        self.with(|state| state.review(as_user.id, repo, pull, review))
+        let id = self.with(|state| state.review(as_user.id, repo, pull, review));
+        self.core.settle_auto_merges().await;
+        id
     }
 
     /// Merges a pull request, closes the issues that its text names, and returns the merge commit.
@@ -251,7 +253,9 @@ impl FakeForge {
 
     /// Sets a commit status (`pending`, `success`, `failure`, `error`).
     pub async fn set_status(&self, as_user: &User, repo: RepoId, sha: &Sha, status: &StatusDraft) -> FakeResult<()> {
-        self.with(|state| state.set_status(as_user.id, repo, sha, status).map(drop))
+        let set = self.with(|state| state.set_status(as_user.id, repo, sha, status).map(drop));
+        self.core.settle_auto_merges().await;
+        set
     }
 
     /// Pushes a commit of these files; a new branch starts at the default branch.
@@ -279,6 +283,20 @@ impl FakeForge {
     /// Sets whether a branch is protected.
     pub fn protect_branch(&self, repo: RepoId, branch: &str, protected: bool) -> FakeResult<()> {
         self.core.protect(repo, branch, protected)
+    }
+
+    /// Sets the conditions for merges into a branch.
+    pub fn require_for_merge(&self, repo: RepoId, branch: &str, checks: &[&str], approvals: usize) -> FakeResult<()> {
+        let checks = checks.iter().map(|name| (*name).to_owned()).collect();
+        self.with(|state| {
+            state.repo_mut(repo)?.merge_rules.insert(branch.to_owned(), MergeRule { checks, approvals });
+            Ok(())
+        })
+    }
+
+    /// Sets whether pull requests may be merged by the forge (GitHub).
+    pub fn allow_auto_merge(&self, repo: RepoId, allowed: bool) -> FakeResult<()> {
+        self.with(|state| state.repo_mut(repo).map(|entry| entry.auto_merge_allowed = allowed))
     }
 
     /// Sets the words with which the server refuses every push; `None` accepts pushes again.
@@ -348,7 +366,9 @@ impl FakeForge {
         name: &str,
         outcome: Option<(&str, &str, &str)>,
     ) -> FakeResult<i64> {
-        self.with(|state| state.set_check_run(as_user.id, repo, sha, name, outcome))
+        let id = self.with(|state| state.set_check_run(as_user.id, repo, sha, name, outcome));
+        self.core.settle_auto_merges().await;
+        id
     }
 
     /// Waits until all deliveries were attempted or dropped.

@@ -66,6 +66,9 @@ async fn handle(
             scripted(status, &headers, body)
         }
     };
+    if method != "GET" {
+        core.settle_auto_merges().await;
+    }
     core.faults.answered(position, answer.status().as_u16());
     answer
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use accounts::{FakeAccount, FakeTeam, FakeToken};
 pub use pulls::FakeReviewComment;
 
+use crate::git::MergeMethod;
 use ralph_types::clock::Clock;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, User, UserId};
@@ -258,6 +259,17 @@ pub struct FakePull {
     pub reviews: Vec<FakeReview>,
     /// Reads that still find the forge checking whether it can be merged (Gitea).
     pub checking: u32,
+    /// Merge that the forge makes once the rules of the base are satisfied: account and method.
+    pub auto_merge: Option<(UserId, MergeMethod)>,
+}
+
+/// Conditions for merges into a branch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeRule {
+    /// Names of checks and statuses that have to succeed.
+    pub checks: Vec<String>,
+    /// Number of approving reviews.
+    pub approvals: usize,
 }
 
 /// A review.
@@ -369,6 +381,10 @@ pub struct FakeRepo {
     pub access: BTreeMap<UserId, Access>,
     /// Protected branches.
     pub protected: BTreeSet<String>,
+    /// Conditions for merges into branches.
+    pub merge_rules: BTreeMap<String, MergeRule>,
+    /// Whether pull requests may be merged by the forge (GitHub; off in a new repository).
+    pub auto_merge_allowed: bool,
     /// Kinds of the rules for all branches but the default one (GitHub).
     pub rules: Vec<String>,
     /// Labels, oldest first.
@@ -521,6 +537,8 @@ pub enum OpKind {
     PullReopened,
     PullReady,
     PullDraft,
+    AutoMergeEnabled,
+    AutoMergeDisabled,
     PullMerged,
     ReviewRequested,
     Reviewed,

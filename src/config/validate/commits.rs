@@ -20,11 +20,6 @@ impl Validator<'_> {
                 }
                 None
             }
-            CommitSigningName::Api => {
-                let why = "commits are made with git; sign them with a key (`git`), which satisfies rules that require signatures";
-                self.wrong(&at("sign"), why);
-                None
-            }
             CommitSigningName::Git => match (section.format, &section.key_file, &section.key_id, &section.gnupg_home) {
                 (SignatureFormat::Ssh, Some(file), None, None) => {
                     let key_file = std::path::absolute(self.base.join(file)).unwrap_or_else(|_| self.base.join(file));

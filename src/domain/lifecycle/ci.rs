@@ -10,7 +10,8 @@ use crate::domain::model::ids::Sha;
 
 /// State of the pull request's head.
 pub(super) struct Inspection {
-    commit: Sha,
+    pub(super) commit: Sha,
+    pub(super) passed: u32,
     failed: Vec<Guidance>,
     on_base: Vec<String>,
     pending: u32,
@@ -20,32 +21,37 @@ pub(super) struct Inspection {
 impl Inspection {
     /// Reads the input; `None` for another one.
     pub(super) fn of(input: LoopInput) -> Option<Self> {
-        let LoopInput::Inspected { commit, failed, pending, conflict, on_base } = input else { return None };
-        Some(Self { commit, failed, on_base, pending, conflict })
+        let LoopInput::Inspected { commit, failed, passed, pending, conflict, on_base } = input else { return None };
+        Some(Self { commit, passed, failed, on_base, pending, conflict })
+    }
+
+    /// Whether nothing fails, is pending or conflicts.
+    pub(super) fn is_green(&self) -> bool {
+        self.failed.is_empty() && self.pending == 0 && !self.conflict
     }
 }
 
 /// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
-pub(super) fn inspected(turn: &mut StepContext, seen: Inspection) {
-    let Inspection { commit, failed, on_base, pending, conflict } = seen;
-    if turn.next.pushed.as_ref() != Some(&commit) || !turn.next.reads_ci() {
+pub(super) fn inspected(turn: &mut StepContext, seen: &Inspection) {
+    let Inspection { commit, failed, on_base, pending, conflict, .. } = seen;
+    if turn.next.pushed.as_ref() != Some(commit) || !turn.next.reads_ci() {
         return turn.because("CI reported on a commit other than the one in review");
     }
-    if conflict && turn.next.state == LoopState::Review && turn.next.merge_wanted.is_none() {
+    if *conflict && turn.next.state == LoopState::Review && turn.next.merge_wanted.is_none() {
         turn.next.merge_wanted = Some(MergeWith::Base);
         return turn.another_round("the branch conflicts with its base");
     }
-    if pending > 0 {
+    if *pending > 0 {
         return turn.because("CI has not finished");
     }
     let names = failed.iter().map(name);
-    if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(&commit, names)) {
+    if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(commit, names)) {
         return turn.because("this failure of CI is known");
     }
     let (on_base, own): (Vec<_>, Vec<_>) =
-        failed.into_iter().partition(|one| on_base.iter().any(|base| base == name(one)));
+        failed.iter().cloned().partition(|one| on_base.iter().any(|base| base == name(one)));
     let names = |list: &[Guidance]| list.iter().map(|one| name(one).to_owned()).collect::<Vec<_>>();
-    let found = FailedCi { commit, names: names(&own), on_base: names(&on_base) };
+    let found = FailedCi { commit: commit.clone(), names: names(&own), on_base: names(&on_base) };
     if own.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, own) }
 }
 

@@ -1,6 +1,6 @@
 //! Commands of people: connects their definitions to the operations of a step.
 
-use super::{StepContext, judge};
+use super::{StepContext, judge, merges};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command::{CommandRecord, CommandTarget, LoopCommand};
 use crate::domain::loops::{CommentRef, Loop, LoopState, LoopStopReason};
@@ -75,6 +75,15 @@ impl CommandTarget for CommandStep<'_> {
 
     fn pause(&mut self, reason: &str) {
         self.turn.pause_at_best(reason);
+    }
+
+    fn merge_when_ready(&mut self) {
+        let on = self.comment.map_or(self.turn.next.place.issue, |comment| comment.on);
+        merges::wish(self.turn, self.by.clone(), on);
+    }
+
+    fn withdraw_merge(&mut self, reason: &str) {
+        merges::withdraw(self.turn, reason);
     }
 
     fn abort(&mut self, reason: &str) {

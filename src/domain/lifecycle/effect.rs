@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::{EscalationCause, LoopState, TimerKind};
+use crate::domain::loops::{EscalationCause, LoopState, SuggestedChange, TimerKind};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
@@ -87,6 +87,8 @@ pub enum Effect {
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
     /// Asks another backend for a second opinion about a verified commit.
     SecondOpinion { ticket: u64, commit: Sha },
+    /// Applies suggested changes in a new commit.
+    ApplySuggestions { ticket: u64, iteration: u32, changes: Vec<SuggestedChange> },
     /// Runs the hooks of an event, which the loop waits for.
     Hooks { ticket: u64, event: HookEvent },
     /// Runs the hooks after the loop stopped working.
@@ -112,11 +114,21 @@ pub enum Effect {
     /// Reacts to a comment on a line of a pull request.
     ReactToRemark { comment: CommentId, mark: Mark },
     /// Answers a comment on a line in its thread with the commit that changed what it asked for, and resolves the thread.
-    AnswerRemark { comment: CommentId, commit: Sha },
+    AnswerRemark {
+        comment: CommentId,
+        commit: Sha,
+        /// Whether the commit is the change that the comment suggested.
+        #[serde(default)]
+        applied: bool,
+    },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
     /// Makes the pull request a draft again.
     DraftPull,
+    /// Asks the forge to merge the pull request once its rules allow it, if the commit is its head.
+    MergeWhenReady { commit: Sha },
+    /// Asks the forge not to merge the pull request by itself.
+    WithdrawMerge,
     /// Opens an escalation issue for a cause; while one is open, adds a comment to it.
     Escalate {
         cause: EscalationCause,
@@ -185,6 +197,7 @@ impl Effect {
             | Self::Restore { .. }
             | Self::PutBackTests { .. }
             | Self::SecondOpinion { .. }
+            | Self::ApplySuggestions { .. }
             | Self::Hooks { .. }
             | Self::HooksAfterEnd { .. }
             | Self::Release { .. } => Some(Lane::Work),
@@ -223,6 +236,7 @@ impl Effect {
             | Self::Restore { ticket, .. }
             | Self::PutBackTests { ticket, .. }
             | Self::SecondOpinion { ticket, .. }
+            | Self::ApplySuggestions { ticket, .. }
             | Self::Hooks { ticket, .. } => Some(*ticket),
             _ => None,
         }
@@ -241,6 +255,7 @@ impl Effect {
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
             Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
             Self::SecondOpinion { ticket, .. } => format!("second-opinion/{ticket}"),
+            Self::ApplySuggestions { ticket, .. } => format!("suggestions/{ticket}"),
             Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),
             Self::HooksAfterEnd { version } => format!("hooks-after-end/{version}"),
             Self::Release { .. } => "release".into(),
@@ -254,6 +269,8 @@ impl Effect {
             Self::AnswerRemark { comment, .. } => format!("remark/{comment}"),
             Self::Pull { .. } => "pull".into(),
             Self::DraftPull => "draft-pull".into(),
+            Self::MergeWhenReady { commit } => format!("merge-when-ready/{commit}"),
+            Self::WithdrawMerge => "withdraw-merge".into(),
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit } => format!("inspect/{commit}"),

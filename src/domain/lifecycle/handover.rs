@@ -25,7 +25,7 @@ pub(super) fn before_ready(turn: &mut StepContext) {
 /// Hands verified work over for review.
 pub(super) fn ready(turn: &mut StepContext) {
     // What people asked for while hooks ran is work to be done as well.
-    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
+    if turn.next.has_requests() || turn.next.verified != turn.next.head {
         return next_iteration(turn);
     }
     turn.next.opinions.before = None;
@@ -37,7 +37,7 @@ pub(super) fn ready(turn: &mut StepContext) {
     if let Some(commit) = turn.next.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
         let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone() });
+        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone(), applied: false });
         turn.effects.extend(answers.collect::<Vec<_>>());
     }
     let key = format!("done/{}", turn.next.spent.iterations);

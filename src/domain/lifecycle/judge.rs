@@ -252,7 +252,7 @@ pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut It
 
 fn tree_change(iteration: &Iteration) -> TreeChange {
     match (iteration.kind, &iteration.tree, &iteration.commit) {
-        (IterationKind::Merge | IterationKind::TestsPutBack, _, _) => TreeChange::Service,
+        (IterationKind::Merge | IterationKind::TestsPutBack | IterationKind::Suggestions, _, _) => TreeChange::Service,
         (IterationKind::Agent, None, _) => TreeChange::Unknown,
         (IterationKind::Agent, Some(_), None) => TreeChange::Nothing,
         (IterationKind::Agent, Some(_), Some(_)) => TreeChange::Agent,

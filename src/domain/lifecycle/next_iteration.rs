@@ -38,7 +38,23 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         };
         return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
     }
-    begin_iteration(turn);
+    if !apply_suggestions(turn) {
+        begin_iteration(turn);
+    }
+}
+
+/// Begins an iteration that applies the suggested changes; returns whether there are any.
+fn apply_suggestions(turn: &mut StepContext) -> bool {
+    if turn.next.suggestions.is_empty() {
+        return false;
+    }
+    let changes = turn.next.suggestions.clone();
+    if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
+        // What the agent knows of these files is old.
+        turn.next.session = None;
+        turn.work(LoopStep::Commit, |ticket| Effect::ApplySuggestions { ticket, iteration, changes });
+    }
+    true
 }
 
 /// Opens an iteration and runs its agent, unless the overseer paused the loop.

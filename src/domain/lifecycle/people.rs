@@ -6,7 +6,7 @@ use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
     BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, Planning,
-    SecondOpinions, TaskStatements, TestGuard, remark_of,
+    SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -58,12 +58,15 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         measured_after: 0,
         iterations: Vec::new(),
         guidance: Vec::new(),
+        suggestions: Vec::new(),
         pull: None,
         merge_wanted: None,
         merging: None,
         pause_wanted: None,
         verified: None,
         failed_ci: None,
+        merge_wish: None,
+        merge_ordered: None,
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,
@@ -158,15 +161,23 @@ pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
 }
 
 /// Turns the requests of a review by a person with permission into the guidance of further iterations.
-pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Guidance)>) {
+pub(super) fn reviewed(
+    turn: &mut StepContext,
+    by: User,
+    items: Vec<(String, Guidance)>,
+    mut suggestions: Vec<SuggestedChange>,
+) {
     let mut new = 0;
     for (key, guidance) in items {
         if !turn.next.reviews_seen.contains(&key) {
             if let Some(comment) = remark_of(&key) {
                 turn.effects.push(Effect::ReactToRemark { comment, mark: Mark::Seen });
             }
+            match suggestions.iter().position(|change| remark_of(&key) == Some(change.comment)) {
+                Some(at) => turn.next.suggestions.push(suggestions.swap_remove(at)),
+                None => turn.next.guidance.push(guidance),
+            }
             turn.next.reviews_seen.push(key);
-            turn.next.guidance.push(guidance);
             new += 1;
         }
     }

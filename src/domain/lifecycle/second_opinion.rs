@@ -15,7 +15,7 @@ const MAX_RUNS: u32 = 2;
 pub(super) fn ask(turn: &mut StepContext) -> bool {
     let Some(head) = turn.next.head.clone().filter(|_| turn.next.policy.review.is_some()) else { return false };
     // What people asked for meanwhile changes the work first.
-    if turn.next.opinions.is_about(&head) || !turn.next.guidance.is_empty() {
+    if turn.next.opinions.is_about(&head) || turn.next.has_requests() {
         return false;
     }
     turn.next.opinions.lost = 0;

@@ -96,7 +96,7 @@ fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> Bran
 pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     count(&mut turn.next);
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
-    let waits = turn.next.pause_wanted.is_some() || !turn.next.guidance.is_empty();
+    let waits = turn.next.pause_wanted.is_some() || turn.next.has_requests();
     let only_a_person = turn.next.open_findings().iter().all(|finding| finding.needs_decision());
     match action(&turn.next, finished) {
         GuardAction::PutBack(paths) if !used_up && turn.next.pause_wanted.is_none() => put_back(turn, paths),

@@ -3,10 +3,12 @@
 mod ci;
 mod hooks;
 mod judge;
+mod merges;
 mod plan;
 mod pushes;
 mod second_opinion;
 mod stopping;
+mod suggestions;
 mod test_guard;
 mod waits;
 
@@ -779,6 +781,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
             };
             failed
         ],
+        passed: 0,
         pending,
         conflict,
         on_base: Vec::new(),
@@ -826,7 +829,8 @@ fn conflicts_reviews_and_ci_start_iterations() {
         path: None,
         remember: false,
     };
-    let review = LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
+    let review =
+        LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)], suggestions: Vec::new() };
     run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.tell(review).is(LoopState::Review, LoopStep::Idle);
@@ -943,7 +947,14 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by, plan: flag },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag, on_base: Vec::new() },
+        10 => LoopInput::Inspected {
+            commit,
+            failed: Vec::new(),
+            passed: 0,
+            pending: 0,
+            conflict: flag,
+            on_base: Vec::new(),
+        },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },

@@ -7,7 +7,7 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, plan, pushes, second_opinion, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, plan, pushes, second_opinion, suggestions, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
@@ -32,6 +32,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::AgentEnded { ticket, .. }
         | LoopInput::AgentLost { ticket, .. }
         | LoopInput::Committed { ticket, .. }
+        | LoopInput::SuggestionsApplied { ticket, .. }
         | LoopInput::Restored { ticket, .. }
         | LoopInput::Pushed { ticket, .. }
         | LoopInput::PushRejected { ticket, .. }
@@ -63,6 +64,10 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
+        LoopInput::SuggestionsApplied { change, applied, failed, .. } => {
+            suggestions::applied(turn, applied, &failed);
+            committed(turn, *change)
+        }
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
@@ -198,7 +203,7 @@ fn only_verification_is_left(next: &Loop) -> bool {
 
 /// Whether there are commits, all of them pushed, and nobody requested further changes.
 fn nobody_wants_more(next: &Loop) -> bool {
-    let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
+    let unasked = !next.has_requests() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
@@ -371,6 +376,7 @@ fn pushed(turn: &mut StepContext) {
     if turn.next.halting.is_some() {
         return turn.halt();
     }
+    suggestions::pushed(turn);
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     }
@@ -517,7 +523,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
         return test_guard::go_on(turn, true);
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
-    if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
+    if onward == JudgementOutcome::Iterate || turn.next.has_requests() {
         return next_iteration(turn);
     }
     if !ci::asks_about_red(turn) && !second_opinion::ask(turn) {

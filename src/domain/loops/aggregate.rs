@@ -10,6 +10,8 @@ use super::estimate::Estimate;
 use super::failed_ci::FailedCi;
 use super::hook_question::HookQuestion;
 use super::iteration::{Guidance, Iteration};
+use super::merge_wish::MergeWish;
+use super::merging::{MergeInProgress, MergeWith};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::planning::Planning;
@@ -18,6 +20,7 @@ use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
 use super::state::LoopState;
 use super::stop_reason::StopAfterRestore;
+use super::suggestion::SuggestedChange;
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::ids::IssueRef;
@@ -185,28 +188,6 @@ pub enum WaitReason {
     Repository,
 }
 
-/// Commit that is merged into the loop's branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MergeWith {
-    /// Head of the base branch at the time of the merge.
-    Base,
-    /// Commit that somebody else pushed to the loop's branch.
-    Pushed(Sha),
-}
-
-/// Merge in progress.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MergeInProgress {
-    /// Commit that is merged into the branch.
-    pub other: Sha,
-    /// Paths of files with conflict markers.
-    pub conflicts: Vec<String>,
-    /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
-    #[serde(default)]
-    pub base: Option<Sha>,
-}
-
 /// A loop: one task on its way to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
@@ -261,6 +242,9 @@ pub struct Loop {
     pub iterations: Vec<Iteration>,
     /// Guidance for the next prompt.
     pub guidance: Vec<Guidance>,
+    /// Suggested changes that the next iteration applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<SuggestedChange>,
     /// Pull request.
     pub pull: Option<LoopPull>,
     /// Merge to do before the next iteration.
@@ -274,6 +258,12 @@ pub struct Loop {
     /// CI that failed on the pull request, as it was read last.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub failed_ci: Option<FailedCi>,
+    /// Wish of a maintainer that the forge merges the pull request.
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
+    pub merge_wish: Option<MergeWish>,
+    /// Commit that the forge may merge by itself, because it was asked to and not yet told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_ordered: Option<Sha>,
     /// Keys of review comments that were handled.
     pub reviews_seen: Vec<String>,
     /// Reason of its state, one sentence for people.
@@ -370,6 +360,11 @@ impl Loop {
     /// Returns the current or last iteration.
     pub fn current_mut(&mut self) -> Option<&mut Iteration> {
         self.iterations.last_mut()
+    }
+
+    /// Whether people asked for changes that no iteration has begun with.
+    pub fn has_requests(&self) -> bool {
+        !self.guidance.is_empty() || !self.suggestions.is_empty()
     }
 
     /// Iterations that were not discarded, oldest first.

@@ -14,6 +14,7 @@ mod extract;
 mod guide;
 mod help;
 mod iterations;
+mod merge_when_ready;
 mod options;
 mod pause;
 mod plan;
@@ -114,6 +115,12 @@ pub trait CommandTarget {
     /// Stops running work and pauses the loop.
     fn pause(&mut self, reason: &str);
 
+    /// Lets the forge merge the pull request once it is ready, on the author's authority.
+    fn merge_when_ready(&mut self);
+
+    /// Withdraws the merge by the forge.
+    fn withdraw_merge(&mut self, reason: &str);
+
     /// Ends the loop.
     fn abort(&mut self, reason: &str);
 
@@ -184,6 +191,7 @@ commands! {
     status::Status,
     retry::Retry,
     accept_tests::AcceptTests,
+    merge_when_ready::MergeWhenReady,
     help::Help,
 }
 

@@ -10,10 +10,12 @@ use super::branch_findings::{BranchFinding, TestEvidence};
 use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
+use super::merge_wish::MergeAnswer;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
 use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
+use super::suggestion::SuggestedChange;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::IssueRef;
@@ -95,17 +97,30 @@ pub enum LoopInput {
     /// The base branch of the pull request changed.
     PullRetargeted { base: String },
     /// A review by a person with permission; each remark has a key that identifies repeated ones.
-    Reviewed { by: User, items: Vec<(String, Guidance)> },
+    Reviewed {
+        by: User,
+        items: Vec<(String, Guidance)>,
+        /// Suggested changes; each is also an item, as a remark.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        suggestions: Vec<SuggestedChange>,
+    },
     /// State of CI for a commit of the pull request, and whether it conflicts with its base.
     Inspected {
         commit: Sha,
         failed: Vec<Guidance>,
+        /// Number of checks that passed.
+        #[serde(default)]
+        passed: u32,
         pending: u32,
         conflict: bool,
         /// Names of failed checks that fail on the base, too.
         #[serde(default)]
         on_base: Vec<String>,
     },
+    /// The forge was asked to merge the pull request with this commit as its head.
+    MergeAnswered { commit: Sha, answer: MergeAnswer },
+    /// The forge no longer merges the pull request by itself.
+    MergeWithdrawn,
     /// The person on whose authority the loop runs lost the permission.
     AuthorityLost {
         who: String,
@@ -136,6 +151,15 @@ pub enum LoopInput {
     AskedAtEnd { cost: Money },
     /// The work tree was committed.
     Committed { ticket: u64, change: Box<IterationChange> },
+    /// Suggested changes were applied and committed.
+    SuggestionsApplied {
+        ticket: u64,
+        change: Box<IterationChange>,
+        /// Comments whose change is part of the commit.
+        applied: Vec<CommentId>,
+        /// Comments whose change does not apply, with the reason.
+        failed: Vec<(CommentId, String)>,
+    },
     /// The best iteration's files were restored. `commit` is `None` if the tree had them already.
     Restored {
         ticket: u64,

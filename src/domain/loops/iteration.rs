@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::agent_run::ServedBy;
 use super::branch_findings::BranchFinding;
 use super::judgement::IterationJudgement;
-use crate::domain::model::ids::{Money, Ratio, Sha, Timestamp};
+use crate::domain::model::ids::{CommentId, Money, Ratio, Sha, Timestamp};
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{AgentReport, CheckReport, DiffStat, TamperFinding};
 
@@ -84,6 +84,9 @@ pub struct Iteration {
     pub completion: Ratio,
     /// Guidance that its prompt contained.
     pub guidance: Vec<Guidance>,
+    /// Comments whose suggested changes are its commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applied: Vec<CommentId>,
     /// Whether `/ralph retry` discarded it.
     pub discarded: bool,
     /// Whether its commit was taken out of the branch, because the forge found a secret in it.
@@ -126,6 +129,8 @@ pub enum IterationKind {
     Merge,
     /// The service restored the base's version of weakened tests.
     TestsPutBack,
+    /// The service applied changes that maintainers suggested.
+    Suggestions,
 }
 
 impl IterationKind {
@@ -135,6 +140,7 @@ impl IterationKind {
             Self::Agent => "",
             Self::Merge => "Merged the other side; there was no conflict.",
             Self::TestsPutBack => "The service put the tests of the base back.",
+            Self::Suggestions => "The service applied suggested changes.",
         }
     }
 }
@@ -203,6 +209,7 @@ impl Iteration {
             checks: CheckReport::default(),
             completion: Ratio::default(),
             guidance,
+            applied: Vec::new(),
             discarded: false,
             taken_back: false,
             record: None,

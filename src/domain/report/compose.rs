@@ -7,7 +7,7 @@ mod ending;
 mod plan;
 mod replies;
 
-pub use annotations::{NamedLine, named_lines};
+pub use annotations::{NamedLine, named_lines, named_lines_of};
 pub use commit_status::commit_status;
 pub use confirm::{missed_label, needs_confirm};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
@@ -23,6 +23,7 @@ use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::control_words;
 use crate::domain::report::task_words::{past_line, task_facts};
+use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
     Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
@@ -195,6 +196,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         };
         notes.push(format!("{waits} queued for the next iteration."));
     }
+    notes.extend(merge_note(current));
     notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();
     if findings > 0 {
@@ -240,6 +242,16 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         hidden_removed: current.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))
+}
+
+/// Returns the note that the forge merges the pull request, if somebody asked for it.
+fn merge_note(current: &Loop) -> Option<String> {
+    let wish = current.merge_wish.as_ref().filter(|_| current.state.is_open())?;
+    let who = &wish.by.login;
+    Some(match wish.accepted {
+        true => format!("The forge merges the pull request once the rules of its base are satisfied, as {who} asked."),
+        false => format!("{who} asked to merge the pull request once it is ready and CI has passed."),
+    })
 }
 
 /// Returns the learnings of all iterations, without repetitions.
@@ -528,6 +540,8 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
         duration_s: duration_s(last, current.updated_at),
         cost: known(last.cost),
+        places: Vec::new(),
+        links: FileLinks::new(),
     }
 }
 

@@ -21,7 +21,8 @@ pub use ending::{
 };
 pub use plan::{PlanLine, PlanView};
 pub use progress::{
-    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlannedCheck, StatusView,
+    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlaceLine, PlannedCheck,
+    StatusView,
 };
 
 use crate::domain::model::ids::{LoopId, Sha};
@@ -34,6 +35,9 @@ pub struct Link {
     /// `http` or `https` address; with any other scheme only the text is shown.
     pub url: String,
 }
+
+/// Addresses of the files and lines that a text names, by `path` and `path:line`.
+pub type FileLinks = std::collections::BTreeMap<String, String>;
 
 /// Command that is valid in the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -153,6 +153,12 @@ pub struct Protected {
 }
 
 impl Protected {
+    /// Whether changes of a path are not kept; `true` if the patterns cannot be compiled.
+    pub fn refuses(&self, path: &str) -> bool {
+        let protects = || ProtectedGlobs::new(&self.paths).map_or(true, |globs| globs.protect(path));
+        self.policy != ProtectedPolicy::Allow && protects()
+    }
+
     /// Returns the protected ones among the files of a change; all files if the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
         let globs = ProtectedGlobs::new(&self.paths);

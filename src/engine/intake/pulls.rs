@@ -3,7 +3,10 @@
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command;
-use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, remark_key};
+use crate::domain::loops::{
+    CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, SuggestedChange, remark_key,
+    suggested_text,
+};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -88,6 +91,7 @@ impl Engine {
         let said = asked_for(&review.body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
+        let mut suggestions = Vec::new();
         let mut remarks = match account.forge.reviews() {
             Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
             None => Vec::new(),
@@ -98,6 +102,7 @@ impl Engine {
             if !remark.comment.edited || !holds_commands(&remark.comment.body) {
                 let (text, from) = (&remark.comment.body, origin.remark(&repo, &remark.comment));
                 if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
+                    suggestions.extend(suggestion(&remark, &review.sender));
                     items.push(item(remark, &review.sender));
                 }
             }
@@ -105,7 +110,8 @@ impl Engine {
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items }, origin, told).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items, suggestions }, origin, told)
+            .await
     }
 
     /// Processes reviews since a given time whose deliveries may have been missed. Commands in them are ignored,
@@ -137,14 +143,17 @@ impl Engine {
             let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
             let theirs = remarks.iter().filter(|remark| belongs(remark, &review, &sender));
             let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
-            let mut items: Vec<_> = said.into_iter().chain(theirs.map(|remark| item(remark, &sender))).collect();
+            let theirs: Vec<_> = theirs.filter(|remark| !known.contains(&remark_key(remark.comment.id))).collect();
+            let suggestions = theirs.iter().filter_map(|remark| suggestion(remark, &sender)).collect();
+            let mut items: Vec<_> =
+                said.into_iter().chain(theirs.into_iter().map(|remark| item(remark, &sender))).collect();
             items.retain(|(key, _)| !known.contains(key));
             if items.is_empty() || matches!(self.permitted(account, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;
             }
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
-            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
+            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
         }
         // Replies in the threads of earlier reviews.
         for reply in remarks {
@@ -163,8 +172,9 @@ impl Engine {
             }
             known.push(key);
             let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
+            let suggestions = suggestion(&reply, &sender).into_iter().collect();
             let items = vec![item(reply, &sender)];
-            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
+            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
         }
         Ok(())
     }
@@ -213,8 +223,9 @@ impl Engine {
         if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
             return done("commands of a remark");
         }
+        let suggestions = suggestion(&known, &sender).into_iter().collect();
         let items = vec![item(known, &sender)];
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items }, &from, 0).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items, suggestions }, &from, 0).await
     }
 
     /// Handles a comment without a command in the conversation of a loop's pull request: a reply in a review's thread is a
@@ -303,6 +314,13 @@ fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
 fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {
     let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
     (remark_key(remark.comment.id), word(by, remark.comment.body, Some(path)))
+}
+
+/// Returns the change that a remark suggests; `None` for an ordinary remark.
+fn suggestion(remark: &ReviewComment, by: &User) -> Option<SuggestedChange> {
+    let (lines, text) = (remark.lines.clone()?, suggested_text(&remark.comment.body)?);
+    let (comment, path) = (remark.comment.id, remark.path.clone());
+    Some(SuggestedChange { comment, by: by.clone(), path, lines, text, remark: item(remark.clone(), by).1 })
 }
 
 fn word(by: &User, text: String, path: Option<String>) -> Guidance {

@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Returns the change of a commit with the findings of the branch's complete change.
-    async fn change(
+    pub(super) async fn change(
         &self,
         current: &Loop,
         request: &CommitRequest<'_>,
@@ -195,6 +195,10 @@ impl Engine {
         if let Some(lost) = self.authority_lost(account, repo, current).await? {
             return Ok(lost);
         }
+        if current.merge_ordered.is_some() {
+            // Nobody has agreed to merge what is pushed now.
+            self.revoke_merge(account, repo, current).await?;
+        }
         let access = self.git_url(account, repo, true).await?;
         let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
         let commit = match self
@@ -289,7 +293,7 @@ pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<Bran
     findings
 }
 
-fn loop_trailer(current: &Loop) -> Trailer {
+pub(super) fn loop_trailer(current: &Loop) -> Trailer {
     Trailer::Loop(current.id.to_string())
 }
 
@@ -331,6 +335,6 @@ fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
     }
 }
 
-fn host_of(url: &str) -> String {
+pub(super) fn host_of(url: &str) -> String {
     url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
 }

@@ -11,6 +11,7 @@ use super::webhook;
 use super::{Gitea, HOOK_EVENTS, NEEDED_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
@@ -206,13 +207,45 @@ impl Reviews for Gitea {
             let id = review.id.to_string();
             let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
             let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
+            let commit = Sha::parse(&review.commit_id);
             // Comments of a pending review are visible to its author only.
             if review.review().is_some() {
-                comments.extend(found.into_iter().flatten().map(WireReviewComment::review_comment));
+                comments.extend(found.into_iter().flatten().map(|found| found.review_comment(commit.as_ref())));
             }
         }
         comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
         Ok(comments)
+    }
+
+    /// Comments on the same line: the server shows all comments on a line as one conversation, and has no answers otherwise.
+    async fn answer_remark(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        remark: CommentId,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        let Some(found) = self.review_comment(repo, number, remark).await? else { return Ok(None) };
+        let Some(lines) = found.lines else { return Ok(None) };
+        let what = format!("answer comment {remark} on a line of {repo}#{number}");
+        let number = number.to_string();
+        let comment = json!({ "path": found.path, "body": body, "new_position": lines.last });
+        // On the commit of the comment: a later one may have no such line.
+        let review = json!({ "event": "COMMENT", "body": "", "commit_id": lines.commit, "comments": [comment] });
+        let path = under(repo, &["pulls", &number, "reviews"])?;
+        let made: WireReview = match self.client.send(&what, Method::POST, &path, &review).await {
+            Ok(answer) => read(&what, &answer)?,
+            // The server fails with 500 where it cannot find the line any more.
+            Err(failure) if failure.detail.starts_with("HTTP 500") || matches!(failure.kind, NotFound | Bug) => {
+                tracing::info!(%failure, "a comment on a line could not be answered");
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let id = made.id.to_string();
+        let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
+        let comments: Vec<WireReviewComment> = self.client.get(&what, &path, &[]).await?;
+        Ok(comments.into_iter().next().map(|comment| comment.review_comment(None).comment.id))
     }
 }
 

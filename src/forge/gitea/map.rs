@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::domain::loops::CommentedLines;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict, is_same_label};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
@@ -395,6 +396,8 @@ pub(super) struct WireReview {
     user: Option<WireUser>,
     #[serde(default)]
     pub(super) comments_count: i64,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) commit_id: String,
     #[serde(deserialize_with = "moment")]
     submitted_at: Timestamp,
 }
@@ -427,10 +430,13 @@ pub(super) struct WireReviewComment {
 }
 
 impl WireReviewComment {
-    pub(super) fn review_comment(self) -> ReviewComment {
+    /// Converts to a review comment of a review of `commit`.
+    pub(super) fn review_comment(self, commit: Option<&Sha>) -> ReviewComment {
         let line = (self.position > 0).then_some(self.position);
         let review = self.pull_request_review_id.filter(|id| *id > 0);
-        ReviewComment { comment: self.comment.snapshot(), path: self.path, line, review }
+        let lines =
+            line.zip(commit).map(|(line, commit)| CommentedLines { first: line, last: line, commit: commit.clone() });
+        ReviewComment { comment: self.comment.snapshot(), path: self.path, line, lines, review }
     }
 }
 

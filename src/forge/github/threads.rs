@@ -1,14 +1,15 @@
-//! Threads of comments on lines: answers, and their resolution, which only GraphQL has.
+//! Reviews: requests for them, and threads of comments on lines with their answers and their resolution, which only GraphQL has.
 
+use async_trait::async_trait;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::GitHub;
-use super::client::ApiCall;
+use super::client::{ApiCall, is_unprocessable};
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::trust::outbound::{BodyText, Outbound};
-use crate::forge::ForgeResult;
+use crate::forge::{ForgeResult, PullReview, ReviewComment, Reviews, reviewers_body};
 
 /// Query for the threads of a pull request with their comments.
 const THREADS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
@@ -70,5 +71,55 @@ impl GitHub {
             after = threads["pageInfo"]["endCursor"].clone();
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Reviews for GitHub {
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        let ask = async |reviewers: &[String]| {
+            let path = ["pulls", &number.to_string(), "requested_reviewers"];
+            let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
+            self.client.send(&call.json(reviewers_body(reviewers))).await.map(drop)
+        };
+        if logins.is_empty() {
+            return Ok(());
+        }
+        match ask(logins).await {
+            Err(failure) if is_unprocessable(&failure) => {}
+            outcome => return outcome,
+        }
+        // GitHub rejects the request if one login cannot review, so each is requested separately.
+        for login in logins.iter().filter(|_| logins.len() > 1) {
+            match ask(std::slice::from_ref(login)).await {
+                Err(failure) if is_unprocessable(&failure) => {
+                    tracing::info!(login, "review cannot be requested from this account")
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
+        self.reviews_of(repo, number).await
+    }
+
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+        self.review_comments_of(repo, number).await
+    }
+
+    async fn answer_remark(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        remark: CommentId,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<Option<CommentId>> {
+        self.reply_in_thread(repo, number, remark, body).await.map(Some)
+    }
+
+    async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
+        self.resolve_thread(repo, number, remark).await
     }
 }

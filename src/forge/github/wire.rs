@@ -6,6 +6,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::domain::loops::CommentedLines;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
@@ -124,7 +125,12 @@ pub(super) struct GitHubComment {
     pull_request_url: Option<String>,
     pub(super) path: Option<String>,
     line: Option<u64>,
+    start_line: Option<u64>,
+    commit_id: Option<String>,
     original_line: Option<u64>,
+    original_start_line: Option<u64>,
+    original_commit_id: Option<String>,
+    side: Option<String>,
     pull_request_review_id: Option<i64>,
 }
 
@@ -155,8 +161,19 @@ impl GitHubComment {
     pub(super) fn review_comment(mut self) -> Result<ReviewComment, String> {
         let path = self.path.take().unwrap_or_default();
         let line = self.line.or(self.original_line);
-        let review = self.pull_request_review_id;
-        Ok(ReviewComment { comment: self.snapshot()?, path, line, review })
+        let (lines, review) = (self.commented_lines(), self.pull_request_review_id);
+        Ok(ReviewComment { comment: self.snapshot()?, path, line, lines, review })
+    }
+
+    /// Returns the lines of a comment on the new side; those of an outdated comment are lines of its original commit.
+    fn commented_lines(&self) -> Option<CommentedLines> {
+        let (first, last, commit) = match self.line {
+            Some(last) => (self.start_line, last, &self.commit_id),
+            None => (self.original_start_line, self.original_line?, &self.original_commit_id),
+        };
+        let on_new_side = self.side.as_deref().is_none_or(|side| side == "RIGHT");
+        let commit = Sha::parse(commit.as_deref()?).filter(|_| on_new_side)?;
+        Some(CommentedLines { first: first.unwrap_or(last), last, commit })
     }
 }
 

@@ -308,3 +308,29 @@ async fn lines_of_files_that_exist_are_counted() {
     counts.sort();
     assert_eq!(counts, [("empty".to_owned(), 0), ("folder/a b.c".to_owned(), 1), ("two.txt".to_owned(), 2)]);
 }
+
+#[tokio::test]
+async fn text_files_are_read_from_commits_and_replaced_without_following_links() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(
+        &info.dir,
+        "mkdir folder; echo a >'folder/a [b].txt'; printf 'x' >run.sh; chmod +x run.sh; ln -s run.sh link; printf '\\377' >bin",
+    );
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let (spaces, id, repo) = (&world.workspaces, &world.loop_id, &world.repo);
+    let read = async |path: &str| spaces.text_at(id, repo, &commit, path).await.unwrap();
+    assert_eq!(read("folder/a [b].txt").await.as_deref(), Some("a\n"));
+    for none in ["folder", "link", "bin", "gone", "folder/*", "-x"] {
+        assert_eq!(read(none).await, None, "{none}");
+    }
+    let missing = Sha::new("1".repeat(40));
+    assert_eq!(spaces.text_at(id, repo, &missing, "run.sh").await.unwrap(), None);
+    spaces.write_text(id, repo, "run.sh", "y").await.unwrap();
+    assert_eq!(sh(&info.dir, "cat run.sh; test -x run.sh"), "y");
+    assert!(spaces.write_text(id, repo, "gone", "y").await.is_err());
+    // Between the commit and the change, something may have put a link in its place.
+    sh(&info.dir, "rm run.sh; ln -s /etc/hostname run.sh; mv folder real; ln -s real folder");
+    assert!(spaces.write_text(id, repo, "run.sh", "y").await.is_err());
+    assert!(spaces.write_text(id, repo, "folder/a [b].txt", "y").await.is_err());
+}

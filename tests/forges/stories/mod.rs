@@ -7,3 +7,4 @@ mod network;
 mod people;
 mod pulls;
 mod repositories;
+mod seen;

@@ -1,8 +1,6 @@
 //! Pull requests: reviews, CI, conflicts, merge.
 
-use axum::http::Method;
 use ralph_bot::domain::loops::LoopState;
-use serde_json::Value;
 
 use crate::bot::eventually;
 use crate::repo::ReviewEvent;
@@ -13,7 +11,6 @@ on_every_server!(
     review_with_remarks_starts_an_iteration,
     review_that_was_drafted_earlier_keeps_its_remarks,
     reply_to_a_remark_starts_an_iteration,
-    remark_is_answered_in_its_thread,
     failed_ci_starts_an_iteration,
     failed_ci_without_a_change_is_not_done,
     passing_ci_starts_no_iteration,
@@ -70,31 +67,6 @@ async fn reply_to_a_remark_starts_an_iteration(on: On, name: &'static str) {
         stage.repo.reply(&stage.mira, pull, review, "Still not clear to me.").await;
         let third = stage.ready_after(stage.issue, 3).await;
         assert!(stage.bot.prompts(&third).contains("Still not clear to me."));
-    })
-    .await;
-}
-
-/// Gitea's API takes no answers in threads; there the remark has a reaction.
-async fn remark_is_answered_in_its_thread(on: On, name: &'static str) {
-    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
-        let first = stage.run().await;
-        let pull = stage.pull_of(&first);
-        let remarks = [("answer.txt", 1, "Why is this so?")];
-        stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "A question.", &remarks).await;
-        let second = stage.ready_after(stage.issue, 2).await;
-        if !stage.server.is_github() {
-            return;
-        }
-        let commit = second.head.expect("a commit").to_string();
-        let (repo, mira, robot) = (&stage.repo, &stage.mira, &stage.robot);
-        let answered = async || {
-            let found = repo.call(mira, Method::GET, &format!("/pulls/{pull}/comments"), Value::Null).await.body;
-            let all = found.as_array().cloned().unwrap_or_default();
-            let ours = |one: &&Value| one["user"]["login"] == robot.login.as_str() && !one["in_reply_to_id"].is_null();
-            all.iter().find(ours).map(|one| one["body"].as_str().unwrap_or_default().to_owned())
-        };
-        let body = eventually("an answer in the thread", answered).await;
-        assert!(body.contains(&commit), "{body}");
     })
     .await;
 }

@@ -352,6 +352,11 @@ fn not_allowed(refusal: FakeRefusal) -> FakeRefusal {
 
 fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
+        // Comments on lines have reactions like all others.
+        Method::GET if core.act(|state| state.remark_mut(repo, wanted).is_ok()) => {
+            let found = core.act(|state| state.remark_mut(repo, wanted).map(|(_, remark)| remark.reactions.clone()))?;
+            answer_with(core, repo, 200, |shape, _| Ok(found.iter().map(|reaction| shape.reaction(reaction)).collect()))
+        }
         Method::GET => answer_with(core, repo, 200, |shape, _| {
             let (_, comment) = shape.state.find_comment(repo, wanted)?;
             Ok(comment.reactions.iter().map(|reaction| shape.reaction(reaction)).collect())

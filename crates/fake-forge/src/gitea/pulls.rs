@@ -13,7 +13,7 @@ use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
 use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview};
 use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{Number, RepoId, Sha};
+use ralph_types::ids::{Number, RepoId, Sha, UserId};
 
 fn nothing_here() -> FakeRefusal {
     FakeRefusal::NotFound("no such endpoint".to_owned())
@@ -161,11 +161,44 @@ async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) 
                 "fast-forward-only" => MergeMethod::FastForward,
                 other => return Err(FakeRefusal::Invalid(format!("[Do]: {other:?} is not a way to merge here"))),
             };
-            core.merge(call.actor()?, repo, number, method, call.text("head_commit_id")).await?;
+            let actor = call.actor()?;
+            if call.body.get("merge_when_checks_succeed").and_then(Value::as_bool) == Some(true) {
+                return schedule(core, actor, repo, number, method);
+            }
+            core.merge(actor, repo, number, method, call.text("head_commit_id")).await?;
             Ok(FakeReply::empty(200))
         }
+        Method::DELETE => core.act(|state| {
+            if state.pull(repo, number)?.1.auto_merge.is_none() {
+                return Err(FakeRefusal::NotFound("scheduled auto merge".to_owned()));
+            }
+            state.set_auto_merge(call.actor()?, repo, number, None)?;
+            Ok(FakeReply::empty(204))
+        }),
         _ => Err(nothing_here()),
     }
+}
+
+/// Schedules a merge. Gitea looks neither at the rules, which the merge itself keeps, nor at `head_commit_id`.
+fn schedule(core: &Core, actor: UserId, repo: RepoId, number: Number, method: MergeMethod) -> FakeAnswer {
+    core.act(|state| {
+        let (issue, pull) = state.pull(repo, number)?;
+        if !issue.open {
+            return Err(FakeRefusal::NotMergeable("the pull request is closed".to_owned()));
+        }
+        if super::is_work_in_progress(&issue.title) {
+            return Err(FakeRefusal::NotMergeable("Work in progress PRs cannot be merged".to_owned()));
+        }
+        if pull.checking > 0 {
+            return Err(FakeRefusal::NotMergeable("Please try again later".to_owned()));
+        }
+        if pull.auto_merge.is_some() {
+            let text = "pull request is already scheduled to auto merge when checks succeed";
+            return Err(FakeRefusal::Conflict(text.to_owned()));
+        }
+        state.set_auto_merge(actor, repo, number, Some(method))?;
+        Ok(FakeReply::empty(201))
+    })
 }
 
 fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {

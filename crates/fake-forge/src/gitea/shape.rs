@@ -198,12 +198,13 @@ impl GiteaShape<'_> {
             })
         };
         let requested: Vec<Value> = pull.requested.iter().map(|user| self.user(*user)).collect();
+        let teams: Vec<Value> = pull.requested_teams.iter().map(|name| json!({"name": name})).collect();
         let merged = pull.merged.as_ref();
         let mut written = json!({
             "id": issue.id, "url": page, "number": issue.number.0, "user": self.author(issue.author),
             "title": issue.title, "body": issue.body, "labels": self.labels(repo, issue), "milestone": null,
             "assignee": null, "assignees": null, "requested_reviewers": requested,
-            "requested_reviewers_teams": [], "state": state_of(issue),
+            "requested_reviewers_teams": teams, "state": state_of(issue),
             "draft": super::is_work_in_progress(&issue.title), "is_locked": issue.locked,
             "comments": issue.comments.len(), "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
             "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),

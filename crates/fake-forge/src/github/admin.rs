@@ -160,5 +160,8 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
 
 fn edit_repo(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     call.edit_repo(core, repo)?;
+    if let Some(allowed) = call.body.get("allow_auto_merge").and_then(Value::as_bool) {
+        core.act(|state| state.repo_mut(repo).map(|entry| entry.auto_merge_allowed = allowed))?;
+    }
     answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller)))
 }

@@ -7,6 +7,7 @@ use super::apps::reaches;
 use super::shape::{node, of_node};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, utc};
 use crate::core::Core;
+use crate::git::MergeMethod;
 use crate::state::{Access, FakeRefusal, FakeReviewComment, FakeState};
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
 
@@ -21,6 +22,12 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
         draft(core, call, false)
     } else if query.contains("convertPullRequestToDraft(") {
         draft(core, call, true)
+    } else if query.contains("enablePullRequestAutoMerge(") {
+        enable_auto_merge(core, call)
+    } else if query.contains("disablePullRequestAutoMerge(") {
+        disable_auto_merge(core, call)
+    } else if query.contains("autoMergeAllowed") {
+        merge_settings(core, call)
     } else if query.contains("minimizeComment(") {
         minimize(core, call)
     } else if query.contains("resolveReviewThread(") {
@@ -81,6 +88,78 @@ fn draft(core: &Core, call: &FakeCall, draft: bool) -> Result<Value, FakeRefusal
     core.act(|state| if draft { state.set_draft(actor, repo, number) } else { state.set_ready(actor, repo, number) })?;
     let field = if draft { "convertPullRequestToDraft" } else { "markPullRequestReadyForReview" };
     Ok(json!({field: {"pullRequest": {"isDraft": draft}}}))
+}
+
+fn merge_settings(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
+    let repo = core.act(|state| state.find_repo(&text("owner"), &text("name")).map(|repo| repo.id))?;
+    permitted(core, call, repo, &[("pull_requests", "read")])?;
+    let number = Number(variable(call, "number").as_u64().unwrap_or(0));
+    core.act(|state| {
+        let (entry, (_, pull)) = (state.repo(repo)?, state.pull(repo, number)?);
+        let request = pull.auto_merge.map(|_| json!({"enabledAt": utc(state.clock.now())}));
+        let of_pull = json!({
+            "id": node("PR", repo, number.0.cast_signed()), "headRefOid": pull.facts.head_sha.as_str(),
+            "merged": pull.merged.is_some(), "autoMergeRequest": request,
+        });
+        Ok(json!({"repository": {
+            "autoMergeAllowed": entry.auto_merge_allowed, "viewerDefaultMergeMethod": "MERGE", "mergeCommitAllowed": true,
+            "squashMergeAllowed": true, "rebaseMergeAllowed": true, "pullRequest": of_pull,
+        }}))
+    })
+}
+
+fn enable_auto_merge(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let (repo, number) = subject(call, "PR")?;
+    permitted(core, call, repo, &[("pull_requests", "write")])?;
+    permitted(core, call, repo, &[("contents", "write")])?;
+    let (actor, number) = (call.actor()?, Number(number.unsigned_abs()));
+    let method = match variable(call, "method").as_str() {
+        Some("SQUASH") => MergeMethod::Squash,
+        Some("REBASE") => MergeMethod::Rebase,
+        _ => MergeMethod::Merge,
+    };
+    let expected = variable(call, "head").as_str().unwrap_or_default().to_owned();
+    core.act(|state| {
+        let (entry, (issue, pull)) = (state.repo(repo)?, state.pull(repo, number)?);
+        let head = &pull.facts.head_sha;
+        let refusal = if !entry.auto_merge_allowed {
+            Some("Auto merge is not allowed for this repository")
+        } else if !issue.open || pull.draft {
+            Some("Pull request is in draft state")
+        } else if !expected.is_empty() && expected != head.as_str() {
+            Some("Head sha didn't match expected head sha")
+        } else if !entry.merge_rules.contains_key(&pull.base) {
+            Some("Protected branch rules not configured for this branch")
+        } else if state.unmet_rule(repo, number)?.is_none() {
+            // There is nothing to wait for that a rule asks for.
+            Some(if state.all_checks_succeeded(repo, head) {
+                "Pull request is in clean status"
+            } else {
+                "Pull request is in unstable status"
+            })
+        } else {
+            None
+        };
+        match refusal {
+            Some(text) => Err(FakeRefusal::Conflict(format!("Pull request {text}"))),
+            None => state.set_auto_merge(actor, repo, number, Some(method)),
+        }
+    })?;
+    Ok(json!({"enablePullRequestAutoMerge": {"pullRequest": {"id": variable(call, "id")}}}))
+}
+
+fn disable_auto_merge(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let (repo, number) = subject(call, "PR")?;
+    permitted(core, call, repo, &[("pull_requests", "write")])?;
+    let (actor, number) = (call.actor()?, Number(number.unsigned_abs()));
+    core.act(|state| {
+        if state.pull(repo, number)?.1.auto_merge.is_none() {
+            return Err(FakeRefusal::Conflict("Can't disable auto-merge for this pull request.".to_owned()));
+        }
+        state.set_auto_merge(actor, repo, number, None)
+    })?;
+    Ok(json!({"disablePullRequestAutoMerge": {"pullRequest": {"id": variable(call, "id")}}}))
 }
 
 fn minimize(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {

@@ -50,6 +50,15 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
                 Ok(FakeReply::json(if new { 201 } else { 200 }, &GitHubShape { core, state }.reaction(&reaction)))
             })
         }
+        ("GET", ["comments", text, "reactions"]) => {
+            let wanted = CommentId(id(text)?);
+            let list = core.act(|state| {
+                let found = state.remark_mut(repo, wanted)?.1.reactions.clone();
+                let shape = GitHubShape { core, state };
+                Ok(found.iter().map(|reaction| shape.reaction(reaction)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
         ("POST", [text, "comments", first, "replies"]) => {
             let (actor, number, first) = (call.actor()?, number(text)?, CommentId(id(first)?));
             let body = call.needed("body")?;

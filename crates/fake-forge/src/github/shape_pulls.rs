@@ -37,6 +37,8 @@ impl GitHubShape<'_> {
         links["self"] = json!({"href": at});
         places["_links"] = links;
         let requested: Vec<Value> = pull.requested.iter().map(|user| self.user(*user)).collect();
+        let team = |name: &String| json!({"name": name, "slug": name});
+        let teams: Vec<Value> = pull.requested_teams.iter().map(team).collect();
         let merged = pull.merged.as_ref();
         let written = json!({
             "id": issue.id, "node_id": node("PR", repo.id, issue.number.0 as i64), "number": issue.number.0,
@@ -46,7 +48,7 @@ impl GitHubShape<'_> {
             "updated_at": utc(issue.updated_at), "closed_at": issue.closed_at.map(utc),
             "merged_at": merged.map(|merged| utc(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()), "assignee": null, "assignees": [],
-            "requested_reviewers": requested, "requested_teams": [], "labels": self.labels(repo, issue),
+            "requested_reviewers": requested, "requested_teams": teams, "labels": self.labels(repo, issue),
             "milestone": null, "draft": pull.draft, "head": side(&pull.head, &facts.head_sha),
             "base": side(&pull.base, &facts.base_sha), "auto_merge": null, "active_lock_reason": null,
             "author_association": self.association(repo, issue.author),

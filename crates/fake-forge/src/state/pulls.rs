@@ -4,6 +4,7 @@ use super::{
     Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeReaction, FakeRefusal, FakeReview,
     FakeState, FakeStatus, MergeRecord, OpKind, PullFacts,
 };
+use crate::git::MergeMethod;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
@@ -143,6 +144,7 @@ impl FakeState {
             requested_teams: Vec::new(),
             reviews: Vec::new(),
             checking: 0,
+            auto_merge: None,
         };
         let number = self.insert_issue(actor, repo, &draft.title, &draft.body, Some(pull))?;
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
@@ -165,6 +167,77 @@ impl FakeState {
             self.emit(repo, actor, FakeEventKind::PullSynchronized(number, before.head_sha));
         }
         Ok(())
+    }
+
+    /// Returns why the rules of its base do not let a pull request be merged; `None` if they do.
+    pub fn unmet_rule(&self, repo: RepoId, number: Number) -> Result<Option<String>, FakeRefusal> {
+        let (entry, (issue, pull)) = (self.repo(repo)?, self.pull(repo, number)?);
+        let Some(rule) = entry.merge_rules.get(&pull.base) else { return Ok(None) };
+        let waiting = rule.checks.iter().find(|name| self.check_of(repo, &pull.facts.head_sha, name) != Some(true));
+        if let Some(name) = waiting {
+            return Ok(Some(format!("Required status check \"{name}\" is expected.")));
+        }
+        let mut verdicts = std::collections::BTreeMap::new();
+        for review in pull.reviews.iter().filter(|one| !one.pending && one.author != issue.author) {
+            if review.verdict != ReviewVerdict::Commented {
+                verdicts.insert(review.author, review.verdict);
+            }
+        }
+        let approvals = verdicts.values().filter(|verdict| **verdict == ReviewVerdict::Approved).count();
+        let missing = approvals < rule.approvals;
+        Ok(missing.then(|| format!("At least {} approving review is required by reviewers.", rule.approvals)))
+    }
+
+    /// Returns whether the newest check or status of a name succeeded; `None` if there is none or it is pending.
+    fn check_of(&self, repo: RepoId, commit: &Sha, name: &str) -> Option<bool> {
+        let entry = self.repo(repo).ok()?;
+        let status = entry.statuses.iter().rev().find(|one| one.sha == *commit && one.context == name);
+        if let Some(status) = status {
+            return (status.state != "pending").then_some(status.state == "success");
+        }
+        let run = entry.check_runs.iter().rev().find(|one| one.sha == *commit && one.name == name)?;
+        run.conclusion.as_ref().map(|conclusion| conclusion == "success")
+    }
+
+    /// Whether every check and status of a commit succeeded.
+    pub fn all_checks_succeeded(&self, repo: RepoId, commit: &Sha) -> bool {
+        let Ok(entry) = self.repo(repo) else { return false };
+        let statuses = entry.statuses.iter().filter(|one| one.sha == *commit).map(|one| &one.context);
+        let runs = entry.check_runs.iter().filter(|one| one.sha == *commit).map(|one| &one.name);
+        statuses.chain(runs).all(|name| self.check_of(repo, commit, name) == Some(true))
+    }
+
+    /// Lets the forge merge a pull request once the rules of its base are satisfied, or takes that back.
+    pub fn set_auto_merge(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        method: Option<MergeMethod>,
+    ) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        let pull = self.pull_mut(repo, number)?;
+        pull.auto_merge = method.map(|method| (actor, method));
+        let kind = if method.is_some() { OpKind::AutoMergeEnabled } else { OpKind::AutoMergeDisabled };
+        self.log(actor, kind, repo, Some(number), "");
+        Ok(())
+    }
+
+    /// Returns the pull requests that the forge merges now, with the account and the method of each.
+    pub fn due_auto_merges(&self) -> Vec<(RepoId, Number, UserId, MergeMethod)> {
+        let mut due = Vec::new();
+        for entry in self.repos.values() {
+            for issue in entry.issues.values().filter(|issue| issue.open) {
+                let Some((pull, (by, method))) = issue.pull.as_ref().and_then(|pull| Some((pull, pull.auto_merge?)))
+                else {
+                    continue;
+                };
+                if !pull.draft && self.unmet_rule(entry.id, issue.number) == Ok(None) {
+                    due.push((entry.id, issue.number, by, method));
+                }
+            }
+        }
+        due
     }
 
     /// Marks a pull request as ready; without effect if it is ready.

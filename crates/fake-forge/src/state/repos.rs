@@ -26,6 +26,8 @@ impl FakeState {
             access: BTreeMap::new(),
             rules: Vec::new(),
             protected: BTreeSet::new(),
+            merge_rules: BTreeMap::new(),
+            auto_merge_allowed: false,
             labels: Vec::new(),
             issues: BTreeMap::new(),
             next_number: 1,

@@ -277,7 +277,14 @@ fn last_comment_names_what_is_not_solved() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.limits.iterations = run.current.spent.iterations;
     let commit = run.current.pushed.clone().expect("pushed");
-    run.tell(LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: true, on_base: Vec::new() });
+    run.tell(LoopInput::Inspected {
+        commit,
+        failed: Vec::new(),
+        passed: 0,
+        pending: 0,
+        conflict: true,
+        on_base: Vec::new(),
+    });
     run.is(LoopState::LimitReached, LoopStep::Idle);
     let View::Completion(view) = report::completion(&run.current, run.current.updated_at) else { panic!("a result") };
     assert_eq!(view.unsolved, ["The branch conflicts with `main`; the conflict is not resolved."]);

@@ -388,3 +388,13 @@ proptest! {
         prop_assert_eq!(parse(&fenced), vec![]);
     }
 }
+
+#[test]
+fn merge_when_ready_takes_off_or_nothing() {
+    let command = |on| LoopCommand::MergeWhenReady(MergeWhenReady { on });
+    assert_eq!(ok("/ralph merge-when-ready"), command(true));
+    assert_eq!(ok("/ralph merge-when-ready off"), command(false));
+    assert_eq!(command(false).recorded(CommandRecord::SessionAndAudit).as_deref(), Some("merge-when-ready off"));
+    assert_eq!(problem("/ralph merge-when-ready now").nearest.as_deref(), Some("/ralph merge-when-ready off"));
+    assert_eq!(problem("/ralph merge-when-redy").nearest.as_deref(), Some("/ralph merge-when-ready"));
+}

@@ -27,10 +27,17 @@ pub struct NamedLine {
 
 /// Returns the places that failing checks name, each path and line once, in the order of the output.
 pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
+    let failing = report.outcomes.iter().filter(|outcome| !outcome.holds);
+    named_lines_of(failing.map(|outcome| (outcome.name.as_str(), outcome.output.as_str())))
+}
+
+/// Returns the places that outputs name, each path and line once, in their order. `outputs` are those of checks, with the name of
+/// the check before.
+pub fn named_lines_of<'a>(outputs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<NamedLine> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
-    for outcome in report.outcomes.iter().filter(|outcome| !outcome.holds) {
-        for text in outcome.output.lines() {
+    for (check, output) in outputs {
+        for text in output.lines() {
             for place in PLACE.captures_iter(text) {
                 let part = |names: [&str; 2]| names.into_iter().find_map(|name| place.name(name)).map(|m| m.as_str());
                 let (Some(path), Some(line)) = (part(["path", "python"]), part(["line", "python_line"])) else {
@@ -41,7 +48,7 @@ pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
                 let Some(line) = line.parse::<u64>().ok().filter(|line| *line > 0 && !outside) else { continue };
                 if found.len() < MAX_ANNOTATIONS && seen.insert((path.to_owned(), line)) {
                     let message = text.trim().chars().filter(|c| !c.is_control()).take(MESSAGE_CHARACTERS).collect();
-                    found.push(NamedLine { path: path.to_owned(), line, message, check: outcome.name.clone() });
+                    found.push(NamedLine { path: path.to_owned(), line, message, check: check.to_owned() });
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding};
 use crate::domain::model::task::DiffStat;
+use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
     PullView, RecentIteration, SpentLine, View,
@@ -54,6 +55,8 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         opinion: opinion_view(current),
         started_by: current.requested_by.login.clone(),
         dashboard: None,
+        places: Vec::new(),
+        links: FileLinks::new(),
     }
 }
 

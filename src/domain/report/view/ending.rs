@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, Link, PlanLine};
+use super::{CheckLine, CommandHint, FileLine, FileLinks, Link, PlaceLine, PlanLine};
 use crate::domain::loops::ToldProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
@@ -55,6 +55,12 @@ pub struct PullView {
     pub started_by: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+    /// Lines that failing checks name and that exist in the commit.
+    #[serde(default)]
+    pub places: Vec<PlaceLine>,
+    /// Addresses of the files that the text names.
+    #[serde(default)]
+    pub links: FileLinks,
 }
 
 /// Second opinion of another model, which approves nothing.

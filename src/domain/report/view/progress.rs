@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommandHint, Link, PlanLine};
+use super::{CommandHint, FileLinks, Link, PlanLine};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::task::{TamperFinding, TestCounts};
 
@@ -249,6 +249,23 @@ pub struct IterationView {
     pub duration_s: u64,
     /// Cost.
     pub cost: Option<Money>,
+    /// Lines that failing checks name and that exist in the commit.
+    #[serde(default)]
+    pub places: Vec<PlaceLine>,
+    /// Addresses of the files that the text names.
+    #[serde(default)]
+    pub links: FileLinks,
+}
+
+/// Line that a failing check names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceLine {
+    /// Path relative to the repository's root and line, with a colon between them.
+    pub place: String,
+    /// Name of the check.
+    pub check: String,
+    /// Line of output that names it.
+    pub message: String,
 }
 
 /// Changed file.

@@ -168,7 +168,7 @@ fn recorded_lists_are_read() {
     // Requested reviews are none.
     assert_eq!(verdicts[..2], [ReviewVerdict::Commented, ReviewVerdict::ChangesRequested]);
     let remarks: Vec<super::map::WireReviewComment> = serde_json::from_value(answer("comments-of-a-review").1).unwrap();
-    let remarks: Vec<_> = remarks.into_iter().map(super::map::WireReviewComment::review_comment).collect();
+    let remarks: Vec<_> = remarks.into_iter().map(|remark| remark.review_comment(None)).collect();
     assert_eq!((remarks[0].path.as_str(), remarks[0].line), ("notes.txt", Some(1)));
     let statuses: super::map::WireStatuses = serde_json::from_value(answer("combined-status").1).unwrap();
     assert_eq!(statuses.statuses.len(), 0);

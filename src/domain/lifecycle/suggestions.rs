@@ -1,0 +1,35 @@
+//! Suggested changes of maintainers: applied by the service as they are, before the agent runs again. What does not apply is an
+//! ordinary remark for the agent.
+
+use super::StepContext;
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::model::ids::CommentId;
+
+/// Tells changes that were applied from those that do not apply, before their commit is handled. Others that came meanwhile stay for the next iteration.
+pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
+    for one in std::mem::take(&mut turn.next.suggestions) {
+        if applied.contains(&one.comment) {
+            turn.because(format!("the change that {} suggested for {} was applied", one.by.login, one.path));
+        } else if let Some((_, why)) = failed.iter().find(|(comment, _)| *comment == one.comment) {
+            turn.because(format!("the change that {} suggested for {} does not apply: {why}", one.by.login, one.path));
+            let mut remark = one.remark;
+            remark.text.push_str(&format!("\n\n(The service could not apply the suggestion as it is: {why}.)"));
+            turn.next.guidance.push(remark);
+        } else {
+            turn.next.suggestions.push(one);
+        }
+    }
+    if let Some(current) = turn.next.current_mut() {
+        current.applied = applied;
+    }
+}
+
+/// Answers the comments whose changes were pushed.
+pub(super) fn pushed(turn: &mut StepContext) {
+    let Some(current) = turn.next.current() else { return };
+    let Some(commit) = current.commit.clone() else { return };
+    let answer =
+        |comment: &CommentId| Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true };
+    let answers: Vec<_> = current.applied.iter().map(answer).collect();
+    turn.effects.extend(answers);
+}

@@ -1,0 +1,167 @@
+//! Merging by the forge: when it is asked for, withdrawn, and refused.
+
+use super::*;
+use crate::domain::lifecycle::merges::CI_BEGINS_MS;
+use crate::domain::loops::MergeAnswer;
+
+fn merge(on: bool) -> LoopCommand {
+    LoopCommand::MergeWhenReady(command::MergeWhenReady { on })
+}
+
+impl LoopRun {
+    /// CI of the pushed commit as it is read.
+    fn reads_ci(&mut self, passed: u32, pending: u32) -> &mut Self {
+        let commit = self.current.pushed.clone().expect("pushed");
+        let (failed, on_base) = (Vec::new(), Vec::new());
+        self.tell(LoopInput::Inspected { commit, failed, passed, pending, conflict: false, on_base })
+    }
+
+    fn merge_answered(&mut self, answer: MergeAnswer) -> &mut Self {
+        let commit = self.current.pushed.clone().expect("pushed");
+        self.tell(LoopInput::MergeAnswered { commit, answer })
+    }
+
+    fn asks_to_merge(&self) -> bool {
+        self.has(|effect| matches!(effect, Effect::MergeWhenReady { .. }))
+    }
+
+    fn withdraws(&self) -> bool {
+        self.has(|effect| matches!(effect, Effect::WithdrawMerge))
+    }
+
+    /// Returns the lines of the reply among the latest effects.
+    fn replied(&self) -> String {
+        let said = self.effects.iter().find_map(|effect| match effect {
+            Effect::Comment { view, .. } => match &**view {
+                View::Reply(reply) => Some(reply.lines.join(" ")),
+                _ => None,
+            },
+            _ => None,
+        });
+        said.unwrap_or_default()
+    }
+
+    fn ordered() -> Self {
+        let mut run = Self::in_state(LoopState::Review);
+        run.command(merge(true)).reads_ci(1, 0).merge_answered(MergeAnswer::Accepted);
+        assert!(run.current.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
+        run
+    }
+}
+
+#[test]
+fn forge_is_asked_once_ci_of_the_ready_pull_request_has_passed() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.reads_ci(1, 0);
+    assert!(!run.asks_to_merge(), "nobody asked for it");
+    run.command(merge(true));
+    assert!(run.has(|effect| matches!(effect, Effect::Inspect { .. })) && !run.asks_to_merge());
+    run.reads_ci(1, 2);
+    assert!(!run.asks_to_merge(), "CI is pending");
+    run.reads_ci(3, 0);
+    assert!(run.asks_to_merge() && run.current.merge_ordered == run.current.pushed);
+    run.reads_ci(3, 0);
+    assert!(!run.asks_to_merge(), "it is asked once");
+    run.merge_answered(MergeAnswer::not_yet("unstable"));
+    assert!(run.current.merge_ordered.is_none() && run.current.merge_wish.is_some());
+    run.reads_ci(3, 0);
+    assert!(run.asks_to_merge(), "and again if it was too early");
+}
+
+#[test]
+fn commit_without_ci_waits_for_ci_to_begin() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true)).reads_ci(0, 0);
+    assert!(!run.asks_to_merge());
+    run.now = run.now.plus_ms(CI_BEGINS_MS);
+    run.reads_ci(0, 0);
+    assert!(run.asks_to_merge());
+}
+
+#[test]
+fn wish_of_a_running_loop_counts_from_its_review() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.command(merge(true));
+    assert!(!run.has(|effect| matches!(effect, Effect::Inspect { .. })));
+    run.now = run.now.plus_ms(CI_BEGINS_MS);
+    run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
+    run.reads_ci(0, 0);
+    assert!(!run.asks_to_merge(), "CI of the new pull request has not begun");
+    run.reads_ci(1, 0);
+    assert!(run.asks_to_merge());
+}
+
+#[test]
+fn red_ci_and_requests_withdraw_the_merge() {
+    let mut run = LoopRun::ordered();
+    let commit = run.current.pushed.clone().expect("pushed");
+    let failed = vec![Guidance {
+        who: String::new(),
+        source: GuidanceSource::Ci,
+        text: "red".into(),
+        path: Some("build".into()),
+        remember: false,
+    }];
+    run.tell(LoopInput::Inspected { commit, failed, passed: 0, pending: 0, conflict: false, on_base: Vec::new() });
+    run.is(LoopState::Queued, LoopStep::Idle);
+    assert!(run.withdraws() && run.current.merge_wish.is_none());
+    assert!(run.replied().contains("is withdrawn: CI failed on the pull request"), "{}", run.replied());
+    assert!(run.current.merge_ordered.is_some(), "until the forge has heard of it");
+    run.tell(LoopInput::MergeWithdrawn);
+    assert!(run.current.merge_ordered.is_none());
+
+    let mut run = LoopRun::ordered();
+    let asks = Guidance {
+        who: "maja".into(),
+        source: GuidanceSource::Review,
+        text: "rename it".into(),
+        path: None,
+        remember: false,
+    };
+    run.tell(LoopInput::Reviewed { by: user("maja"), items: vec![("review/1".into(), asks)], suggestions: Vec::new() });
+    assert!(run.withdraws() && run.replied().contains("maja asked for changes"));
+}
+
+#[test]
+fn command_withdraws_a_merge_once() {
+    let mut run = LoopRun::ordered();
+    run.command(merge(false));
+    assert!(run.withdraws() && run.current.merge_wish.is_none() && run.current.state == LoopState::Review);
+    run.tell(LoopInput::MergeWithdrawn).command(merge(false));
+    assert!(!run.withdraws() && run.replied().contains("nothing to withdraw"));
+}
+
+#[test]
+fn acceptance_after_a_withdrawal_is_revoked() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true)).reads_ci(1, 0).command(merge(false));
+    assert!(run.withdraws());
+    run.tell(LoopInput::MergeWithdrawn).merge_answered(MergeAnswer::Accepted);
+    assert!(run.withdraws() && run.current.merge_ordered.is_some(), "an answer that came late is undone");
+}
+
+#[test]
+fn refusal_is_told_with_what_to_do_and_ends_the_wish() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true)).reads_ci(1, 0);
+    run.merge_answered(MergeAnswer::refused("auto-merge is not allowed in acme/app", "Allow it in the settings"));
+    assert_eq!(
+        run.replied(),
+        "The pull request is not merged when it is ready: auto-merge is not allowed in acme/app. Allow it in the settings."
+    );
+    assert!(run.current.merge_wish.is_none() && run.current.merge_ordered.is_none() && !run.withdraws());
+    // Somebody pushed after the forge had accepted it.
+    let mut run = LoopRun::ordered();
+    run.merge_answered(MergeAnswer::refused("somebody else pushed", "Review it"));
+    assert!(run.withdraws() && run.current.merge_wish.is_none());
+}
+
+#[test]
+fn merged_pull_request_withdraws_nothing() {
+    let mut run = LoopRun::ordered();
+    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
+    assert!(!run.withdraws());
+    let mut run = LoopRun::ordered();
+    run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
+    assert!(run.withdraws(), "the pull request of an aborted loop stays open");
+}

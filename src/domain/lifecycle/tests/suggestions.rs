@@ -1,0 +1,134 @@
+//! Suggested changes: applied before the agent runs, answered after the push, and remarks where they do not apply.
+
+use super::*;
+
+fn remark(comment: i64, text: &str) -> (String, Guidance) {
+    let said = Guidance {
+        who: "maja".into(),
+        source: GuidanceSource::Review,
+        text: text.into(),
+        path: Some("a.txt:2".into()),
+        remember: false,
+    };
+    (remark_key(CommentId(comment)), said)
+}
+
+fn suggested(comment: i64) -> SuggestedChange {
+    SuggestedChange {
+        comment: CommentId(comment),
+        by: user("maja"),
+        path: "a.txt".into(),
+        lines: CommentedLines { first: 2, last: 2, commit: sha(9) },
+        text: "2\n".into(),
+        remark: remark(comment, "suggestion").1,
+    }
+}
+
+impl LoopRun {
+    /// A review with these suggestions and an ordinary remark for each of `others`.
+    fn suggests(&mut self, suggestions: &[i64], others: &[i64]) -> &mut Self {
+        let items = suggestions.iter().chain(others).map(|comment| remark(*comment, "words")).collect();
+        let suggestions = suggestions.iter().map(|comment| suggested(*comment)).collect();
+        self.tell(LoopInput::Reviewed { by: user("maja"), items, suggestions })
+    }
+
+    fn applied(&mut self, applied: &[i64], failed: &[i64]) -> &mut Self {
+        self.commits += 1;
+        let made = sha(100 + self.commits);
+        let change = IterationChange {
+            commit: (!applied.is_empty()).then(|| made.clone()),
+            tree: made,
+            stat: DiffStat::default(),
+            branch_stat: None,
+            restored: Vec::new(),
+            findings: Vec::new(),
+            branch_findings: None,
+            conflict_markers: Vec::new(),
+            blocked: None,
+            set_aside: Vec::new(),
+            bytes: 0,
+            binary_bytes: 0,
+        };
+        let applied = applied.iter().map(|comment| CommentId(*comment)).collect();
+        let failed = failed.iter().map(|comment| (CommentId(*comment), "the lines changed".to_owned())).collect();
+        let ticket = self.current.ticket;
+        self.tell(LoopInput::SuggestionsApplied { ticket, change: Box::new(change), applied, failed })
+    }
+
+    fn asked_to_apply(&self) -> Vec<i64> {
+        let changes = self.effects.iter().find_map(|effect| match effect {
+            Effect::ApplySuggestions { changes, .. } => Some(changes),
+            _ => None,
+        });
+        changes.into_iter().flatten().map(|change| change.comment.0).collect()
+    }
+}
+
+#[test]
+fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.suggests(&[7, 8], &[]).is(LoopState::Queued, LoopStep::Idle);
+    assert!(run.current.guidance.is_empty() && run.has(|e| matches!(e, Effect::ReactToRemark { .. })));
+    run.working().is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.asked_to_apply(), [7, 8]);
+    run.applied(&[7, 8], &[]).is(LoopState::Running, LoopStep::Push);
+    assert!(!run.has(|e| matches!(e, Effect::AnswerRemark { .. })), "the forge does not have the commit");
+    run.pushed();
+    let commit = run.current.head.clone().expect("a head");
+    for comment in [7, 8] {
+        let answer = Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true };
+        assert!(run.effects.contains(&answer), "{comment}");
+    }
+    run.checked(true).is(LoopState::Running, LoopStep::Verify);
+    run.checked(true).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(run.current.current().map(|last| last.kind), Some(IterationKind::Suggestions));
+}
+
+#[test]
+fn change_that_does_not_apply_is_a_remark_for_the_agent() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.suggests(&[7, 8], &[9]).working().applied(&[7], &[8]).pushed();
+    assert!(run.current.suggestions.is_empty());
+    run.checked(true).is(LoopState::Running, LoopStep::Agent);
+    let told: Vec<&str> = run.current.current().expect("open").guidance.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(
+        told,
+        ["words", "suggestion\n\n(The service could not apply the suggestion as it is: the lines changed.)"]
+    );
+}
+
+#[test]
+fn nothing_that_applies_leaves_the_work_to_the_agent() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.suggests(&[7], &[]).working().applied(&[], &[7]).is(LoopState::Running, LoopStep::Check);
+    run.checked(true).is(LoopState::Running, LoopStep::Agent);
+}
+
+#[test]
+fn suggestion_that_came_meanwhile_is_applied_next() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.suggests(&[7], &[]).working().suggests(&[8], &[]).applied(&[7], &[]);
+    assert_eq!(run.current.suggestions.len(), 1);
+    run.pushed().checked(true).is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.asked_to_apply(), [8]);
+}
+
+#[test]
+fn suggestion_during_a_run_waits_for_its_end() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.suggests(&[7], &[]).is(LoopState::Running, LoopStep::Agent);
+    run.iteration(true).is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.asked_to_apply(), [7]);
+    // The same remark again is not applied twice.
+    run.suggests(&[7], &[]);
+    assert_eq!(run.current.suggestions.len(), 1);
+}
+
+#[test]
+fn review_that_was_stored_without_suggestions_is_read() {
+    let stored = serde_json::json!({"input": "reviewed", "by": user("maja"), "items": []});
+    assert!(matches!(
+        serde_json::from_value(stored),
+        Ok(LoopInput::Reviewed { suggestions, .. }) if suggestions.is_empty()
+    ));
+}

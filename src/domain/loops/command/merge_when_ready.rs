@@ -1,0 +1,53 @@
+//! `/ralph merge-when-ready`: merging by the forge.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{CommandArguments, Problem};
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+
+/// Lets the forge merge the pull request, or withdraws that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeWhenReady {
+    /// Whether it is merged.
+    pub on: bool,
+}
+
+impl CommandDefinition for MergeWhenReady {
+    const ROW: CommandRow = CommandRow {
+        name: "merge-when-ready",
+        usage: "/ralph merge-when-ready [off]",
+        help: "Lets the forge merge the pull request once it is ready, CI has passed and the rules of its base are satisfied; `off` withdraws it.",
+        record: CommandRecord::SessionAndAudit,
+    };
+
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
+        match arguments.value()?.as_deref() {
+            None => Ok(Self { on: true }),
+            Some("off") => Ok(Self { on: false }),
+            Some(_) => {
+                let problem = "`merge-when-ready` takes `off` or nothing.".to_owned();
+                Err((problem, Some("/ralph merge-when-ready off".to_owned())))
+            }
+        }
+    }
+
+    fn apply(self, target: &mut dyn CommandTarget) {
+        let wished = target.current().merge_wish.is_some();
+        match (self.on, wished) {
+            (true, _) => {
+                target.accept("The pull request is merged once it is ready, CI has passed and the rules of its base are satisfied.".into());
+                target.merge_when_ready();
+            }
+            (false, true) => {
+                let why = format!("{} withdrew it", target.author().login);
+                target.accept("The pull request is not merged by the forge.".into());
+                target.withdraw_merge(&why);
+            }
+            (false, false) => target.reject("Nobody asked for a merge; there is nothing to withdraw.".into()),
+        }
+    }
+
+    fn arguments(&self) -> String {
+        if self.on { String::new() } else { "off".to_owned() }
+    }
+}

@@ -1,0 +1,27 @@
+//! Merges of other commits into the loop's branch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::Sha;
+
+/// Commit that is merged into the loop's branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeWith {
+    /// Head of the base branch at the time of the merge.
+    Base,
+    /// Commit that somebody else pushed to the loop's branch.
+    Pushed(Sha),
+}
+
+/// Merge in progress.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MergeInProgress {
+    /// Commit that is merged into the branch.
+    pub other: Sha,
+    /// Paths of files with conflict markers.
+    pub conflicts: Vec<String>,
+    /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
+    #[serde(default)]
+    pub base: Option<Sha>,
+}

@@ -1,0 +1,180 @@
+//! Suggested changes: replacements of lines that people wrote in comments on them, and their application to a file.
+
+use comrak::Arena;
+use comrak::nodes::NodeValue;
+use serde::{Deserialize, Serialize};
+
+use super::iteration::Guidance;
+use crate::domain::model::ids::{CommentId, Sha, User};
+use crate::domain::trust::sanitize::document;
+
+/// Language of the code block that holds a suggestion.
+const LANGUAGE: &str = "suggestion";
+
+/// Lines that a comment is on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommentedLines {
+    /// First line, from 1, in the file of `commit`.
+    pub first: u64,
+    /// Last line; not before the first.
+    pub last: u64,
+    /// Commit whose file it is.
+    pub commit: Sha,
+}
+
+/// Replacement of lines that a maintainer suggested.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SuggestedChange {
+    /// Comment on the lines.
+    pub comment: CommentId,
+    /// Author.
+    pub by: User,
+    /// Path of the file from the root of the repository.
+    pub path: String,
+    /// Replaced lines.
+    pub lines: CommentedLines,
+    /// Replacement with its line ends; empty removes the lines.
+    pub text: String,
+    /// The comment as an ordinary remark, for the agent if the change does not apply.
+    pub remark: Guidance,
+}
+
+/// Returns the replacement in a comment: the content of its only suggestion block; `None` without one, or with several.
+pub fn suggested_text(comment: &str) -> Option<String> {
+    if !comment.contains(LANGUAGE) {
+        return None;
+    }
+    let arena = Arena::new();
+    let root = document::parse(&arena, comment)?;
+    let mut blocks = root.children().filter_map(|node| match &node.data().value {
+        NodeValue::CodeBlock(block) if block.fenced && block.info.split_whitespace().next() == Some(LANGUAGE) => {
+            Some(block.literal.clone())
+        }
+        _ => None,
+    });
+    let found = blocks.next()?;
+    blocks.next().is_none().then_some(found)
+}
+
+/// Returns a file with the change. `commented` is the file as the comment is on it, `now` as it is; lines that changed since, or
+/// whose place is not certain, are not replaced.
+///
+/// # Errors
+/// Reason that the change does not apply, a sentence without a full stop.
+pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> Result<String, String> {
+    let (first, last) = (change.lines.first, change.lines.last);
+    let index = |line: u64| usize::try_from(line).unwrap_or(usize::MAX);
+    let (first, last) = (index(first), index(last));
+    let before: Vec<&str> = commented.split_inclusive('\n').collect();
+    if first == 0 || first > last || last > before.len() {
+        return Err(format!("the file has no lines {first} to {last}"));
+    }
+    let lines: Vec<&str> = now.split_inclusive('\n').collect();
+    let range = moved(&before, &lines, first - 1, last)
+        .ok_or_else(|| "the lines changed since the comment was written".to_owned())?;
+    let ends_with_return = lines[range.clone()].iter().any(|line| line.ends_with("\r\n"));
+    let mut text = change.text.replace("\r\n", "\n");
+    if ends_with_return {
+        text = text.replace('\n', "\r\n");
+    }
+    let at_end = range.end == lines.len();
+    if at_end && !lines.last().is_some_and(|line| line.ends_with('\n')) {
+        // The file keeps its missing line end.
+        let bare = text.trim_end_matches('\n').trim_end_matches('\r').len();
+        text.truncate(bare);
+    } else if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let changed = [&lines[..range.start].concat(), &text, &lines[range.end..].concat()].map(String::as_str).concat();
+    if changed == now { Err("the lines are as the suggestion has them".to_owned()) } else { Ok(changed) }
+}
+
+/// Returns where the lines `first..last` of `before` are in `now`: only if everything up to their end, or everything from their
+/// beginning on, is unchanged.
+fn moved(before: &[&str], now: &[&str], first: usize, last: usize) -> Option<std::ops::Range<usize>> {
+    let common = before.iter().zip(now).take_while(|(old, new)| old == new).count();
+    if last <= common {
+        return Some(first..last);
+    }
+    let tail = before.iter().rev().zip(now.iter().rev()).take_while(|(old, new)| old == new).count();
+    if before.len() - first <= tail {
+        let shift = |line: usize| now.len() - (before.len() - line);
+        return Some(shift(first)..shift(last));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::loops::GuidanceSource;
+    use crate::domain::model::ids::{AccountKind, UserId};
+
+    const FILE: &str = "one\ntwo\nthree\nfour\n";
+
+    fn change(first: u64, last: u64, text: &str) -> SuggestedChange {
+        SuggestedChange {
+            comment: CommentId(1),
+            by: User { id: UserId(7), login: "maja".into(), kind: AccountKind::User },
+            path: "a.txt".into(),
+            lines: CommentedLines { first, last, commit: Sha::new("a".repeat(40)) },
+            text: text.into(),
+            remark: Guidance {
+                who: "maja".into(),
+                source: GuidanceSource::Review,
+                text: String::new(),
+                path: None,
+                remember: false,
+            },
+        }
+    }
+
+    #[test]
+    fn only_suggestion_block_of_a_comment_is_its_replacement() {
+        let text = |comment: &str| suggested_text(comment);
+        assert_eq!(text("Better:\n\n```suggestion\nlet a = 1;\n```\n").as_deref(), Some("let a = 1;\n"));
+        assert_eq!(text("```suggestion:-0+0\nx\n```"), None, "the form of another forge");
+        assert_eq!(text("````suggestion\n```\n````").as_deref(), Some("```\n"));
+        assert_eq!(text("```suggestion\n```").as_deref(), Some(""), "the lines are removed");
+        assert_eq!(text("```suggestion\na\n```\n\n```suggestion\nb\n```"), None, "it is not certain which");
+        for none in ["a suggestion", "```rust\nx\n```", "> ```suggestion\n> x\n> ```", "    ```suggestion\n    x"] {
+            assert_eq!(text(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn exactly_the_commented_lines_are_replaced() {
+        let apply = |first, last, text| with_suggestion(FILE, FILE, &change(first, last, text)).expect("it applies");
+        assert_eq!(apply(2, 2, "zwei\n"), "one\nzwei\nthree\nfour\n");
+        assert_eq!(apply(2, 3, "2\n"), "one\n2\nfour\n");
+        assert_eq!(apply(1, 1, ""), "two\nthree\nfour\n");
+        assert_eq!(apply(4, 4, "a\nb\n"), "one\ntwo\nthree\na\nb\n");
+    }
+
+    #[test]
+    fn lines_that_moved_are_found_and_changed_ones_are_not_replaced() {
+        let apply = |now: &str, line| with_suggestion(FILE, now, &change(line, line, "X\n"));
+        assert_eq!(apply("zero\none\ntwo\nthree\nfour\n", 3).as_deref(), Ok("zero\none\ntwo\nX\nfour\n"));
+        assert_eq!(apply("one\ntwo\nthree\n4\n", 2).as_deref(), Ok("one\nX\nthree\n4\n"));
+        assert!(apply("one\n2\nthree\nfour\n", 2).unwrap_err().contains("changed since"));
+        // Changes on both sides: the place of equal lines is not certain.
+        assert!(apply("0\none\ntwo\nthree\n4\n", 2).is_err());
+    }
+
+    #[test]
+    fn impossible_and_empty_changes_are_refused() {
+        for (first, last) in [(0, 1), (3, 2), (4, 5), (u64::MAX, u64::MAX)] {
+            assert!(with_suggestion(FILE, FILE, &change(first, last, "x\n")).is_err(), "{first} to {last}");
+        }
+        assert!(with_suggestion(FILE, FILE, &change(2, 2, "two\n")).unwrap_err().contains("as the suggestion"));
+        assert!(with_suggestion("", "", &change(1, 1, "x\n")).is_err());
+    }
+
+    #[test]
+    fn line_ends_of_the_file_are_kept() {
+        let dos = "a\r\nb\r\n";
+        assert_eq!(with_suggestion(dos, dos, &change(2, 2, "c\nd\n")).as_deref(), Ok("a\r\nc\r\nd\r\n"));
+        assert_eq!(with_suggestion("a\nb", "a\nb", &change(2, 2, "c\n")).as_deref(), Ok("a\nc"));
+        assert_eq!(with_suggestion("a\nb", "a\nb", &change(1, 1, "c")).as_deref(), Ok("c\nb"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Application of suggested changes as a commit of the service.
+
+use std::collections::BTreeMap;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Attempt;
+use super::git::{host_of, loop_trailer};
+use crate::domain::loops::{Loop, LoopInput, SuggestedChange, with_suggestion};
+use crate::domain::model::ids::{CommentId, RepoRef};
+use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
+use crate::engine::Engine;
+use crate::engine::executor::{EffectError, Receipt};
+use crate::workspace::CommitRequest;
+
+impl Engine {
+    /// Applies the changes that can be applied to the head of a loop as one commit.
+    pub(super) async fn apply_suggestions(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        run: Attempt,
+        changes: &[SuggestedChange],
+        cancel: &CancellationToken,
+    ) -> Result<Receipt, EffectError> {
+        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
+            return Err(EffectError::Permanent { why: "the loop has no commit to apply changes to".into() });
+        };
+        self.fresh_tree(current, repo, parent, cancel).await?;
+        let mut files: BTreeMap<&str, String> = BTreeMap::new();
+        let (mut applied, mut failed): (Vec<&SuggestedChange>, Vec<(CommentId, String)>) = (Vec::new(), Vec::new());
+        for change in changes {
+            match self.with_change(repo, current, &files, change).await? {
+                Ok(text) => {
+                    files.insert(&change.path, text);
+                    applied.push(change);
+                }
+                Err(why) => failed.push((change.comment, why)),
+            }
+        }
+        for (path, text) in &files {
+            self.workspaces.write_text(&current.id, repo, path, text).await?;
+        }
+        let message = self.suggestions_message(current, &applied);
+        let request = CommitRequest {
+            loop_id: &current.id,
+            repo,
+            parent,
+            merge_parent: None,
+            message: &message,
+            base,
+            protected_base: base,
+            extra_protected: &[],
+            set_aside: None,
+        };
+        let info = self.workspaces.commit(request).await?;
+        let change = Box::new(self.change(current, &request, info).await?);
+        let text = format!("{} applied, {} not", applied.len(), failed.len());
+        let applied = applied.iter().map(|one| one.comment).collect();
+        let input = LoopInput::SuggestionsApplied { ticket: run.ticket, change, applied, failed };
+        Ok(Receipt::with_input(text, input))
+    }
+
+    /// Returns the file of a change with the change, after those of `files`, or why it does not apply.
+    async fn with_change(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        files: &BTreeMap<&str, String>,
+        change: &SuggestedChange,
+    ) -> Result<Result<String, String>, EffectError> {
+        let Some(head) = &current.head else { return Ok(Err("there is no commit".into())) };
+        if current.policy.protected.refuses(&change.path) {
+            return Ok(Err("the file is protected".into()));
+        }
+        let text_at = async |commit| self.workspaces.text_at(&current.id, repo, commit, &change.path).await;
+        let now = match files.get(change.path.as_str()) {
+            Some(text) => Some(text.clone()),
+            None => text_at(head).await?,
+        };
+        let (Some(now), Some(commented)) = (now, text_at(&change.lines.commit).await?) else {
+            return Ok(Err("the file is not a text file of the branch".into()));
+        };
+        Ok(with_suggestion(&commented, &now, change))
+    }
+
+    fn suggestions_message(&self, current: &Loop, applied: &[&SuggestedChange]) -> Outbound<CommitText> {
+        let host = host_of(&current.task.url);
+        let place = |one: &&SuggestedChange| format!("- {}:{}", one.path, one.lines.first);
+        let lines: Vec<String> = applied.iter().map(place).collect();
+        let mut trailers = vec![loop_trailer(current)];
+        let mut authors: Vec<_> = applied.iter().map(|one| (one.by.login.clone(), one.by.id.0)).collect();
+        authors.sort();
+        authors.dedup();
+        trailers.extend(authors.into_iter().map(|(login, id)| Trailer::CoAuthor(login, id, host.clone())));
+        self.door.message("ralph: apply suggested changes", &lines, &trailers)
+    }
+}

@@ -1,0 +1,220 @@
+//! Merging of pull requests by GitHub (auto-merge), which only GraphQL has.
+
+use async_trait::async_trait;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::GitHub;
+use super::client::ApiCall;
+use crate::domain::loops::MergeAnswer;
+use crate::domain::model::ids::{Number, RepoRef, Sha};
+use crate::forge::http::error;
+use crate::forge::{AutoMerge, ForgeError, ForgeErrorKind, ForgeResult};
+
+/// Query for the settings of a repository and the state of a pull request.
+const SETTINGS: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
+    autoMergeAllowed viewerDefaultMergeMethod mergeCommitAllowed squashMergeAllowed rebaseMergeAllowed \
+    pullRequest(number: $number) { id headRefOid merged autoMergeRequest { enabledAt } } } }";
+/// Mutation that enables auto-merge for a commit.
+const ENABLE: &str = "mutation($id: ID!, $method: PullRequestMergeMethod!, $head: GitObjectID!) { \
+    enablePullRequestAutoMerge(input: { pullRequestId: $id, mergeMethod: $method, expectedHeadOid: $head }) { \
+    pullRequest { id } } }";
+/// Mutation that disables auto-merge.
+const DISABLE: &str =
+    "mutation($id: ID!) { disablePullRequestAutoMerge(input: { pullRequestId: $id }) { pullRequest { id } } }";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MergeSettings {
+    auto_merge_allowed: bool,
+    viewer_default_merge_method: String,
+    merge_commit_allowed: bool,
+    squash_merge_allowed: bool,
+    rebase_merge_allowed: bool,
+    pull_request: MergeablePull,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MergeablePull {
+    id: String,
+    head_ref_oid: String,
+    merged: bool,
+    auto_merge_request: Option<Value>,
+}
+
+impl MergeSettings {
+    /// Returns the method of the account's last merge if the repository allows it, else the first that it allows.
+    fn method(&self) -> Option<&str> {
+        let allowed = [
+            ("MERGE", self.merge_commit_allowed),
+            ("SQUASH", self.squash_merge_allowed),
+            ("REBASE", self.rebase_merge_allowed),
+        ];
+        let mut allowed = allowed.into_iter().filter(|(_, allowed)| *allowed).map(|(name, _)| name);
+        let first = allowed.clone().next();
+        allowed.find(|name| *name == self.viewer_default_merge_method).or(first)
+    }
+}
+
+/// Reaction to an error of [`ENABLE`].
+#[derive(Debug, PartialEq, Eq)]
+enum EnableRefusal {
+    /// Nothing is left to wait for, so GitHub asks for an ordinary merge, which its rules still guard.
+    NothingToWaitFor,
+    /// The pull request changes at the moment, or a check that is not required is not green.
+    NotYet,
+    /// Auto-merge is not allowed.
+    NotAllowed,
+    /// Another reason.
+    Other,
+}
+
+impl EnableRefusal {
+    fn of(failure: &ForgeError) -> Self {
+        let text = failure.detail.to_ascii_lowercase();
+        let says = |phrase: &str| text.contains(phrase);
+        if says("clean status") || says("protected branch rules not configured") {
+            Self::NothingToWaitFor
+        } else if says("unstable status") || says("unknown status") || says("head sha") || says("expected head") {
+            Self::NotYet
+        } else if says("not allowed") {
+            Self::NotAllowed
+        } else {
+            Self::Other
+        }
+    }
+}
+
+#[async_trait]
+impl AutoMerge for GitHub {
+    async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
+        self.enable_auto_merge(repo, number, head).await
+    }
+
+    async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.disable_auto_merge(repo, number).await
+    }
+}
+
+impl GitHub {
+    /// Enables auto-merge of a pull request for a commit. Where nothing is left to wait for, GitHub refuses that, and the pull
+    /// request is merged at once.
+    async fn enable_auto_merge(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
+        let settings = self.merge_settings(repo, number).await?;
+        let pull = &settings.pull_request;
+        if pull.merged || pull.auto_merge_request.is_some() {
+            return Ok(MergeAnswer::Accepted);
+        }
+        if pull.head_ref_oid != head.as_str() {
+            return Ok(MergeAnswer::not_yet("GitHub shows another commit as the head of the pull request"));
+        }
+        if !settings.auto_merge_allowed {
+            return Ok(not_allowed(repo));
+        }
+        let Some(method) = settings.method() else {
+            return Ok(MergeAnswer::refused(
+                format!("{} allows no way to merge", repo.full_name()),
+                "Allow one in the repository's settings (General, Pull Requests)",
+            ));
+        };
+        let call = ApiCall::on(repo, Method::POST, &[], format!("enable auto-merge of #{number} of"));
+        let variables = json!({ "id": pull.id, "method": method, "head": head });
+        let failure = match self.client.graphql(call, ENABLE, variables).await {
+            Ok(_) => return Ok(MergeAnswer::Accepted),
+            Err(failure) if matches!(failure.kind, ForgeErrorKind::Conflict | ForgeErrorKind::Bug) => failure,
+            Err(failure) => return Err(failure),
+        };
+        match EnableRefusal::of(&failure) {
+            EnableRefusal::NothingToWaitFor => self.merge_now(repo, number, head, method).await,
+            EnableRefusal::NotYet => Ok(MergeAnswer::not_yet(failure.detail)),
+            EnableRefusal::NotAllowed => Ok(not_allowed(repo)),
+            EnableRefusal::Other => Ok(MergeAnswer::refused(
+                format!("GitHub refuses auto-merge ({})", failure.detail),
+                "Remove the cause and comment `/ralph merge-when-ready` again, or merge it yourself",
+            )),
+        }
+    }
+
+    async fn merge_now(&self, repo: &RepoRef, number: Number, head: &Sha, method: &str) -> ForgeResult<MergeAnswer> {
+        let path = ["pulls", &number.to_string(), "merge"];
+        let call = ApiCall::on(repo, Method::PUT, &path, format!("merge pull request #{number} of"));
+        let body = json!({ "sha": head, "merge_method": method.to_ascii_lowercase() });
+        match self.client.send(&call.json(body)).await {
+            Ok(_) => Ok(MergeAnswer::Accepted),
+            // 405: a rule is not satisfied any more; 409: the head moved.
+            Err(failure) if failure.kind == ForgeErrorKind::Conflict || failure.detail.starts_with("HTTP 405") => {
+                Ok(MergeAnswer::not_yet(failure.detail))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Disables auto-merge; without effect if it is not enabled.
+    async fn disable_auto_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.merge_settings(repo, number).await?.pull_request;
+        if pull.merged || pull.auto_merge_request.is_none() {
+            return Ok(());
+        }
+        let call = ApiCall::on(repo, Method::POST, &[], format!("disable auto-merge of #{number} of"));
+        self.client.graphql(call, DISABLE, json!({ "id": pull.id })).await.map(drop)
+    }
+
+    async fn merge_settings(&self, repo: &RepoRef, number: Number) -> ForgeResult<MergeSettings> {
+        let what = format!("read how #{number} may be merged in");
+        let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
+        let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0 });
+        let mut data = self.client.graphql(call, SETTINGS, variables).await?;
+        let parsed = serde_json::from_value(data["repository"].take());
+        parsed.map_err(|failure| error(ForgeErrorKind::Bug, &what, format!("cannot parse the response: {failure}")))
+    }
+}
+
+fn not_allowed(repo: &RepoRef) -> MergeAnswer {
+    MergeAnswer::refused(
+        format!("auto-merge is not allowed in {}", repo.full_name()),
+        "Allow it in the repository's settings (General, Pull Requests, Allow auto-merge) and comment \
+         `/ralph merge-when-ready` again, or merge it yourself",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(default: &str, allowed: [bool; 3]) -> MergeSettings {
+        MergeSettings {
+            auto_merge_allowed: true,
+            viewer_default_merge_method: default.into(),
+            merge_commit_allowed: allowed[0],
+            squash_merge_allowed: allowed[1],
+            rebase_merge_allowed: allowed[2],
+            pull_request: MergeablePull {
+                id: "PR_1".into(),
+                head_ref_oid: String::new(),
+                merged: false,
+                auto_merge_request: None,
+            },
+        }
+    }
+
+    #[test]
+    fn method_is_one_that_the_repository_allows() {
+        assert_eq!(settings("SQUASH", [true, true, true]).method(), Some("SQUASH"));
+        assert_eq!(settings("MERGE", [false, true, true]).method(), Some("SQUASH"));
+        assert_eq!(settings("MERGE", [false, false, true]).method(), Some("REBASE"));
+        assert_eq!(settings("MERGE", [false, false, false]).method(), None);
+    }
+
+    #[test]
+    fn refusals_are_told_apart_by_their_text() {
+        let of = |text: &str| EnableRefusal::of(&error(ForgeErrorKind::Conflict, "x", format!("GraphQL: {text}")));
+        assert_eq!(of("Pull request Pull request is in clean status"), EnableRefusal::NothingToWaitFor);
+        let unprotected = "Pull request Protected branch rules not configured for this branch";
+        assert_eq!(of(unprotected), EnableRefusal::NothingToWaitFor);
+        assert_eq!(of("Pull request Pull request is in unstable status"), EnableRefusal::NotYet);
+        assert_eq!(of("Pull request Auto merge is not allowed for this repository"), EnableRefusal::NotAllowed);
+        assert_eq!(of("Can't enable auto-merge for this pull request."), EnableRefusal::Other);
+    }
+}
