@@ -63,7 +63,16 @@ fn is(kind: &str, value: &Value) -> bool {
 
 /// Compares two values; 1 and 1.0 are equal.
 fn same(one: &Value, other: &Value) -> bool {
-    one == other || (one.is_number() && other.is_number() && one.as_f64() == other.as_f64())
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| same(a, b))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len() && one.iter().all(|(name, a)| other.get(name).is_some_and(|b| same(a, b)))
+        }
+        _ => one == other,
+    }
 }
 
 /// Checks lengths and bounds.

@@ -27,6 +27,7 @@ pub(super) const ALL: &[(&str, &str)] = embedded![
     "comment/repository_file_error.md",
     "issue/escalation.md",
     "pull/body.md",
+    "prompt/images.md",
     "prompt/iteration.md",
     "prompt/plan.md",
 ];

@@ -643,6 +643,7 @@ fn prompts_of_plans_match_snapshots() {
         ..quiet.clone()
     };
     insta::assert_snapshot!("prompt_plan", renderer().prompt(&made).unwrap());
+    let quiet = PromptView { images: vec![], ..quiet };
     let carried_out = renderer().prompt(&PromptView { plan: Some(plan), ..quiet.clone() }).unwrap();
     let (_, plan) = carried_out.split_once("# Approved plan").unwrap();
     insta::assert_snapshot!(plan.split_once("# Checks").unwrap().0.trim(), @r"

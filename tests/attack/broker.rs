@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSetup, build};
+use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSetup, RunPurpose, build};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::prices::PriceEntry;
@@ -179,6 +179,7 @@ async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncF
     let run = AgentRun {
         prompt: "x".into(),
         tree: tree.clone(),
+        purpose: RunPurpose::Iteration,
         read_only: Vec::new(),
         scratch: folder.path().join("scratch"),
         loop_id: "L".into(),

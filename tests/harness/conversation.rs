@@ -18,6 +18,7 @@ const VARYING: &[(&str, &str)] = &[
     (r"<!-- ralph:1 \S+ ([\w/-]+?)(/\d+)* \S+ [0-9a-f]{32} -->", "<!-- marker: $1 -->"),
     (r"\br-(\d+)-[0-9a-z]{6}\b", "r-$1-xxxxxx"),
     (r"\[`?[0-9a-f]{7,12}`?\]\((https://forge/\S+/commit/)[0-9a-f]{40}\)", "[COMMIT](${1}COMMIT)"),
+    (r"/(?:blob|src/commit)/[0-9a-f]{40}", "/blob/COMMIT"),
     (r"/commit/[0-9a-f]{40}", "/commit/COMMIT"),
     (r"--confirm [0-9a-f]{8,}", "--confirm HASH"),
     (r"ralph-bot \d+\.\d+\.\d+\S*", "ralph-bot VERSION"),

@@ -54,12 +54,17 @@ async fn operator_templates_replace_built_in_ones(dialect: Dialect) {
 
 #[test]
 fn every_snapshot_belongs_to_a_story() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    for entry in std::fs::read_dir(folder.join("snapshots")).expect("the snapshots").flatten() {
-        let name = entry.file_name().into_string().expect("a name");
-        let stem = name.strip_prefix("it__").and_then(|rest| rest.strip_suffix(".snap"));
-        let (module, snapshot) = stem.and_then(|stem| stem.split_once("__")).expect("the name of a snapshot");
-        let source = std::fs::read_to_string(folder.join(format!("{module}.rs"))).unwrap_or_default();
-        assert!(source.contains(&format!("assert_snapshot!(\"{snapshot}\"")), "{name} belongs to no story");
+    for target in ["it", "slow"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(target);
+        for entry in std::fs::read_dir(folder.join("snapshots")).expect("the snapshots").flatten() {
+            let name = entry.file_name().into_string().expect("a name");
+            let stem = name.strip_prefix(&format!("{target}__")).and_then(|rest| rest.strip_suffix(".snap"));
+            let (module, snapshot) = stem.and_then(|stem| stem.split_once("__")).expect("the name of a snapshot");
+            let source = std::fs::read_to_string(folder.join(format!("{module}.rs"))).unwrap_or_default();
+            assert!(
+                source.contains(&format!("assert_snapshot!(\"{snapshot}\"")),
+                "{target}/{name} belongs to no story"
+            );
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! Stories that `cargo test` has no time for: supervision over many iterations, assistants, providers, CI, hooks and
-//! notifications; processes killed at every step, faults of forges, git and agents, people who change the loop's branch,
-//! power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
+//! Stories that `cargo test` has no time for: what one forge alone has, images, suggested changes and merging, settings, supervision over many
+//! iterations, assistants, providers, CI, hooks and notifications; processes killed at every step, faults of forges, git and agents,
+//! people who change the loop's branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
 //!
 //! `cargo test --test slow` and CI run them.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
@@ -10,23 +10,31 @@ mod assistants;
 mod burst;
 mod channels;
 mod ci;
+mod commit_status;
 mod defences;
+mod edge;
 mod exhaustion;
 mod forge_faults;
 mod git_faults;
+mod gitea;
+mod github;
 mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;
+mod images;
 mod interference;
 mod isolation;
 mod kills;
 mod learning;
+mod merges;
 mod power;
 mod processes;
 mod proposals;
 mod providers;
 mod real;
 mod second_opinion;
+mod settings;
+mod suggestions;
 mod supervised;
 mod tampering;

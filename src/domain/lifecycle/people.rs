@@ -101,13 +101,27 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     };
     let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), now };
     options.apply_to(&mut turn.next);
+    let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen));
+    queue(&mut turn, doubt);
+    if let Some(comment) = comment.and_then(|c| c.id) {
+        turn.effects.push(Effect::React { comment, mark: Mark::Done });
+    }
+    turn.done()
+}
+
+/// Reason for which a maintainer has to confirm the text of a task.
+fn doubt_about_text(edited_after: bool, unseen: bool) -> &'static str {
+    match (edited_after, unseen) {
+        (true, _) => "the text was edited after it was approved",
+        (false, true) => "the author has no write access, and the issue has parts that people do not see as text",
+        (false, false) => "the text was changed by a person without write access",
+    }
+}
+
+/// Lets a new loop wait for a free slot, or first for a confirmation of its text if there is a doubt about it.
+fn queue(turn: &mut StepContext, doubt: Option<&str>) {
     // `go` sees no change from the initial state `queued`, so the label is set here.
-    if needs_confirm {
-        let why = match (edited_after, unseen) {
-            (true, _) => "the text was edited after it was approved",
-            (false, true) => "the author has no write access, and the issue has parts that people do not see as text",
-            (false, false) => "the text was changed by a person without write access",
-        };
+    if let Some(why) = doubt {
         turn.go(LoopState::NeedsConfirm, why);
         let view = report::needs_confirm(&turn.next);
         turn.comment("confirm", view);
@@ -115,10 +129,6 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         turn.effects.push(Effect::StateLabel { state: Some(LoopState::Queued) });
         turn.go(LoopState::Queued, "the loop waits for a free slot");
     }
-    if let Some(comment) = comment.and_then(|c| c.id) {
-        turn.effects.push(Effect::React { comment, mark: Mark::Done });
-    }
-    turn.done()
 }
 
 /// Pauses the loop whose label was removed.

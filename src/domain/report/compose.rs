@@ -3,6 +3,7 @@
 mod annotations;
 mod commit_status;
 mod confirm;
+mod criteria;
 mod ending;
 mod plan;
 mod replies;
@@ -10,23 +11,24 @@ mod replies;
 pub use annotations::{NamedLine, named_lines, named_lines_of};
 pub use commit_status::commit_status;
 pub use confirm::{missed_label, needs_confirm};
+pub use criteria::{needs_criteria, rule_words};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
 pub use plan::plan;
 pub use replies::commands;
 
+use self::criteria::planned_check;
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{
     Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy,
     check_names,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
-use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
+use crate::domain::model::task::{CheckOutcome, CheckReport, CheckSource, DiffStat};
 use crate::domain::report::control_words;
 use crate::domain::report::task_words::{past_line, task_facts};
-use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
-    CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
-    Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
+    CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, FileLinks, HelpSetting, HelpView, IterationRow,
+    IterationView, Link, RepositoryFileErrorView, StatusView, View, WaitingView,
 };
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
@@ -381,61 +383,6 @@ fn sentence(text: &str) -> String {
     let Some(first) = chars.next() else { return String::new() };
     let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{}{}{end}", first.to_uppercase(), chars.as_str())
-}
-
-fn source_words(source: CheckSource) -> &'static str {
-    match source {
-        CheckSource::Command => "command",
-        CheckSource::Issue => "this issue",
-        CheckSource::RepositoryFile => "the repository's file",
-        CheckSource::Detected => "detected from the repository's files",
-    }
-}
-
-/// Returns the condition under which a check passes, in words.
-pub fn rule_words(rule: &CheckRule) -> String {
-    match rule {
-        CheckRule::ExitCode => "exit code 0".into(),
-        CheckRule::EmptyOutput => "exit code 0 and no output".into(),
-        CheckRule::Coverage { min, .. } => format!("coverage of at least {} %", min.0),
-        CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
-            (Some(low), Some(high)) => format!("a count from {low} to {high}"),
-            (Some(low), None) => format!("a count of at least {low}"),
-            (None, Some(high)) => format!("a count of at most {high}"),
-            (None, None) => "a count".into(),
-        },
-    }
-}
-
-fn planned_check(check: &Check) -> PlannedCheck {
-    PlannedCheck {
-        name: check.name.clone(),
-        command: check.command.clone(),
-        rule: rule_words(&check.rule),
-        source: source_words(check.source).into(),
-    }
-}
-
-/// Fills the request for a check; `problems` are the errors in the criteria that were found.
-pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
-    let mut looked_at = problems.to_vec();
-    if problems.is_empty() {
-        if !current.task.author_trusted {
-            looked_at.push("the text of this issue: ignored, because its author has no write access".into());
-        } else {
-            looked_at.push("this issue: no `ralph` block or completion criteria".into());
-        }
-        looked_at.push("the repository's file on the default branch: no checks".into());
-        if current.policy.detect_checks {
-            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known test command".into());
-        }
-    }
-    View::NeedsCriteria(NeedsCriteriaView {
-        loop_id: current.id.clone(),
-        looked_at,
-        repository_file: ".ralph.yml".into(),
-        who_may: who_may(&current.policy),
-    })
 }
 
 /// Fills the reply to a command.

@@ -1,6 +1,8 @@
 //! One run of an agent, from the prompt to its outcome. If a provider refuses, the run continues with the next
 //! backend; the loop waits only if none is left.
 
+mod records;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use failpoint::kill_point;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::records::RunTranscript;
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools};
@@ -22,7 +25,7 @@ use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
-use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::model::ids::{Money, RepoRef, Sha};
 use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::prices::TokenUsage;
@@ -37,7 +40,6 @@ use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
 use crate::store::StoreError;
 use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
-use crate::store::session as turns;
 use crate::workspace::AgentView;
 
 /// Maximum number of files named in a note about files that were set aside.
@@ -59,14 +61,6 @@ struct AgentRunInputs<'a> {
     images: TaskImages,
     /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
-}
-
-/// Prompt of a call and the recorded events.
-struct RunTranscript {
-    prompt: String,
-    learnings: Vec<String>,
-    events: Vec<session::SessionEvent>,
-    started: Timestamp,
 }
 
 impl Engine {
@@ -536,65 +530,6 @@ impl Engine {
         match counted.filter(|counted| *counted > cost.unwrap_or_default()) {
             Some(counted) => CallUsage { usage, cost: Some(counted), estimated: true },
             None => CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() },
-        }
-    }
-
-    /// Stores the run as a turn of the session memory, with its events; failures are logged.
-    async fn keep_turn(
-        &self,
-        task: &AgentRunInputs<'_>,
-        chosen: &SelectedBackend,
-        transcript: RunTranscript,
-        outcome: &AgentOutcome,
-    ) {
-        let RunTranscript { prompt, learnings, events, started } = transcript;
-        let used = self.used(chosen, outcome);
-        let failed = !matches!(outcome.status, AgentStatus::Finished);
-        let turn = session::SessionTurn {
-            iteration: task.iteration,
-            attempt: task.attempt,
-            role: session::TurnRole::Agent,
-            // Agent output is masked when it is read; the prompt contains text by people.
-            prompt: self.checks.masker.mask(&prompt).into_owned(),
-            response: outcome.final_message.clone(),
-            backend: chosen.backend.clone(),
-            model: chosen.model.clone(),
-            tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
-            tokens_out: used.usage.output,
-            tokens_cached: used.usage.cache_read,
-            cost: used.cost.unwrap_or_default(),
-            estimated: used.estimated,
-            error: failed.then(|| outcome.status.words()),
-            learnings,
-            started,
-            ended: self.clock.now(),
-        };
-        let id = task.current.id.clone();
-        let kept = self.store.write(move |c| {
-            if turns::add_turn(c, &id, &turns::NewTurn::pack(turn))? {
-                let events: Vec<_> = events.into_iter().map(turns::NewEvent::pack).collect();
-                turns::add_events(c, &id, &events)?;
-            }
-            Ok(())
-        });
-        if let Err(error) = kept.await {
-            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
-        }
-    }
-
-    /// Stores prompt and output of a run on disk; failures are logged.
-    fn keep_log(&self, task: &AgentRunInputs<'_>, chosen: &SelectedBackend, prompt: &str, outcome: &AgentOutcome) {
-        let folder = self.settings.logs.join(task.current.id.as_str());
-        // The output of each backend of a run has its own file.
-        let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
-        let name = format!("{:03}-{}{again}", task.iteration, task.attempt);
-        let write = || -> std::io::Result<()> {
-            private::create_folder(&folder)?;
-            private::write(&folder.join(format!("{name}.prompt.md")), prompt)?;
-            private::write(&folder.join(format!("{name}.log")), &outcome.output)
-        };
-        if let Err(error) = write() {
-            tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
     }
 }

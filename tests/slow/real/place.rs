@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, RunPurpose, build};
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::Network;
 use ralph_bot::process::sandbox::SandboxSettings;
@@ -98,6 +98,7 @@ impl InstalledAgentFixture {
     pub fn run(&self, wall: Duration) -> AgentRun {
         AgentRun {
             prompt: PROMPT.into(),
+            purpose: RunPurpose::Iteration,
             tree: self.tree(),
             read_only: self.read_only.clone(),
             scratch: self.folder.path().join("scratch"),

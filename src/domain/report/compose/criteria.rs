@@ -1,0 +1,61 @@
+//! Checks of a loop in words, and the request for one.
+
+use super::who_may;
+use crate::domain::loops::Loop;
+use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::report::view::{NeedsCriteriaView, PlannedCheck, View};
+
+fn source_words(source: CheckSource) -> &'static str {
+    match source {
+        CheckSource::Command => "command",
+        CheckSource::Issue => "this issue",
+        CheckSource::RepositoryFile => "the repository's file",
+        CheckSource::Detected => "detected from the repository's files",
+    }
+}
+
+/// Returns the condition under which a check passes, in words.
+pub fn rule_words(rule: &CheckRule) -> String {
+    match rule {
+        CheckRule::ExitCode => "exit code 0".into(),
+        CheckRule::EmptyOutput => "exit code 0 and no output".into(),
+        CheckRule::Coverage { min, .. } => format!("coverage of at least {} %", min.0),
+        CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
+            (Some(low), Some(high)) => format!("a count from {low} to {high}"),
+            (Some(low), None) => format!("a count of at least {low}"),
+            (None, Some(high)) => format!("a count of at most {high}"),
+            (None, None) => "a count".into(),
+        },
+    }
+}
+
+pub(super) fn planned_check(check: &Check) -> PlannedCheck {
+    PlannedCheck {
+        name: check.name.clone(),
+        command: check.command.clone(),
+        rule: rule_words(&check.rule),
+        source: source_words(check.source).into(),
+    }
+}
+
+/// Fills the request for a check; `problems` are the errors in the criteria that were found.
+pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
+    let mut looked_at = problems.to_vec();
+    if problems.is_empty() {
+        if !current.task.author_trusted {
+            looked_at.push("the text of this issue: ignored, because its author has no write access".into());
+        } else {
+            looked_at.push("this issue: no `ralph` block or completion criteria".into());
+        }
+        looked_at.push("the repository's file on the default branch: no checks".into());
+        if current.policy.detect_checks {
+            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known test command".into());
+        }
+    }
+    View::NeedsCriteria(NeedsCriteriaView {
+        loop_id: current.id.clone(),
+        looked_at,
+        repository_file: ".ralph.yml".into(),
+        who_may: who_may(&current.policy),
+    })
+}
