@@ -227,6 +227,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
             by: User { id: UserId(5), login: "mira".into(), kind: AccountKind::User },
             task,
             options: RunOptions::default(),
+            plan: None,
             policy: Policy::default(),
             comment: None,
             hidden_removed: 0,
