@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::report::file_links::{link_files, linked_commit, named_paths_of};
+use crate::domain::report::file_links::{certain_files, link_files, linked_commit, named_paths_of};
 use crate::domain::report::view::View;
 
 impl Engine {
@@ -13,8 +13,13 @@ impl Engine {
     pub(super) async fn linked(&self, account: &ForgeAccount, repo: &RepoRef, current: &Loop, mut view: View) -> View {
         let Some(commit) = linked_commit(current, &view) else { return view };
         let Some(page) = account.forge.files_page(repo, &commit) else { return view };
-        let paths = named_paths_of(&view);
-        let lines = self.lines_of(current, repo, &commit, &paths.iter().map(String::as_str).collect()).await;
+        let certain = certain_files(current, &view);
+        let paths = named_paths_of(&view, &certain);
+        let mut lines = self.lines_of(current, repo, &commit, &paths.iter().map(String::as_str).collect()).await;
+        for path in certain {
+            // The file is linked without a line.
+            lines.entry(path).or_insert(0);
+        }
         link_files(&mut view, &page, &lines);
         view
     }

@@ -25,11 +25,21 @@ pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
     }
 }
 
-/// Returns the paths that a text names, which may not exist.
-pub fn named_paths_of(view: &View) -> BTreeSet<String> {
+/// Returns the files of a text's table that its commit has, because the commit added lines to them.
+pub fn certain_files(current: &Loop, view: &View) -> BTreeSet<String> {
+    let View::Iteration(view) = view else { return BTreeSet::new() };
+    let mut iterations = current.iterations.iter();
+    let is_committed = iterations.any(|iteration| iteration.number == view.n && iteration.commit.is_some());
+    let files = view.files.iter().filter(|file| is_committed && file.added > 0);
+    files.map(|file| file.path.clone()).collect()
+}
+
+/// Returns the paths that a text names, which may not exist; without those that are only in its table and are `certain`.
+pub fn named_paths_of(view: &View, certain: &BTreeSet<String>) -> BTreeSet<String> {
     let (checks, findings, mut paths) = match view {
         View::Iteration(view) => {
-            (&view.checks, &view.findings, view.files.iter().map(|file| file.path.clone()).collect::<BTreeSet<_>>())
+            let files = view.files.iter().map(|file| file.path.clone()).filter(|path| !certain.contains(path));
+            (&view.checks, &view.findings, files.collect::<BTreeSet<_>>())
         }
         View::Pull(view) => (&view.checks, &view.findings, view.manifests.iter().cloned().collect()),
         _ => return BTreeSet::new(),
@@ -128,13 +138,28 @@ mod tests {
     #[test]
     fn only_files_and_lines_that_exist_are_linked() {
         let view = view("src/a.rs:3: wrong\nsrc/a.rs:99: beyond\nsrc/gone.rs:1: gone\n", &["docs/a (b).md", "gone.md"]);
-        let named = named_paths_of(&view);
+        let named = named_paths_of(&view, &BTreeSet::new());
         assert!(named.iter().map(String::as_str).eq(["docs/a (b).md", "gone.md", "src/a.rs", "src/gone.rs"]));
         let (places, links) = linked(view, &[("src/a.rs", 10), ("docs/a (b).md", 1)]);
         assert_eq!(places, ["src/a.rs:3"]);
         let expected =
             [("docs/a (b).md", format!("{PAGE}docs/a%20%28b%29.md")), ("src/a.rs:3", format!("{PAGE}src/a.rs#L3"))];
         assert!(links.iter().map(|(key, url)| (key.as_str(), url.clone())).eq(expected), "{links:?}");
+    }
+
+    #[test]
+    fn file_with_added_lines_is_looked_up_only_where_a_line_is_named() {
+        let mut current = samples::stuck();
+        let deleted = FileLine { path: "gone.rs".into(), added: 0, removed: 3 };
+        let View::Iteration(mut shown) = view("src/a.rs:3: wrong\n", &["src/a.rs", "src/b.rs"]) else { unreachable!() };
+        shown.files.push(deleted);
+        let view = View::Iteration(shown);
+        current.current_mut().expect("an iteration").commit = Some(samples::sha(5));
+        let certain = certain_files(&current, &view);
+        assert!(certain.iter().eq(["src/a.rs", "src/b.rs"]));
+        assert!(named_paths_of(&view, &certain).iter().eq(["gone.rs", "src/a.rs"]));
+        current.current_mut().expect("an iteration").commit = None;
+        assert!(certain_files(&current, &view).is_empty(), "the links lead to the commit before");
     }
 
     #[test]
@@ -168,6 +193,6 @@ mod tests {
         assert_eq!(linked_commit(&current, &whole), Some(commit));
         let folded = report::folded_iteration(&current, newest.number).expect("an iteration");
         assert_eq!(linked_commit(&current, &folded), None);
-        assert!(named_paths_of(&report::reply(true, Vec::new())).is_empty());
+        assert!(named_paths_of(&report::reply(true, Vec::new()), &BTreeSet::new()).is_empty());
     }
 }
