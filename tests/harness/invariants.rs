@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use fake_forge::{Op, OpKind};
+use fake_forge::{Access, FakeState, Op, OpKind};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Number, Sha};
@@ -82,14 +82,9 @@ fn assert_forge(world: &World) {
             markers.push(marker);
         }
     }
-    // The service never approves, and lets the forge merge only where somebody asked for it.
-    let asked = world.forge.ops().iter().any(|op| {
-        op.actor.id != world.bot.id
-            && op.kind == OpKind::CommentCreated
-            && op.detail.contains("/ralph merge-when-ready")
-    });
+    // The service never judges, and lets the forge merge only where a person with write access asked for it last.
     let verdict = |op: &Op| {
-        let merged = op.kind == OpKind::PullMerged && !asked;
+        let merged = op.kind == OpKind::PullMerged && !merge_was_asked_for(world, op);
         let judged = op.kind == OpKind::Reviewed && !op.detail.starts_with("Commented");
         op.actor.id == world.bot.id && (merged || judged)
     };
@@ -130,6 +125,19 @@ fn assert_branches(world: &World, all: &[Loop]) {
         }
         last.insert(branch, op);
     }
+}
+
+/// Whether the last command about merging before a merge, by a person with write access, asked for it.
+fn merge_was_asked_for(world: &World, merge: &Op) -> bool {
+    let may_write = |op: &Op| {
+        let access = |state: &mut FakeState| state.repo(op.repo).map(|repo| state.access(repo, Some(op.actor.id)));
+        op.actor.id != world.bot.id && world.forge.with(access).is_ok_and(|access| access >= Access::Write)
+    };
+    let ops = world.forge.ops();
+    let before = ops.iter().filter(|op| op.at_seq < merge.at_seq && op.repo == merge.repo);
+    let commands =
+        before.filter(|op| op.kind == OpKind::CommentCreated && op.detail.starts_with("/ralph merge-when-ready"));
+    commands.filter(|op| may_write(op)).next_back().is_some_and(|last| !last.detail.trim_end().ends_with("off"))
 }
 
 /// Commits reachable from a ref of the forge's repository, or of a mirror or a loop's store of the service.
