@@ -77,17 +77,7 @@ impl Engine {
         self.fresh_tree(current, repo, parent, cancel).await?;
         let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
         let message = self.put_back_message(current, paths);
-        let request = CommitRequest {
-            loop_id: &current.id,
-            repo,
-            parent,
-            merge_parent: None,
-            message: &message,
-            base,
-            protected_base: base,
-            extra_protected: &patterns,
-            set_aside: None,
-        };
+        let request = CommitRequest { extra_protected: &patterns, ..on_top(current, repo, (parent, base), &message) };
         let info = self.workspaces.commit(request).await?;
         Ok(committed(run.ticket, self.change(current, &request, info).await?))
     }
@@ -149,17 +139,7 @@ impl Engine {
             best => format!("the state of iteration {best}"),
         };
         let message = self.door.message(&format!("ralph: back to {what}"), &[], &[loop_trailer(current)]);
-        let request = CommitRequest {
-            loop_id: &current.id,
-            repo,
-            parent: head,
-            merge_parent: None,
-            message: &message,
-            base: to,
-            protected_base: to,
-            extra_protected: &[],
-            set_aside: None,
-        };
+        let request = on_top(current, repo, (head, to), &message);
         let info = self.workspaces.commit(request).await?;
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
     }
@@ -337,4 +317,24 @@ fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
 
 pub(super) fn host_of(url: &str) -> String {
     url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
+}
+
+/// Returns the request for a commit of the service itself on top of `parent`, whose protected paths are those of `base`.
+pub(super) fn on_top<'a>(
+    current: &'a Loop,
+    repo: &'a RepoRef,
+    (parent, base): (&'a Sha, &'a Sha),
+    message: &'a Outbound<CommitText>,
+) -> CommitRequest<'a> {
+    CommitRequest {
+        loop_id: &current.id,
+        repo,
+        parent,
+        merge_parent: None,
+        message,
+        base,
+        protected_base: base,
+        extra_protected: &[],
+        set_aside: None,
+    }
 }

@@ -67,18 +67,14 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
-        let receipt = |run: OpinionRun| {
-            let input = LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) };
-            Ok(Receipt::with_input("a second opinion was asked for", input))
-        };
+        let missing = |why| OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why));
         let run = match self.opinion(claimed, repo, current, (ticket, commit), cancel).await {
-            Err(EffectError::Permanent { why }) => OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why)),
-            Err(EffectError::Retry { why, .. }) if claimed.tries + 1 >= MAX_TRIES => {
-                OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why))
-            }
+            Err(EffectError::Permanent { why }) => missing(why),
+            Err(EffectError::Retry { why, .. }) if claimed.tries + 1 >= MAX_TRIES => missing(why),
             other => other?,
         };
-        receipt(run)
+        let input = LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) };
+        Ok(Receipt::with_input("a second opinion was asked for", input))
     }
 
     async fn opinion(

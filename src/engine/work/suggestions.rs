@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
-use super::git::{host_of, loop_trailer};
+use super::git::{host_of, loop_trailer, on_top};
 use crate::domain::loops::{Loop, LoopInput, SuggestedChange, with_suggestion};
 use crate::domain::model::ids::{CommentId, RepoRef};
 use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
-use crate::workspace::CommitRequest;
 
 impl Engine {
     /// Applies the changes that can be applied to the head of a loop as one commit.
@@ -42,17 +41,7 @@ impl Engine {
             self.workspaces.write_text(&current.id, repo, path, text).await?;
         }
         let message = self.suggestions_message(current, &applied);
-        let request = CommitRequest {
-            loop_id: &current.id,
-            repo,
-            parent,
-            merge_parent: None,
-            message: &message,
-            base,
-            protected_base: base,
-            extra_protected: &[],
-            set_aside: None,
-        };
+        let request = on_top(current, repo, (parent, base), &message);
         let info = self.workspaces.commit(request).await?;
         let change = Box::new(self.change(current, &request, info).await?);
         let text = format!("{} applied, {} not", applied.len(), failed.len());
