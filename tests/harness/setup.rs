@@ -43,8 +43,8 @@ pub struct Setup {
     pub forges: String,
     /// Minimum time between two mutating requests, in milliseconds; `None` for the pace of the forge.
     pub mutation_interval_ms: Option<i64>,
-    /// Time for which refusals of a new token are retried, in milliseconds. The clock of a story stands still, so that each
-    /// 404 would be.
+    /// Time for which refusals of a new token are retried, in milliseconds; 0 by default, because the clock of a story stands
+    /// still, so that every 404 of an App would be retried.
     pub settling_ms: i64,
 }
 

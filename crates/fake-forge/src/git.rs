@@ -99,8 +99,8 @@ impl GitStore {
     }
 
     /// Returns a git command that ignores the configuration and repository of the calling process. Its program is an absolute
-    /// path, because a process with an environment of its own is forked where its program is looked up, which costs ten times
-    /// the time in a large process.
+    /// path: a command with an environment of its own and a program that is looked up by name is started by a fork, which copies
+    /// the page tables of the calling process.
     pub(super) fn command(&self) -> Command {
         self.part("git")
     }

@@ -109,7 +109,7 @@ impl IdleEngine {
         });
         paused.await.map_err(|error| failed(&error))?;
         while engine.loop_step().await.map_err(|error| failed(&error))? {}
-        // The killed run may have opened a pull request that its loop learns of only now.
+        // An earlier run may have opened a pull request that its loop has learnt of only now.
         restored(&engine.store, &forge).await?;
         let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
         let mut policy = config.policy(&forge.repo().forge);
