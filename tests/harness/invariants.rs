@@ -135,9 +135,9 @@ fn merge_was_asked_for(world: &World, merge: &Op) -> bool {
     };
     let ops = world.forge.ops();
     let before = ops.iter().filter(|op| op.at_seq < merge.at_seq && op.repo == merge.repo);
-    let commands =
+    let mut commands =
         before.filter(|op| op.kind == OpKind::CommentCreated && op.detail.starts_with("/ralph merge-when-ready"));
-    commands.filter(|op| may_write(op)).next_back().is_some_and(|last| !last.detail.trim_end().ends_with("off"))
+    commands.rfind(|op| may_write(op)).is_some_and(|last| !last.detail.trim_end().ends_with("off"))
 }
 
 /// Commits reachable from a ref of the forge's repository, or of a mirror or a loop's store of the service.
