@@ -105,6 +105,7 @@ mod tests {
             comment: None,
             hidden_removed: 0,
             round: 1,
+            plan: None,
         };
         lifecycle::start(start, Timestamp(1)).next
     }
