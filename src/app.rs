@@ -41,6 +41,7 @@ use crate::process::{SandboxProbe, SandboxTier, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
+use crate::web::{self, Access, WebState};
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
 use sandbox::{SandboxFound, egress, programs};
@@ -174,7 +175,9 @@ async fn listen(
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
-    let router = http::router(Arc::new(edge));
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    let web = WebState { engine: engine.clone(), access: Access { token: token.into() } };
+    let router = http::router(Arc::new(edge)).merge(web::router(Arc::new(web)));
     let serve = serve(listener, router, ConnectionLimits::of_this_process(), async move { deaf.cancelled().await });
     #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
     let handle = tokio::spawn(serve);

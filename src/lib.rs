@@ -22,6 +22,7 @@ pub mod provider;
 pub mod render;
 pub mod store;
 pub mod telemetry;
+pub mod web;
 pub mod workspace;
 
 pub use ralph_types::clock;

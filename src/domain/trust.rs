@@ -11,4 +11,5 @@ pub mod protected;
 pub mod sanitize;
 pub mod secret_forms;
 pub mod tamper;
+pub mod viewer;
 pub mod visible;

@@ -8,12 +8,13 @@ use regex::Regex;
 use crate::source::{SourceFile, line_of, report, source, sources};
 
 /// Top-level modules, each with the modules that it may use; `*` means all. A new top-level module needs a new row.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
     ("fuzzing", &["*"]),
     ("http", &["store", "forge", "domain", "clock", "telemetry", "config"]),
+    ("web", &["engine", "render", "store", "forge", "agent", "domain", "clock", "telemetry", "config", "net"]),
     (
         "engine",
         &[
