@@ -31,7 +31,7 @@ pub struct PlanView {
     /// People who may approve it, in words.
     pub who_may: String,
     /// Whether it was posted before and nobody replied.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub reminder: bool,
 }
 
