@@ -237,7 +237,7 @@ async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
         assert_eq!((done.state, asked(&folder)), (LoopState::Review, 1), "{}", done.why);
         assert_eq!(booked(&world.engine().store, &done).await, [Money(250_000)]);
         assert_eq!((done.spent.cost, done.opinions.cost()), (Money(250_000), Money(250_000)));
-        assert!(world.the_pull().await.body.contains("judge $0.25"), "{}", world.the_pull().await.body);
+        assert!(world.the_pull().await.body.contains(" · $0.25 · "), "{}", world.the_pull().await.body);
     })
     .await;
 }
@@ -270,7 +270,8 @@ async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
         assert!(lost || paid == Money(250_000), "{kill}: {paid}");
         let says_lost = trail.iter().any(|line| line.entry.reason.starts_with("the second opinion of judge was lost"));
         assert_eq!(says_lost, lost, "{kill}: {trail:?}");
-        let body = service.world.the_pull().await.body;
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        let body = service.world.issue_of(pull).body;
         assert_eq!(body.contains("An earlier run about this commit was lost"), lost, "{kill}: {body}");
         service.finish().await;
     }

@@ -78,11 +78,11 @@ fn default_similarity_has_the_published_precision_and_recall() {
     let same = pairs.iter().filter(|(same, ..)| *same).count();
     assert_eq!((same, pairs.len()), (50, 100));
     let default = MemorySettings::default().remark_similarity;
-    assert_eq!(found(default, |_| true), (41, 14), "precision 75 %, recall 82 %");
+    assert_eq!(found(default, |_| true), (44, 16), "precision 73 %, recall 88 %");
     // The default was chosen on every second pair; the others are the result.
-    assert_eq!(found(default, |at| at % 2 == 0), (20, 8));
-    assert_eq!(found(default, |at| at % 2 == 1), (21, 6), "precision 78 %, recall 84 %");
-    for (threshold, figures) in [(0.4, (47, 21)), (0.5, (41, 16)), (0.6, (28, 7)), (0.7, (20, 2)), (0.8, (10, 0))] {
+    assert_eq!(found(default, |at| at % 2 == 0), (21, 9));
+    assert_eq!(found(default, |at| at % 2 == 1), (23, 7), "precision 77 %, recall 92 %");
+    for (threshold, figures) in [(0.4, (47, 21)), (0.55, (33, 12)), (0.6, (28, 7)), (0.7, (20, 2))] {
         assert_eq!(found(threshold, |_| true), figures, "{threshold}");
     }
 }
