@@ -649,11 +649,12 @@ async fn refused_images_are_left_out_and_named() {
     };
     let (outcome, _) = place.outcome_of(place.agent([refusal(), says("done")]).as_ref(), with_images(&place)).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    let asked = place.asked.lock().unwrap();
-    assert!(matches!(asked[0].messages.first(), Some(ChatMessage::UserWithImages(..))));
-    let Some(ChatMessage::User(text)) = asked[1].messages.first() else { panic!("{:?}", asked[1]) };
-    assert!(text.contains("your model takes no images: image-1.png"), "{text}");
-    drop(asked);
+    {
+        let asked = place.asked.lock().unwrap();
+        assert!(matches!(asked[0].messages.first(), Some(ChatMessage::UserWithImages(..))));
+        let Some(ChatMessage::User(text)) = asked[1].messages.first() else { panic!("{:?}", asked[1]) };
+        assert!(text.contains("your model takes no images: image-1.png"), "{text}");
+    }
     // Without images, the same error ends the run.
     let (outcome, _) = place.outcome_of(place.agent([refusal()]).as_ref(), place.run()).await;
     assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{:?}", outcome.status);
