@@ -8,6 +8,7 @@
 mod bash;
 mod context;
 mod edit;
+mod images;
 mod run;
 mod setup;
 mod transcript;
@@ -48,6 +49,8 @@ pub struct InternalSettings {
     pub clock: Clock,
     /// Limits of a run.
     pub bounds: InternalAgentLimits,
+    /// Whether the models take images.
+    pub takes_images: bool,
     /// Whether commands may run without a sandbox. Files of the tree can be edited in any case.
     pub commands_outside: bool,
 }

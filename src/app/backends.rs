@@ -128,6 +128,7 @@ fn agent(
         price: price(backend.prices.clone()),
         clock: clock.clone(),
         bounds,
+        takes_images: backend.settings.images.unwrap_or(backend.wire.is_some_and(WireName::usually_takes_images)),
         // Without a sandbox agents have all rights of this user.
         commands_outside: config.sandbox.required == SandboxRequired::None,
     };

@@ -1,5 +1,6 @@
 //! `ralph-bot loops`: lists and controls loops from the shell.
 
+mod details;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use self::details::{age, calls_table, details, opinion_lines, opinions};
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
@@ -17,7 +19,6 @@ use crate::domain::loops::{Loop, LoopInput, RunOptions};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::report::control_words;
 use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport, report};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
@@ -150,25 +151,6 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
 
-/// Formats the calls of a loop and their costs; empty if there are none.
-fn calls_table(booked: &[calls::CallRecord]) -> String {
-    let mut text = String::new();
-    for call in booked {
-        let model = call.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
-        let about = if call.estimated { "about " } else { "" };
-        let (at, outcome) = (moment(call.started_at), call.outcome.as_deref().unwrap_or("in progress"));
-        text.push_str(&format!(
-            "  {at} {:>4} {} by {}{model}: {outcome}, {about}{}, {} tokens\n",
-            call.iteration,
-            call.purpose,
-            call.backend,
-            call.cost,
-            call.usage.total(),
-        ));
-    }
-    if text.is_empty() { text } else { format!("\nCalls:\n{text}") }
-}
-
 /// Loads a loop by its id.
 pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
     let config = load(ConfigScope::Store, global, env)?;
@@ -294,11 +276,13 @@ impl LoopsShell<'_> {
         let id = current.id.clone();
         let booked = self.read(move |c| calls::of_loop(c, &id)).await?;
         let reports = if args.report { self.reports(&current).await? } else { Vec::new() };
+        let given = opinions(&current, &log.0);
         if self.json {
             let mut value = summary(&current, now);
             if let Some(map) = value.as_object_mut() {
                 map.insert("loop".into(), serde_json::to_value(&current).map_err(failed)?);
                 map.insert("calls".into(), serde_json::to_value(&booked).map_err(failed)?);
+                map.insert("second_opinions".into(), serde_json::to_value(&given).map_err(failed)?);
                 if args.report {
                     let reports: serde_json::Map<_, _> = reports
                         .iter()
@@ -320,6 +304,7 @@ impl LoopsShell<'_> {
             return print(&format!("{value}\n"));
         }
         let mut text = details(&current, now);
+        text.push_str(&opinion_lines(&current, &given));
         text.push_str(&calls_table(&booked));
         for (of, report, claims) in &reports {
             text.push_str(&format!("\n{of}\n{report}"));
@@ -501,17 +486,6 @@ fn row(current: &Loop, now: Timestamp) -> [String; 8] {
     ]
 }
 
-/// Formats a time span in its largest unit.
-fn age(ms: i64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
 /// Name of an input in the log.
 fn input_name(input: &LoopInput) -> String {
     let value = serde_json::to_value(input).unwrap_or_default();
@@ -519,63 +493,6 @@ fn input_name(input: &LoopInput) -> String {
     let inner = value.get("command").and_then(|c| c.get("command")).and_then(serde_json::Value::as_str);
     let name = word("input").unwrap_or_else(|| "input".into());
     inner.map_or(name.clone(), |command| format!("{name} {command}"))
-}
-
-fn details(current: &Loop, now: Timestamp) -> String {
-    let mut text = String::new();
-    let mut say = |name: &str, value: &str| text.push_str(&format!("{name:11} {}\n", one_line(value)));
-    say("loop", current.id.as_str());
-    say("state", current.state.as_str());
-    say("reason", &current.why);
-    say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
-    say("page", &current.task.url);
-    let (least, most) = current.usual_iterations();
-    let (at, limit) = (current.spent.iterations, current.limits.iterations);
-    say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
-    if let Some(judged) = current.judged() {
-        say("health", judged.health.word());
-        say("alarms", &control_words::raised(current.retained_iterations().filter_map(|i| i.judged.as_ref())));
-    }
-    say("completion", &format!("{}%", current.completion().whole_percent()));
-    say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
-    say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
-    say("branch", &format!("{} from {}", current.branch, current.base_branch));
-    say("pull", current.pull.as_ref().map_or("none", |pull| pull.url.as_str()));
-    say("authority", &current.authority.login);
-    say("sandbox", &current.sandbox);
-    if let Some(words) = ClaimSums::of(current).words() {
-        say("claims", &words);
-    }
-    text.push_str("\nChecks:\n");
-    let latest = current.latest_checks();
-    for check in &current.checks {
-        let outcome = latest.and_then(|report| report.outcomes.iter().find(|o| o.name == check.name));
-        let word = match outcome {
-            Some(outcome) if outcome.holds => "passed".to_owned(),
-            Some(outcome) => format!("failed: {}", outcome.why),
-            None => "not run yet".to_owned(),
-        };
-        text.push_str(&format!("  {}: {}\n", one_line(&check.command), one_line(&word)));
-    }
-    text.push_str("\nIterations:\n");
-    for i in &current.iterations {
-        let (checks, held) = (i.checks.outcomes.len(), i.checks.held());
-        let (added, removed) = i.stat.lines();
-        let said = if i.report.summary.is_empty() { &i.agent_problem } else { &i.report.summary };
-        let thrown = if i.discarded { " (discarded)" } else { "" };
-        let commit = i.commit.as_ref().map_or("no commit", |sha| sha.short());
-        text.push_str(&format!(
-            "  {}{thrown}: {held} of {checks} checks, +{added} -{removed} in {} files, {commit}, {}, {}: {}\n",
-            i.number,
-            i.stat.files.len(),
-            i.cost,
-            age(i64::try_from(i.agent_ms).unwrap_or(i64::MAX)),
-            one_line(said),
-        ));
-        let judgement = i.judged.iter().flat_map(control_words::lines);
-        text.extend(judgement.map(|line| format!("     {}\n", one_line(&line))));
-    }
-    text
 }
 
 pub(super) fn duration(text: &str) -> Result<quantity::Duration, String> {

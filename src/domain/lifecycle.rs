@@ -314,6 +314,7 @@ impl StepContext {
             TimerKind::Reactivate if self.next.state == LoopState::Waiting => {
                 self.go(LoopState::Queued, "the wait is over");
             }
+            TimerKind::Remind if self.next.state.waits_for_plan() => plan_gate::remind(self),
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let Some(cause) = self.next.escalated.clone() else {
                     return self.because("there is no open escalation");

@@ -57,5 +57,5 @@ pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore};
-pub use suggestion::{CommentedLines, SuggestedChange, suggested_text, with_suggestion};
+pub use suggestion::{AppliedSuggestion, CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};

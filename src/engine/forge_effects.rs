@@ -97,7 +97,7 @@ impl Engine {
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::AnswerRemark { comment, commit, applied } => {
+            Effect::AnswerRemark { comment, commit, applied, .. } => {
                 self.answer_remark(account, &repo, claimed, *comment, (commit, *applied)).await
             }
             Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,

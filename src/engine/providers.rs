@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use failpoint::kill_point;
+use rusqlite::Connection;
 
 use super::Engine;
 use crate::domain::loops::{AgentSession, Iteration, Loop};
@@ -16,8 +17,8 @@ use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
-use crate::store::StoreError;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
+use crate::store::{StoreError, StoreResult};
 
 /// End of a call from the point of view of its backend.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,9 +190,21 @@ impl Engine {
     pub(super) async fn end_call(
         &self,
         key: &str,
+        backend: (&str, BackendRole),
+        end: &CallEnd,
+        used: CallUsage,
+    ) -> Result<Option<CallAdvice>, StoreError> {
+        self.end_call_with(key, backend, end, used, |_| Ok(())).await
+    }
+
+    /// Records the end of a call and what belongs to it, together or not at all. Returns advice if waiting does not help.
+    pub(super) async fn end_call_with(
+        &self,
+        key: &str,
         (backend, role): (&str, BackendRole),
         end: &CallEnd,
         used: CallUsage,
+        record: impl FnOnce(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
@@ -223,6 +236,7 @@ impl Engine {
                 CallEnd::Claimed(limit) => BackendObservation::LimitClaimed { call, cost, limit, seed },
                 CallEnd::Ended => BackendObservation::CallAbandoned { call, cost },
             })?;
+            record(c)?;
             kill_point("K18b");
             Ok(observed)
         });

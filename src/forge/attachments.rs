@@ -10,12 +10,12 @@ use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION};
 use ::http::{HeaderValue, StatusCode};
 use url::Url;
 
-use super::{DownloadLimits, FetchedImage};
+use super::{DownloadLimits, FetchedImage, ImageFailure};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::image::{FORMAT_BYTES, format_of, header_of};
 use crate::domain::trust::images::{AttachmentAddresses, ServerAccess};
 use crate::net::client;
-use crate::net::resolver::{Refused, Resolver};
+use crate::net::resolver::{self, Resolver};
 
 /// Time to connect, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,11 +37,13 @@ pub(super) struct Downloader {
 enum DownloadFailure {
     /// Another attempt may succeed.
     Transient(String),
+    /// The server refuses it now; later, or with another address, it may not.
+    Refused(String),
     /// Another attempt gives the same result.
     Final(String),
 }
 
-use DownloadFailure::{Final, Transient};
+use DownloadFailure::{Final, Refused, Transient};
 
 impl Downloader {
     /// Creates a downloader with its own connections.
@@ -64,27 +66,28 @@ impl Downloader {
     /// Downloads an image. `credential` is the value of the header `Authorization` for the forge's own server.
     ///
     /// # Errors
-    /// The reason why the image is not used, as the end of a sentence; holds no secret and no query of an address.
+    /// The reason why the image is not used; holds no secret and no query of an address.
     pub(super) async fn image(
         &self,
         address: &Url,
         credential: Option<&HeaderValue>,
         limits: &DownloadLimits,
-    ) -> Result<FetchedImage, String> {
+    ) -> Result<FetchedImage, ImageFailure> {
         let work = async {
             for _ in 1..ATTEMPTS {
                 match self.attempt(address, credential, limits).await {
                     Err(Transient(_)) => {}
-                    Err(Final(why)) => return Err(why),
-                    Ok(image) => return Ok(image),
+                    outcome => return outcome,
                 }
             }
-            self.attempt(address, credential, limits).await.map_err(|(Transient(why) | Final(why))| why)
+            self.attempt(address, credential, limits).await
         };
-        match tokio::time::timeout(limits.timeout, work).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(format!("it was not received within {} s", limits.timeout.as_secs_f64())),
-        }
+        let late = |_| Err(Transient(format!("it was not received within {} s", limits.timeout.as_secs_f64())));
+        let outcome = tokio::time::timeout(limits.timeout, work).await.unwrap_or_else(late);
+        outcome.map_err(|failure| match failure {
+            Transient(why) | Refused(why) => ImageFailure { why, is_temporary: true },
+            Final(why) => ImageFailure { why, is_temporary: false },
+        })
     }
 
     async fn attempt(
@@ -132,7 +135,7 @@ impl Downloader {
     ) -> Result<FetchedImage, DownloadFailure> {
         if !status.is_success() {
             let why = format!("the forge answered {status}");
-            return Err(if status.is_server_error() { Transient(why) } else { Final(why) });
+            return Err(if status.is_server_error() { Transient(why) } else { Refused(why) });
         }
         let too_large = || Final(limits.too_large.clone());
         let announced = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -158,7 +161,7 @@ impl Downloader {
 
 /// Describes a failed exchange without the query of its address, which may hold a signature.
 fn unreachable(address: &Url, error: reqwest::Error) -> DownloadFailure {
-    let refused = Refused::caused(&error);
+    let refused = resolver::Refused::caused(&error);
     let host = address.host_str().unwrap_or_default();
     let why = format!("`{host}` cannot be reached: {}", error_chain(&error.without_url()));
     if refused { Final(why) } else { Transient(why) }

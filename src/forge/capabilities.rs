@@ -247,6 +247,15 @@ pub struct FetchedImage {
     pub bytes: Vec<u8>,
 }
 
+/// Reason why an image was not received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageFailure {
+    /// Words for people, as the end of a sentence without secrets.
+    pub why: String,
+    /// Whether another attempt may succeed.
+    pub is_temporary: bool,
+}
+
 /// Files that people upload to issues and comments.
 #[async_trait]
 pub trait Attachments: Send + Sync {
@@ -254,11 +263,15 @@ pub trait Attachments: Send + Sync {
     fn addresses(&self) -> &AttachmentAddresses;
     /// Returns the text of an issue or pull request, then its comments, oldest first, each with its uploaded files.
     async fn attached(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<AttachedText>>;
-    /// Downloads an image from an address of [`attached`](Self::attached).
+    /// Returns the uploaded files of the comments on lines of a pull request.
+    async fn attached_to_remarks(&self, repo: &RepoRef, pull: Number) -> ForgeResult<Vec<Attachment>>;
+    /// Downloads an image from an address of [`attached`](Self::attached) or
+    /// [`attached_to_remarks`](Self::attached_to_remarks).
     ///
     /// # Errors
-    /// The reason why the image is not used, as the end of a sentence without secrets.
-    async fn image(&self, repo: &RepoRef, address: &Url, limits: &DownloadLimits) -> Result<FetchedImage, String>;
+    /// The reason why the image is not used.
+    async fn image(&self, repo: &RepoRef, address: &Url, limits: &DownloadLimits)
+    -> Result<FetchedImage, ImageFailure>;
 }
 
 /// Whether a path is wanted.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{ApiClient, shape};
 use crate::clock::Stopwatch;
 use crate::domain::providers::chat::{
-    AnswerSchema, CallError, ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn, estimated_tokens,
+    AnswerSchema, CallError, ChatAnswer, ChatImage, ChatMessage, ChatRequest, ModelStop, ModelTurn, estimated_tokens,
 };
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::TokenUsage;
@@ -202,6 +202,7 @@ impl Spent {
     fn estimate(&mut self, request: &ChatRequest, answered: usize) {
         let text = |message: &ChatMessage| match message {
             ChatMessage::User(text) => text.len(),
+            ChatMessage::UserWithImages(text, images) => text.len() + images.len() * ChatImage::SIZE,
             ChatMessage::Model(turn) => turn.text.len(),
             ChatMessage::Results(results) => results.iter().map(|result| result.text.len()).sum(),
         };

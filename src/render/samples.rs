@@ -240,6 +240,7 @@ pub(super) fn plan(questions: &[&str]) -> PlanView {
         mention: Some("mona".into()),
         commands: approve.into_iter().chain(others).collect(),
         who_may: "people with write access".into(),
+        reminder: false,
     }
 }
 

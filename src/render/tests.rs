@@ -125,6 +125,7 @@ fn templates_of_other_states_match_snapshots() {
                 remark("", "<b>bold</b> claim"),
             ],
             iteration: Some(2),
+            lost: 1,
         };
         let view = PullView { opinion: Some(opinion), ..pull() };
         let text = renderer.render(&View::Pull(Box::new(view)));
@@ -154,6 +155,7 @@ fn templates_of_other_states_match_snapshots() {
             summary: String::new(),
             remarks: vec![],
             iteration: None,
+            lost: 0,
         };
         let text = renderer.render(&View::Pull(Box::new(PullView { opinion: Some(opinion), ..pull() })));
         let part = text.split_once("### Second opinion").map_or("", |(_, rest)| rest);
@@ -178,6 +180,9 @@ fn templates_of_other_states_match_snapshots() {
     insta::assert_snapshot!("plan_with_questions", {
         let questions = ["Should blank input count as empty?", "Is `None` better than an empty document?"];
         renderer.render(&View::Plan(Box::new(PlanView { mention: None, ..plan(&questions) })))
+    });
+    insta::assert_snapshot!("plan_reminder", {
+        renderer.render(&View::Plan(Box::new(PlanView { reminder: true, ..plan(&[]) })))
     });
     insta::assert_snapshot!("needs_confirm_unseen", {
         let view = NeedsConfirmView {

@@ -334,6 +334,12 @@ pub fn cost_of(c: &Connection, beginning: &str) -> StoreResult<Money> {
     Ok(c.prepare_cached(sql)?.query_row([beginning], |row| row.get(0).map(Money))?)
 }
 
+/// Returns the total cost of a loop's finished calls for a purpose.
+pub fn cost_of_purpose(c: &Connection, of: &LoopId, purpose: &str) -> StoreResult<Money> {
+    let sql = "SELECT coalesce(sum(cost), 0) FROM calls WHERE loop_id = ?1 AND purpose = ?2";
+    Ok(c.prepare_cached(sql)?.query_row([of.as_str(), purpose], |row| row.get(0).map(Money))?)
+}
+
 /// Returns the calls of a loop, oldest first.
 pub fn of_loop(c: &Connection, of: &LoopId) -> StoreResult<Vec<CallRecord>> {
     let mut statement = c.prepare(

@@ -10,7 +10,7 @@ use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::{self, StepDecision};
 use crate::domain::loops::{EndedLoop, Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
-use crate::domain::report::notice::{self, Audience};
+use crate::domain::report::notice::{self, Audience, Occasion};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
 
 /// Role of an issue or pull request in a loop.
@@ -416,8 +416,11 @@ fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: T
     let next = &decision.next;
     // The state before the step: the step does not end what it raises itself.
     let mut open = HashMap::new();
-    let goes_back =
-        |effect: &Effect| matches!(effect, Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. });
+    let goes_back = |effect: &Effect| match effect {
+        Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. } => true,
+        Effect::Warn { notice } => notice.occasion == Occasion::Reminder,
+        _ => false,
+    };
     let goes_back = decision.effects.iter().any(goes_back);
     for audience in audiences.iter().filter(|_| goes_back) {
         let sent = outbox::channel_keys(c, next.id.as_str(), &audience.channel)?;

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
+use ralph_bot::domain::knowledge::memory::{MemorySettings, Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::knowledge::session::{SessionTurn, TurnRole};
 use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions};
 use ralph_bot::domain::model::ids::IssueRef;
@@ -213,6 +213,45 @@ async fn prompts_of_an_iteration_are_printed() {
     let why = utf8(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{}", utf8(&output.stdout));
     assert!(why.contains("no prompt of iteration 7 is stored; the loop is at iteration 0"), "{why}");
+}
+
+#[tokio::test]
+async fn reflections_of_a_loop_are_printed() {
+    let folder = folder();
+    with_a_loop(folder.path()).await;
+    let id = LoopId::from_parts(Number(1), 0);
+    let store = Store::attach(&folder.path().join("data/ralph.db")).expect("a database");
+    for iteration in 1..=2 {
+        let reflection = Reflection {
+            iteration,
+            approach: format!("way {iteration}\u{1b}[2J of \n parsing"),
+            failed: "the check `test`".into(),
+            why: "the error is the same".into(),
+            next: "read the lexer".into(),
+            outcome: ReflectionOutcome::Same,
+        };
+        let of = id.clone();
+        let kept = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));
+        kept.await.expect("stored");
+    }
+    store.close().await;
+    let list = async |arguments: &[&str]| {
+        let output = run(&mut ralph(folder.path(), &[&["memory", "reflections"], arguments].concat())).await;
+        (output.status.code(), utf8(&output.stdout), utf8(&output.stderr))
+    };
+    let (code, text, errors) = list(&["r-1-aaaaaa"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    let one = |number: u32| {
+        format!(
+            "iteration {number}: way {number}[2J of parsing\n  failed: the check `test`\n  why: the error is the same\n  next: read the lexer\n"
+        )
+    };
+    assert_eq!(text.replace(" [2J", "[2J"), one(1) + &one(2));
+    let (_, newest, _) = list(&["r-1-aaaaaa", "--limit", "1", "--json"]).await;
+    let newest: Value = serde_json::from_str(&newest).expect("JSON");
+    assert_eq!((newest.as_array().map(Vec::len), newest[0]["iteration"].as_u64()), (Some(1), Some(2)), "{newest}");
+    let (code, _, errors) = list(&["r-9-zzzzzz"]).await;
+    assert!(code == Some(1) && errors.contains("there is no loop r-9-zzzzzz"), "{errors}");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Plans: an agent makes one without changing anything, and only what a person approved is carried out.
 
+use std::time::Duration;
+
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{CommentId, Money};
@@ -13,6 +15,7 @@ on_both_forges!(
     /// See docs/threats.md#g20.
     plan_is_approved_by_nobody_else_and_by_no_other_hash,
     missed_label_asks_for_a_plan,
+    plan_without_a_reply_is_reminded_once,
 );
 
 on_one_forge!(
@@ -102,6 +105,29 @@ async fn posted_plan_is_approved_and_carried_out(dialect: Dialect) {
     .await;
 }
 
+async fn plan_without_a_reply_is_reminded_once(dialect: Dialect) {
+    let config = "escalation: { remind_after: 6h }";
+    story(Setup::new(dialect).agent(&planner(PLAN)).config(config), async |world| {
+        let (_, waiting) = world.command("/ralph plan").await;
+        assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
+        let hash = hash_of(&waiting);
+        let reminders = |world: &World| {
+            let says = format!("No reply yet: the plan `{hash}` waits for its approval");
+            world.bot_comments().iter().filter(|body| body.contains(&says) && body.contains("@mira")).count()
+        };
+        let hour = Duration::from_secs(3_600);
+        world.advance(5 * hour).await;
+        assert_eq!(reminders(world), 0);
+        world.advance(2 * hour).await;
+        assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
+        world.advance(48 * hour).await;
+        assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
+        let (_, done) = world.command(&format!("/ralph approve {hash}")).await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+    })
+    .await;
+}
+
 async fn label_asks_for_a_plan_first(dialect: Dialect) {
     story(Setup::new(dialect).agent(&planner(PLAN)), async |world| {
         let label = async |on: bool| {
@@ -177,7 +203,7 @@ async fn missed_label_asks_for_a_plan(dialect: Dialect) {
         let (who, repo) = (&world.maintainer, world.repo);
         world.forge.label(who, repo, world.issue, "ralph:plan").await.expect("labelled");
         world.forge.flush().await;
-        world.advance(std::time::Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         for _ in 0..3 {
             world.reconcile().await;
         }
@@ -187,7 +213,7 @@ async fn missed_label_asks_for_a_plan(dialect: Dialect) {
         world.forge.hooks().drop_next(1);
         world.forge.unlabel(who, repo, world.issue, "ralph:plan").await.expect("unlabelled");
         world.forge.flush().await;
-        world.advance(std::time::Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
     })

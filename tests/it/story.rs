@@ -37,6 +37,8 @@ async fn from_label_to_merge(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.state_labels(), ["review"]);
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let prompt = world.prompt(1).await;
+        assert!(prompt.contains("Based on branch: main"), "{prompt}");
         let pull = world.the_pull().await;
         assert!(!world.is_draft(&pull), "{}", pull.title);
         insta::assert_snapshot!("ready_for_review", world.conversation());

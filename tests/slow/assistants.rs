@@ -36,6 +36,7 @@ on_one_forge!(
     failing_tools_are_reported,
     second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
+    scripted_chat_agent_sees_the_images_of_the_task,
     scripted_chat_agent_asks_the_session_memory,
 );
 
@@ -651,6 +652,49 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
         assert!(requests[0].text.contains(&done.task.title) && requests[0].model == "helper-own", "{requests:?}");
     })
     .await;
+}
+
+async fn scripted_chat_agent_sees_the_images_of_the_task(dialect: Dialect) {
+    /// An image of 800 x 600 pixels, as far as its header says, and its beginning in base64.
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x03\x20\0\0\x02\x58\x08\x06\0\0\0 pixels";
+    const BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAyAAAAJYCAYAAAAgcGl4ZWxz";
+    for takes_images in [true, false] {
+        let models = Models::start(|seen| match seen.messages {
+            1 => ModelReply::Calls("bash", json!({"command": "echo 42 >answer.txt"})),
+            _ => ModelReply::Says("The answer is written.".to_owned()),
+        })
+        .await;
+        let kind = if takes_images {
+            "type: internal, roles: [agent]"
+        } else {
+            "type: internal, roles: [agent], images: false"
+        };
+        let helper = models.helper("own").replace("type: api", kind);
+        let config = format!(
+            "{helper}priority: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+        );
+        story(Setup::new(dialect).config(&config), async |world| {
+            let uploaded = world.forge.upload(&world.maintainer, world.repo, "a.png", PNG).await.expect("uploaded");
+            let body = format!("It should look so: ![a mock-up]({uploaded})");
+            world
+                .forge
+                .edit_issue(&world.maintainer, world.repo, world.issue, None, Some(&body))
+                .await
+                .expect("edited");
+            world.settle().await;
+            let done = world.run().await;
+            assert_eq!(done.state, LoopState::Review, "{} {:?}", done.why, done.iterations);
+            let requests = models.seen();
+            assert_eq!(requests.len(), 2);
+            for request in requests {
+                assert_eq!(request.body.contains(BASE64), takes_images, "{}", request.body);
+                let says = request.text.contains("your model takes no images: image-1.png");
+                assert_eq!(says, !takes_images, "{}", request.text);
+                assert!(request.text.contains("image 1 in the issue, described as \"a mock-up\""), "{}", request.text);
+            }
+        })
+        .await;
+    }
 }
 
 /// A model over HTTP gets the change in its question, is asked once more after a useless answer, and its cost is the loop's.

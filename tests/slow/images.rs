@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, FakeFault};
+use fake_forge::{Dialect, FakeFault, ReviewDraft};
 use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};
@@ -13,7 +14,9 @@ on_both_forges!(
     images_of_writers_reach_the_agent,
     images_of_outsiders_and_unsupported_files_are_told,
     image_in_guidance_reaches_the_next_run,
+    image_in_a_comment_on_a_line_reaches_the_next_run,
     failed_fetch_does_not_stop_the_loop,
+    image_that_could_not_be_fetched_is_fetched_before_the_next_run,
     kill_before_an_image_is_recorded_loses_nothing,
 );
 
@@ -179,14 +182,14 @@ async fn failed_fetch_does_not_stop_the_loop(dialect: Dialect) {
     let config = "images: { timeout: 1s }";
     let files = "^/(attachments|private-user-images)/";
     let cases = [
-        (FakeFault::status(404), "the forge answered 404 Not Found"),
-        (FakeFault::status(503), "the forge answered 503 Service Unavailable"),
+        (FakeFault::status(404), " yet: the forge answered 404 Not Found"),
+        (FakeFault::status(503), " yet: the forge answered 503 Service Unavailable"),
         (
             FakeFault::with_header(302, "location", "http://169.254.169.254/x"),
-            "it leads to `169.254.169.254`, which is not",
+            ": it leads to `169.254.169.254`, which is not",
         ),
-        (FakeFault::Reset { apply: false }, "`127.0.0.1` cannot be reached: "),
-        (FakeFault::Hang, "it was not received within 1 s"),
+        (FakeFault::Reset { apply: false }, " yet: `127.0.0.1` cannot be reached: "),
+        (FakeFault::Hang, " yet: it was not received within 1 s"),
     ];
     for (fault, why) in cases {
         story(of_maintainer(dialect).config(config), async |world| {
@@ -197,14 +200,68 @@ async fn failed_fetch_does_not_stop_the_loop(dialect: Dialect) {
             assert_eq!((seen.as_str(), kept(world, done.id.as_str())), ("", Vec::new()));
             let told = trail(world).await;
             assert!(
-                told.len() == 1 && told[0].starts_with(&format!("image 1 in the issue was not used: {why}")),
+                told.len() == 1 && told[0].starts_with(&format!("image 1 in the issue was not used{why}")),
                 "{told:?}"
             );
-            assert!(world.bot_commented("- Image: image 1 in the issue was not used: "));
+            assert!(world.bot_commented(&format!("- Image: image 1 in the issue was not used{}", &why[..5])));
             world.forge.faults().clear();
         })
         .await;
     }
+}
+
+async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect: Dialect) {
+    let files = "^/(attachments|private-user-images)/";
+    let used = "image 1 in the issue is used (PNG, 800 x 600 pixels, 1 KiB)";
+    story(of_maintainer(dialect), async |world| {
+        let address = upload(world, "a.png", PNG).await;
+        write(world, &format!("![a]({address})")).await;
+        // Both attempts of the first fetch.
+        world.forge.faults().next(2, "GET", files, FakeFault::status(503)).expect("a pattern");
+        let (_, seen) = seen(world).await;
+        assert_eq!(seen, format!("{} image-1.png\n", PNG.len()));
+        let yet = "image 1 in the issue was not used yet: the forge answered 503 Service Unavailable; \
+                   it is fetched again before the next run";
+        assert_eq!(trail(world).await, [yet, used]);
+        assert!(world.bot_commented(&format!("- Image: {used}.")), "{:#?}", world.bot_comments());
+    })
+    .await;
+    // The list of the files, too.
+    story(of_maintainer(dialect), async |world| {
+        let address = upload(world, "a.png", PNG).await;
+        write(world, &format!("![a]({address})")).await;
+        world.forge.faults().next(1, "GET", "/issues/1/comments$", FakeFault::status(404)).expect("a pattern");
+        let (done, seen) = seen(world).await;
+        assert_eq!((seen, world.forge.faults().remaining()), (format!("{} image-1.png\n", PNG.len()), 0));
+        let trail = trail(world).await;
+        assert!(trail[0].starts_with("the images of the issue and its comments could not be looked up: "), "{trail:?}");
+        assert_eq!((trail[1].as_str(), done.images.unlisted), (used, 0), "{trail:?}");
+    })
+    .await;
+}
+
+async fn image_in_a_comment_on_a_line_reaches_the_next_run(dialect: Dialect) {
+    story(of_maintainer(dialect), async |world| {
+        let (first, none) = seen(world).await;
+        assert_eq!((none.as_str(), first.spent.iterations), ("", 1));
+        let address = upload(world, "line.png", PNG).await;
+        let theirs = world.forge.upload(&world.outsider, world.repo, "x.png", PNG).await.expect("uploaded");
+        let pull = world.the_pull().await.number;
+        for (by, text) in
+            [(&world.outsider, format!("![x]({theirs})")), (&world.maintainer, format!("So: ![so]({address})"))]
+        {
+            let remarks = vec![("answer.txt".to_owned(), 1, text)];
+            let draft = ReviewDraft { verdict: ReviewVerdict::Commented, body: String::new(), remarks };
+            world.forge.review(by, world.repo, pull, &draft).await.expect("reviewed");
+            world.settle().await;
+        }
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(world.file(&done.branch, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
+        assert!(world.prompt(2).await.contains("image 1 in a comment by mira, described as \"so\": /"));
+        assert_eq!(trail(world).await, ["image 1 in a comment by mira is used (PNG, 800 x 600 pixels, 1 KiB)"]);
+    })
+    .await;
 }
 
 /// A kill between an image's file and its record fetches it again; nothing half-written stays.

@@ -5,21 +5,25 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::opinion::OpinionEnd;
 use ralph_bot::domain::supervision::oversight::AuditEvent;
-use ralph_bot::store::{audit, calls};
+use ralph_bot::store::{Store, audit, calls};
 
 use crate::harness::service::{Service, stop, was_killed};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
-on_both_forges!(findings_lead_to_one_iteration_and_the_rest_is_listed, useless_answer_is_told_and_the_loop_goes_on);
-on_one_forge!(
+on_both_forges!(
+    findings_lead_to_one_iteration_and_the_rest_is_listed,
+    useless_answer_is_told_and_the_loop_goes_on,
     reviewer_that_never_answers_is_stopped,
+    opinion_over_the_budget_is_not_asked_for,
+    cost_of_an_opinion_is_the_loops,
+    restart_loses_no_opinion_and_pays_a_stored_one_once,
+);
+on_one_forge!(
     limited_reviewer_is_not_waited_for,
     missing_reviewer_is_told,
-    opinion_over_the_budget_is_not_asked_for,
     reviewer_cannot_change_the_work,
     repository_can_switch_second_opinions_off,
     iteration_that_breaks_the_work_is_undone_and_the_work_handed_over,
-    restart_loses_no_opinion_and_asks_once,
 );
 
 /// Agent that solves the task, and does what a remark asks for.
@@ -210,14 +214,40 @@ async fn repository_can_switch_second_opinions_off(dialect: Dialect) {
     .await;
 }
 
+/// Reviewer that finds nothing and costs $0.25.
+const PAID: &str = r#"echo asked >>"$ASKED"; cat >/dev/null
+printf '%s\n' '{"type":"result","subtype":"success","is_error":false,"result":"{\"verdict\":\"sound\",\"summary\":\"Good.\",\"findings\":[]}","total_cost_usd":0.25,"session_id":"s"}'"#;
+
+/// Returns the configuration of a reviewer that reports its cost.
+fn paid(folder: &tempfile::TempDir) -> String {
+    reviewer(&counted(PAID, folder), "").replace("type: script,", "type: script, output: claude,")
+}
+
+/// Returns the costs of the second opinions that were booked.
+async fn booked(store: &Store, done: &Loop) -> Vec<Money> {
+    let id = done.id.clone();
+    let calls = store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+    calls.iter().filter(|call| call.purpose == "second_opinion").map(|call| call.cost).collect()
+}
+
+async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
+    let folder = tempfile::tempdir().expect("a folder");
+    story(Setup::new(dialect).config(&paid(&folder)).agent(AGENT), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, asked(&folder)), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(booked(&world.engine().store, &done).await, [Money(250_000)]);
+        assert_eq!((done.spent.cost, done.opinions.cost()), (Money(250_000), Money(250_000)));
+        assert!(world.the_pull().await.body.contains(" · $0.25 · "), "{}", world.the_pull().await.body);
+    })
+    .await;
+}
+
 /// See docs/faults.md#k42, docs/faults.md#k43 and docs/faults.md#k44.
-async fn restart_loses_no_opinion_and_asks_once(dialect: Dialect) {
-    let sound = r#"echo asked >>"$ASKED"; cat >/dev/null; echo '{"verdict":"sound","summary":"Good.","findings":[]}'"#;
-    // What was lost with the process is asked for again; a stored answer is not.
-    for (kill, runs) in [("K42", 1), ("K43", 2), ("K44", 1)] {
+async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
+    // What was lost with the process is asked for again, and said to be lost; a stored answer is not.
+    for (kill, runs, lost) in [("K42", 1, true), ("K43", 2, true), ("K44", 1, false)] {
         let folder = tempfile::tempdir().expect("a folder");
-        let setup = Setup::new(dialect).config(&reviewer(&counted(sound, &folder), "")).agent(AGENT);
-        let service = Service::new(setup, false).await;
+        let service = Service::new(Setup::new(dialect).config(&paid(&folder)).agent(AGENT), false).await;
         let mut child = service.spawn("all", Some(kill));
         service.until("the service to listen", async || service.listens().await).await;
         service.world.label().await;
@@ -227,9 +257,22 @@ async fn restart_loses_no_opinion_and_asks_once(dialect: Dialect) {
         service.wait_until_idle().await;
         stop(&mut child).await;
         assert_eq!(asked(&folder), runs, "{kill}");
-        let last = done.opinions.last.expect("an opinion");
+        let last = done.opinions.last.as_ref().expect("an opinion");
         assert!(matches!(last.end, OpinionEnd::Answered(_)), "{kill}: {last:?}");
         assert_eq!(done.spent.iterations, 1, "{kill}");
+        let store = service.store().await.expect("a database");
+        let costs = booked(&store, &done).await;
+        let id = done.id.clone();
+        let trail = store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
+        store.close().await;
+        let paid = costs.iter().fold(Money(0), |sum, cost| sum.plus(*cost));
+        assert_eq!((costs.len(), done.spent.cost, done.opinions.cost()), (1 + usize::from(lost), paid, paid), "{kill}");
+        assert!(lost || paid == Money(250_000), "{kill}: {paid}");
+        let says_lost = trail.iter().any(|line| line.entry.reason.starts_with("the second opinion of judge was lost"));
+        assert_eq!(says_lost, lost, "{kill}: {trail:?}");
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        let body = service.world.issue_of(pull).body;
+        assert_eq!(body.contains("An earlier run about this commit was lost"), lost, "{kill}: {body}");
         service.finish().await;
     }
 }

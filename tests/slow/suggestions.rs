@@ -14,6 +14,7 @@ on_both_forges!(
     suggestion_that_breaks_a_check_is_mended_by_the_agent,
     suggestion_of_an_outsider_changes_nothing,
     suggestion_for_a_protected_file_is_a_remark,
+    retry_applies_a_suggestion_again,
 );
 
 /// Agent that writes the answer once and then notes that it ran.
@@ -65,6 +66,32 @@ async fn suggestion_is_applied_as_a_commit_with_its_author(dialect: Dialect) {
         assert_eq!(answers.len(), 1, "{all:#?}");
         assert!(answers[0].body.contains(&format!("Applied in {commit}.")), "{}", answers[0].body);
         assert_eq!((answers[0].path.as_str(), answers[0].line), ("words.txt", 2));
+    })
+    .await;
+}
+
+async fn retry_applies_a_suggestion_again(dialect: Dialect) {
+    story(Setup::new(dialect).agent(AGENT), async |world| {
+        world.run().await;
+        review(world, &world.maintainer, &[("words.txt", 2, "```suggestion\n2\n```")]).await;
+        let first = world.the_loop().await;
+        let applied = first.iterations[1].commit.clone().expect("a commit");
+        world.comment("/ralph retry").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
+        assert!(done.iterations[1].discarded && done.iterations[2].kind == IterationKind::Suggestions);
+        assert_eq!(
+            (file(world, "words.txt").await.as_str(), file(world, "runs.txt").await.as_str()),
+            ("one\n2\nthree\n", "")
+        );
+        let again = done.iterations[2].commit.clone().expect("a commit");
+        let all = remarks(world).await;
+        let answers: Vec<_> = all.iter().filter(|one| one.author == Some(world.bot.id)).map(|one| &one.body).collect();
+        assert_eq!(answers.len(), 2, "{all:#?}");
+        for (answer, commit) in answers.iter().zip([applied, again]) {
+            assert!(answer.contains(&format!("Applied in {commit}.")), "{answer}");
+        }
     })
     .await;
 }

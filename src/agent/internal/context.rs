@@ -1,6 +1,6 @@
 //! Keeps a conversation within the context window: old and long results are shortened first, the task never.
 
-use crate::domain::providers::chat::{ChatMessage, ToolResult};
+use crate::domain::providers::chat::{ChatImage, ChatMessage, ToolResult};
 
 /// Number of last turns whose results are shortened only if nothing else can be.
 const LAST_TURNS: usize = 2;
@@ -23,6 +23,7 @@ fn message_size(message: &ChatMessage) -> usize {
     MESSAGE_OVERHEAD
         + match message {
             ChatMessage::User(text) => text.len(),
+            ChatMessage::UserWithImages(text, images) => text.len() + images.len() * ChatImage::SIZE,
             ChatMessage::Results(results) => results.iter().map(|result| MESSAGE_OVERHEAD + result.text.len()).sum(),
             ChatMessage::Model(turn) if turn.original.is_array() => turn.original.to_string().len(),
             ChatMessage::Model(turn) => {

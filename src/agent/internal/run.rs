@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::bash::{AgentShell, BashCommand, BashOutcome};
 use super::edit::{EditCommand, Tree};
 use super::transcript::Transcript;
-use super::{InternalAgent, context, setup};
+use super::{InternalAgent, context, images, setup};
 use crate::agent::run_environment::{REPORT, RunFolders};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Brokered, report};
@@ -88,7 +88,7 @@ pub(super) async fn run(
     let mut state = InternalRun {
         shell: setup::shell(agent, run, &folders, &model),
         system: setup::instructions(agent, run),
-        messages: vec![ChatMessage::User(run.prompt.clone())],
+        messages: vec![images::first_message(run, agent.internal.takes_images)],
         tools: setup::tools(run, commands),
         commands,
         density: 0.25,
@@ -179,6 +179,11 @@ impl InternalRun<'_> {
             };
             self.signals = self.masked(error.signals.clone());
             let what = self.shown(&error.what, MAX_ERROR);
+            if matches!(self.messages.first(), Some(ChatMessage::UserWithImages(..))) && images::are_refused(&error) {
+                self.messages[0] = images::first_message(self.run, false);
+                self.note(&format!("the images were left out: {what}"));
+                continue;
+            }
             let now = self.agent.internal.clock.now();
             let limit = limit::classify(&error.signals, now);
             let until = limit.as_ref().and_then(|limit| limit.until);

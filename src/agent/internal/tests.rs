@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::{AgentStatus, BackendKind, RunPurpose};
+use crate::agent::{AgentStatus, BackendKind, RunImages, RunPurpose};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
@@ -27,12 +27,19 @@ struct InternalFixture {
     asked: Arc<Mutex<Vec<ChatRequest>>>,
     bounds: InternalAgentLimits,
     commands_outside: bool,
+    takes_images: bool,
 }
 
 impl InternalFixture {
     fn new() -> Self {
         let bounds = InternalAgentLimits { retry: Duration::from_millis(1), ..InternalAgentLimits::default() };
-        let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds, commands_outside: true };
+        let place = Self {
+            root: tempfile::tempdir().unwrap(),
+            asked: Arc::default(),
+            bounds,
+            commands_outside: true,
+            takes_images: true,
+        };
         for folder in ["config", "tree", "scratch"] {
             fs::create_dir(place.at(folder)).unwrap();
         }
@@ -98,6 +105,7 @@ impl InternalFixture {
             clock: Clock::manual(NOW),
             bounds: self.bounds.clone(),
             commands_outside: self.commands_outside,
+            takes_images: self.takes_images,
         };
         build_internal("own", settings, internal).unwrap()
     }
@@ -537,6 +545,7 @@ async fn invalid_settings_are_refused() {
         clock: Clock::System,
         bounds,
         commands_outside: false,
+        takes_images: false,
     };
     let error = build_internal("own", settings("/nowhere"), internal(InternalAgentLimits::default())).err().unwrap();
     assert!(error.contains("neither bash nor sh"), "{error}");
@@ -583,4 +592,70 @@ async fn tools_of_the_run_are_offered_and_called() {
     assert_eq!((results[1].text.as_str(), results[1].failed), ("not now", true));
     let called = AgentEvent::ToolCalled { name: "memory_search".into(), input: "walrus".into() };
     assert!(events.contains(&called), "{events:?}");
+}
+
+/// Returns a run with a PNG image, a file that is no image, and a GIF image that is too large.
+fn with_images(place: &InternalFixture) -> AgentRun {
+    let folder = place.at("scratch/attempt/images");
+    fs::create_dir_all(&folder).unwrap();
+    let mut large = b"GIF89a".to_vec();
+    large.resize(4_000_000, 0);
+    for (name, content) in
+        [("image-1.png", &b"\x89PNG\r\n\x1a\n"[..]), ("image-2.png", b"text"), ("image-3.gif", &large)]
+    {
+        fs::write(folder.join(name), content).unwrap();
+    }
+    let attached = ["image-1.png", "image-2.png", "image-3.gif"].map(|name| folder.join(name)).to_vec();
+    AgentRun { images: RunImages { folder: Some(folder), attached }, ..place.run() }
+}
+
+#[tokio::test]
+async fn images_are_shown_with_the_prompt_and_others_are_named() {
+    let place = InternalFixture::new();
+    let (outcome, _) = place.outcome_of(place.agent([bash("ls"), says("done")]).as_ref(), with_images(&place)).await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    let asked = place.asked.lock().unwrap();
+    assert_eq!(asked.len(), 2);
+    for request in asked.iter() {
+        let Some(ChatMessage::UserWithImages(text, images)) = request.messages.first() else { panic!("{request:?}") };
+        assert!(
+            text.starts_with("mend the sum")
+                && text.contains("too large or could not be read: image-2.png, image-3.gif.")
+        );
+        let [image] = &images[..] else { panic!("{images:?}") };
+        assert_eq!(
+            (image.name.as_str(), image.data_url().as_str()),
+            ("image-1.png", "data:image/png;base64,iVBORw0KGgo=")
+        );
+    }
+}
+
+#[tokio::test]
+async fn model_without_images_is_told_that_they_are_not_shown() {
+    let place = InternalFixture { takes_images: false, ..InternalFixture::new() };
+    let (outcome, _) = place.outcome_of(place.agent([says("done")]).as_ref(), with_images(&place)).await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    let asked = place.asked.lock().unwrap();
+    let Some(ChatMessage::User(text)) = asked[0].messages.first() else { panic!("{:?}", asked[0]) };
+    assert!(text.contains("your model takes no images: image-1.png, image-2.png, image-3.gif."), "{text}");
+}
+
+#[tokio::test]
+async fn refused_images_are_left_out_and_named() {
+    let place = InternalFixture::new();
+    let refusal = || {
+        let signals = LimitSignals { status: Some(400), ..LimitSignals::default() };
+        Err(CallError { signals, retryable: false, what: "own (host): HTTP 400: not a multimodal model".into() })
+    };
+    let (outcome, _) = place.outcome_of(place.agent([refusal(), says("done")]).as_ref(), with_images(&place)).await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    {
+        let asked = place.asked.lock().unwrap();
+        assert!(matches!(asked[0].messages.first(), Some(ChatMessage::UserWithImages(..))));
+        let Some(ChatMessage::User(text)) = asked[1].messages.first() else { panic!("{:?}", asked[1]) };
+        assert!(text.contains("your model takes no images: image-1.png"), "{text}");
+    }
+    // Without images, the same error ends the run.
+    let (outcome, _) = place.outcome_of(place.agent([refusal()]).as_ref(), place.run()).await;
+    assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{:?}", outcome.status);
 }

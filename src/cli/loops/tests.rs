@@ -1,10 +1,17 @@
 //! `loops` on real databases, with and without a service that processes the commands.
 
 use super::*;
-use crate::domain::loops::{LoopStart, LoopState, LoopTask};
+use crate::domain::loops::{
+    Guidance, GuidanceSource, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun, Planning, ProposedPlan, ServedBy,
+};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Sha};
+use crate::domain::model::opinion::{
+    OpinionAnswer, OpinionEnd, OpinionFinding, OpinionRun, OpinionSeverity, OpinionVerdict,
+};
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::trust::policy::Policy;
+use crate::store::loops::LogLine;
 use crate::store::memory::StepMemory;
 
 fn user(id: i64, login: &str) -> User {
@@ -187,4 +194,98 @@ async fn output_contains_no_control_sequences() {
         "{text}"
     );
     assert_eq!([age(59_000), age(60_000), age(3_600_000), age(172_800_000)], ["59s", "1m", "1h", "2d"]);
+}
+
+/// A loop that made a plan and was read by another model.
+fn planned_and_read(current: &mut Loop) -> OpinionRun {
+    let plan = TaskPlan {
+        summary: "Mend the\u{1b}[2J parser.".into(),
+        steps: vec!["Handle the empty text.".into()],
+        questions: vec!["Which encoding?".into()],
+        ..TaskPlan::default()
+    };
+    let wish = Guidance {
+        who: "mira".into(),
+        source: GuidanceSource::Command,
+        text: "small steps".into(),
+        path: None,
+        remember: false,
+    };
+    current.planning = Some(Planning {
+        wishes: vec![wish],
+        runs: vec![PlanRun { served: ServedBy::default(), cost: Money(250_000) }],
+        proposed: Some(ProposedPlan { number: 1, hash: plan.hash(), plan, at: Timestamp(1_000) }),
+        ..Planning::default()
+    });
+    let finding = OpinionFinding {
+        file: "src/lib.rs".into(),
+        line: Some(7),
+        severity: OpinionSeverity::Major,
+        text: "an empty\nlist panics".into(),
+    };
+    let whole =
+        OpinionFinding { file: String::new(), line: None, severity: OpinionSeverity::Minor, text: "long".into() };
+    let answer = OpinionAnswer {
+        verdict: OpinionVerdict::Changes,
+        summary: "Mostly good.".into(),
+        findings: vec![finding, whole],
+    };
+    let commit = Sha::new("abcdef1234567890abcdef1234567890abcdef12");
+    let run = OpinionRun::free(commit, "judge", OpinionEnd::Answered(answer));
+    OpinionRun { model: Some("m-9".into()), cost: Money(20_000), estimated: true, ..run }
+}
+
+#[tokio::test]
+async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
+    let setup = setup().await;
+    let mut current = state(&setup).await;
+    assert!(!details(&current, current.created_at).contains("Plan:"), "no plan is wanted");
+    planned_and_read(&mut current);
+    let hash = current.planning.as_ref().and_then(|p| p.proposed.clone()).expect("a plan").hash;
+    let short = &hash[..8];
+    let text = details(&current, current.created_at);
+    let (_, shown) = text.split_once("\nPlan:\n").expect("a plan");
+    let expected = format!(
+        "  state: waits for answers: `/ralph approve {short} ANSWERS`\n  plan 1, hash {hash}, made at 1970-01-01 00:00:01Z\n  \
+         summary: Mend the [2J parser.\n  question: Which encoding?\n  wish of mira: small steps\n  1 run, $0.25\n\nChecks:"
+    );
+    assert!(shown.starts_with(&expected), "{shown}");
+    let planning = current.planning.as_mut().expect("planning");
+    planning.approval = Some(PlanApproval { by: "olaf".into(), at: Timestamp(2_000), changes: "In UTF-8.".into() });
+    let text = details(&current, current.created_at);
+    assert!(text.contains("  state: approved\n"), "{text}");
+    assert!(text.contains("  approved by olaf at 1970-01-01 00:00:02Z\n  changes: In UTF-8.\n"), "{text}");
+    let planning = current.planning.as_mut().expect("planning");
+    (planning.proposed, planning.approval, planning.failed) = (None, None, 2);
+    planning.problem = "the plan has no `steps`".into();
+    assert!(details(&current, current.created_at).contains("  state: not made yet: the plan has no `steps`\n"));
+}
+
+#[tokio::test]
+async fn show_tells_second_opinions_with_findings_and_cost() {
+    let setup = setup().await;
+    let mut current = state(&setup).await;
+    assert_eq!(opinion_lines(&current, &opinions(&current, &[])), "");
+    let run = planned_and_read(&mut current);
+    let given = |run: OpinionRun| LogLine {
+        seq: 1,
+        at: Timestamp(3_000),
+        input: LoopInput::SecondOpinionGiven { ticket: 1, run: Box::new(run) },
+        reasons: Vec::new(),
+    };
+    let lost = OpinionRun { end: OpinionEnd::Lost, ..run.clone() };
+    let missing = OpinionRun::free(run.commit.clone(), "judge", OpinionEnd::Missing("rate limit".into()));
+    current.opinions.last = Some(missing.clone());
+    current.opinions.iteration = Some(2);
+    let all = opinions(&current, &[given(lost), given(run), given(missing)]);
+    assert_eq!(
+        opinion_lines(&current, &all),
+        "\nSecond opinions:\n  1970-01-01 00:00:03Z judge (m-9) on abcdef12, about $0.02: lost, because the service stopped\n  \
+         1970-01-01 00:00:03Z judge (m-9) on abcdef12, about $0.02: changes: Mostly good.\n     \
+         major src/lib.rs:7: an empty list panics\n     minor long\n  \
+         1970-01-01 00:00:03Z judge on abcdef12, $0.00: none: rate limit\n  findings were given to iteration 2\n"
+    );
+    // Logs are deleted before loops.
+    let kept = opinions(&current, &[]);
+    assert!(opinion_lines(&current, &kept).contains("  - judge on abcdef12, $0.00: none: rate limit\n"));
 }

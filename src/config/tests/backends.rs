@@ -224,7 +224,7 @@ fn context_keys_are_range_checked() {
 #[test]
 fn backend_keys_without_effect_are_refused() {
     insta::assert_snapshot!(problems(&file(
-        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''] }\n  \
+        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''], images: true }\n  \
          own: { type: internal, command: [x], args: [y], output: text, stdin: none, session_files: [z] }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, roles: [agent], wire: chats, context_window: 5 }\n",
         "",
@@ -236,6 +236,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is not a path within the home folder, such as `.tool/sessions`
+    conf/ralph-control.yaml:3:136: `backends.claude.images`: has no effect on a command, which gets images as files; it is for `type: internal`
     conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:4:35: `backends.own.command`: has no effect with `type: internal`, which runs no command; remove it
@@ -245,7 +246,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:4:93: `backends.own.session_files`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
-    16 errors in the configuration; nothing was started
+    17 errors in the configuration; nothing was started
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);

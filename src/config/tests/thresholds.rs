@@ -158,3 +158,33 @@ oversight:
         assert_eq!(validator.is_valid(&file), valid, "{file}");
     }
 }
+
+/// Keys and settings that the page on supervision names.
+#[test]
+fn settings_of_the_supervision_page_exist_and_load() {
+    let page = include_str!("../../../docs/supervision.md");
+    let reference =
+        concat!(include_str!("../../../docs/configuration.md"), include_str!("../../../docs/thresholds.md"));
+    let sections = ["control", "oversight", "strategy", "escalation", "limits", "protected", "tampering"];
+    let quoted = page.split('`').skip(1).step_by(2);
+    let (mut keys, mut settings) = (0, 0);
+    for text in quoted {
+        let (key, value) = text.split_once(": ").map_or((text, None), |(key, value)| (key, Some(value)));
+        let mut names = key.split('.');
+        let is_key = names.next().is_some_and(|name| sections.contains(&name)) && key.contains('.');
+        if !is_key || key.contains(char::is_whitespace) {
+            continue;
+        }
+        keys += 1;
+        let last = names.next_back().expect("a key");
+        assert!(reference.contains(&format!("`{last}`")), "docs/supervision.md names `{key}`, which is no key");
+        if let Some(value) = value {
+            settings += 1;
+            let nested = key.split('.').rev().fold(value.to_owned(), |inner, name| format!("{{ {name}: {inner} }}"));
+            let file = nested.strip_prefix("{ ").and_then(|file| file.strip_suffix(" }")).expect("a map");
+            let read = parse(&format!("{SMALL}{file}\n"));
+            assert!(read.is_ok(), "docs/supervision.md: `{text}`: {:?}", read.err());
+        }
+    }
+    assert!(keys > 25 && settings >= 8, "{keys} keys, {settings} settings");
+}

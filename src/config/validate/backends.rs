@@ -226,5 +226,9 @@ impl Validator<'_> {
             let why = "has no effect on a command; pass its key with `env`";
             self.wrong(&format!("{key}.{field}"), why);
         }
+        if backend.images.is_some() {
+            let why = "has no effect on a command, which gets images as files; it is for `type: internal`";
+            self.wrong(&format!("{key}.images"), why);
+        }
     }
 }

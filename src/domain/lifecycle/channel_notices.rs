@@ -24,24 +24,24 @@ pub fn notices(
         channel: audience.channel.clone(),
         notice: Box::new(notice),
     };
+    let to_wanting = |notice: &Notice| -> Vec<Effect> {
+        let knows = |audience: &&Audience| {
+            let reminds = notice.occasion == Occasion::Reminder && audience.kind.keeps_incidents();
+            reminds && open(&audience.channel).contains(&notice.cause)
+        };
+        let wanting = audiences.iter().filter(|audience| audience.levels.contains(&notice.level) && !knows(audience));
+        wanting.map(|audience| to(audience, notice.clone())).collect()
+    };
     match effect {
         Effect::Escalate { cause, view, level, reminder } => {
             let occasion = if *reminder { Occasion::Reminder } else { Occasion::Raised };
             let notice = Notice::of(occasion, *level, current, &cause.to_string(), now);
-            let notice = match &**view {
+            to_wanting(&match &**view {
                 View::Escalation(view) => notice.with(view),
                 _ => notice,
-            };
-            let reminds = |audience: &Audience| {
-                *reminder && audience.kind.keeps_incidents() && open(&audience.channel).contains(&cause.to_string())
-            };
-            let wanting = audiences.iter().filter(|audience| audience.levels.contains(level) && !reminds(audience));
-            wanting.map(|audience| to(audience, notice.clone())).collect()
+            })
         }
-        Effect::Warn { notice } => {
-            let wanting = audiences.iter().filter(|audience| audience.levels.contains(&notice.level));
-            wanting.map(|audience| to(audience, (**notice).clone())).collect()
-        }
+        Effect::Warn { notice } => to_wanting(notice),
         Effect::CloseEscalations { why } => {
             let keeping = audiences.iter().filter(|audience| audience.kind.keeps_incidents());
             let ended = keeping.flat_map(|audience| open(&audience.channel).into_iter().map(move |c| (audience, c)));

@@ -120,6 +120,9 @@ pub enum Effect {
         /// Whether the commit is the change that the comment suggested.
         #[serde(default)]
         applied: bool,
+        /// Iteration that applied it once more after its commit was undone; 0 for the first answer.
+        #[serde(default)]
+        again: u32,
     },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
@@ -145,7 +148,7 @@ pub enum Effect {
     /// Queries the CI results of the pull request's head, and whether it conflicts with its base.
     Inspect { commit: Sha },
 
-    /// Notifies the channels that receive warnings about a loop that continues. Has no other effect.
+    /// Notifies the channels that receive notices of its level. Has no other effect.
     Warn { notice: Box<Notice> },
     /// Notifies a channel outside of the forge. Derived from other effects when a step is saved; no step requests it
     /// directly.
@@ -266,7 +269,8 @@ impl Effect {
             Self::DropRunLabel => "run-label".into(),
             Self::React { comment, mark } => format!("react/{comment}/{mark:?}").to_lowercase(),
             Self::ReactToRemark { comment, mark } => format!("react-to-remark/{comment}/{mark:?}").to_lowercase(),
-            Self::AnswerRemark { comment, .. } => format!("remark/{comment}"),
+            Self::AnswerRemark { comment, again: 0, .. } => format!("remark/{comment}"),
+            Self::AnswerRemark { comment, again, .. } => format!("remark/{comment}/{again}"),
             Self::Pull { .. } => "pull".into(),
             Self::DraftPull => "draft-pull".into(),
             Self::MergeWhenReady { commit } => format!("merge-when-ready/{commit}"),

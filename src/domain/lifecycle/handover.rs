@@ -37,7 +37,8 @@ pub(super) fn ready(turn: &mut StepContext) {
     if let Some(commit) = turn.next.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
         let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answers = answers.map(|comment| Effect::AnswerRemark { comment, commit: commit.clone(), applied: false });
+        let answer = |comment| Effect::AnswerRemark { comment, commit: commit.clone(), applied: false, again: 0 };
+        let answers = answers.map(answer);
         turn.effects.extend(answers.collect::<Vec<_>>());
     }
     let key = format!("done/{}", turn.next.spent.iterations);

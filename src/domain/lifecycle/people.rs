@@ -59,6 +59,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         iterations: Vec::new(),
         guidance: Vec::new(),
         suggestions: Vec::new(),
+        applied: Vec::new(),
         pull: None,
         merge_wanted: None,
         merging: None,

@@ -1,8 +1,9 @@
 //! Gate before the first iteration: a plan is made and waits for an approval, and only then the loop implements.
 
-use super::StepContext;
+use super::{StepContext, report};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{LoopState, LoopStep, ProposedPlan};
+use crate::domain::loops::{LoopState, LoopStep, ProposedPlan, TimerKind};
+use crate::domain::report::notice::{Notice, Occasion};
 
 /// Runs the agent for a plan.
 pub(super) fn start(turn: &mut StepContext) {
@@ -12,7 +13,7 @@ pub(super) fn start(turn: &mut StepContext) {
     turn.work(LoopStep::Plan, |ticket| Effect::Plan { ticket, attempt });
 }
 
-/// Waits for the approval of a plan.
+/// Waits for the approval of a plan. Channels are notified once of each plan, and a reminder follows once if nobody answers.
 pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     let hash = plan.short_hash();
     let (state, why) = match plan.plan.questions.len() {
@@ -21,4 +22,34 @@ pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
         count => (LoopState::NeedsAnswer, format!("the plan `{hash}` asks {count} questions")),
     };
     turn.go(state, &why);
+    let planning = turn.next.planning.get_or_insert_default();
+    let (is_new, remind) = (planning.notified != plan.number, planning.reminded != plan.number);
+    planning.notified = plan.number;
+    if is_new {
+        notify(turn, plan, Occasion::Raised);
+    }
+    if remind {
+        let at = turn.now.plus_ms(turn.next.policy.remind_after_ms());
+        turn.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at });
+    }
+}
+
+/// Reminds people of a plan without a reply, once for each plan.
+pub(super) fn remind(turn: &mut StepContext) {
+    let Some(plan) = turn.next.waiting_plan().cloned() else { return turn.because("no plan waits to be approved") };
+    let planning = turn.next.planning.get_or_insert_default();
+    if planning.reminded == plan.number {
+        return turn.because("people were reminded of the plan already");
+    }
+    planning.reminded = plan.number;
+    turn.because(format!("nobody answered about the plan `{}`", plan.short_hash()));
+    let view = report::plan_reminder(&turn.next, &plan);
+    turn.comment(&format!("plan-reminder/{}", plan.number), view);
+    notify(turn, &plan, Occasion::Reminder);
+}
+
+/// Notifies channels that a plan waits for a person.
+fn notify(turn: &mut StepContext, plan: &ProposedPlan, occasion: Occasion) {
+    let notice = Notice::plan(occasion, &turn.next, plan, turn.now);
+    turn.effects.push(Effect::Warn { notice: Box::new(notice) });
 }

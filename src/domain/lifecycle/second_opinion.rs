@@ -31,7 +31,13 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     if run.end == OpinionEnd::Lost {
         turn.next.opinions.lost += 1;
         if turn.next.opinions.lost < MAX_RUNS {
-            turn.because("the service stopped while a second opinion was asked for; it is asked for again");
+            let cost = run.cost;
+            let told = format!(
+                "the second opinion of {} was lost, because the service stopped; about {cost} are counted for it, and it is asked for again",
+                run.backend
+            );
+            turn.because(told.clone());
+            turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, told)]);
             return turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: run.commit });
         }
         run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times while it was asked for"));
@@ -118,6 +124,7 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
         later().flat_map(|iteration| &iteration.guidance).chain(&turn.next.guidance).any(|g| !only_from_opinion(g));
     let moved =
         turn.next.measured_after > before.iteration || turn.next.merge_wanted.is_some() || later().any(|i| i.merged);
+    let is_asked = is_asked || !turn.next.suggestions.is_empty() || later().any(|i| !i.applied.is_empty());
     if is_asked || moved || turn.next.state != LoopState::Running || turn.next.halting.is_some() {
         return false;
     }

@@ -87,7 +87,13 @@ impl StepContext {
         let Some(halting) = self.next.halting.take() else { return judge::pause(self, "") };
         let later = halting.retained_as.map_or(String::new(), |name| format!("; the later work is kept as `{name}`"));
         let words = match halting.restored {
-            true => format!("; the files of iteration {}, the best one, were restored{later}", halting.iteration),
+            true => {
+                let again = match self.next.suggestions.is_empty() {
+                    true => "",
+                    false => "; suggested changes are applied when the loop continues",
+                };
+                format!("; the files of iteration {}, the best one, were restored{later}{again}", halting.iteration)
+            }
             false => String::new(),
         };
         self.finish(halting.then, &words);

@@ -3,13 +3,16 @@
 
 use super::StepContext;
 use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::AppliedSuggestion;
 use crate::domain::model::ids::CommentId;
 
 /// Tells changes that were applied from those that do not apply, before their commit is handled. Others that came meanwhile stay for the next iteration.
 pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
+    let iteration = turn.next.current().map_or(0, |current| current.number);
     for one in std::mem::take(&mut turn.next.suggestions) {
         if applied.contains(&one.comment) {
             turn.because(format!("the change that {} suggested for {} was applied", one.by.login, one.path));
+            turn.next.applied.push(AppliedSuggestion { iteration, change: one });
         } else if let Some((_, why)) = failed.iter().find(|(comment, _)| *comment == one.comment) {
             turn.because(format!("the change that {} suggested for {} does not apply: {why}", one.by.login, one.path));
             let mut remark = one.remark;
@@ -24,12 +27,25 @@ pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &
     }
 }
 
+/// Puts the suggested changes back whose commits were undone by restoring the files of iteration `best`, so that the next iteration
+/// applies them again.
+pub(super) fn undone(turn: &mut StepContext, best: u32) {
+    if turn.next.apply_again(|iteration| iteration > best) {
+        turn.because("the suggested changes that were undone are applied again when the loop continues");
+    }
+}
+
 /// Answers the comments whose changes were pushed.
 pub(super) fn pushed(turn: &mut StepContext) {
     let Some(current) = turn.next.current() else { return };
     let Some(commit) = current.commit.clone() else { return };
-    let answer =
-        |comment: &CommentId| Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true };
+    let number = current.number;
+    let is_repeated =
+        |comment: &CommentId| turn.next.iterations.iter().any(|i| i.number < number && i.applied.contains(comment));
+    let answer = |comment: &CommentId| {
+        let again = if is_repeated(comment) { number } else { 0 };
+        Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true, again }
+    };
     let answers: Vec<_> = current.applied.iter().map(answer).collect();
     turn.effects.extend(answers);
 }

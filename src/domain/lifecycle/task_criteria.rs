@@ -12,9 +12,10 @@ use crate::domain::report;
 /// block is invalid: the loop then waits for a valid one.
 pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     let next = &mut turn.next;
-    if !next.checks.is_empty() && (next.baseline.is_some() || !next.options.checks.is_empty()) {
+    if !next.checks.is_empty() && next.baseline.is_some() {
         return true;
     }
+    let given = !next.checks.is_empty() && !next.options.checks.is_empty();
     // The text of an author without write access states nothing.
     let issue = match next.task.author_trusted {
         true => criteria::from_issue_with_facts(&next.task.document()),
@@ -22,6 +23,8 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     };
     let (checks, facts) = match issue {
         Ok(found) => found,
+        // The issue's checks are not used.
+        Err(_) if given => Default::default(),
         Err(problem) => {
             turn.go(LoopState::NeedsCriteria, "the issue's completion criteria are invalid");
             let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
@@ -30,6 +33,9 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
         }
     };
     next.take_statements(facts);
+    if given {
+        return true;
+    }
     let commands = next.options.to_checks();
     let detected = if next.policy.detect_checks { detected } else { Vec::new() };
     let (checks, from) = criteria::choose(commands, checks, next.policy.checks.clone(), detected);

@@ -363,6 +363,7 @@ fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<Str
     let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
     (halting.restored, halting.retained_as) = (true, retained_as);
     let best = halting.iteration;
+    suggestions::undone(turn, best);
     if let Some(newest) = turn.next.iterations.iter_mut().rev().find(|iteration| !iteration.discarded) {
         newest.restored_to = Some(best);
     }

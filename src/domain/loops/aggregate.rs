@@ -20,7 +20,7 @@ use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
 use super::state::LoopState;
 use super::stop_reason::StopAfterRestore;
-use super::suggestion::SuggestedChange;
+use super::suggestion::{AppliedSuggestion, SuggestedChange};
 use super::task_statements::TaskStatements;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::ids::IssueRef;
@@ -245,6 +245,9 @@ pub struct Loop {
     /// Suggested changes that the next iteration applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<SuggestedChange>,
+    /// Suggested changes that were applied and not undone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applied: Vec<AppliedSuggestion>,
     /// Pull request.
     pub pull: Option<LoopPull>,
     /// Merge to do before the next iteration.
@@ -365,6 +368,17 @@ impl Loop {
     /// Whether people asked for changes that no iteration has begun with.
     pub fn has_requests(&self) -> bool {
         !self.guidance.is_empty() || !self.suggestions.is_empty()
+    }
+
+    /// Lets the next iteration apply suggested changes again, whose iterations are undone; returns whether there are any.
+    pub fn apply_again(&mut self, is_undone: impl Fn(u32) -> bool) -> bool {
+        let (undone, standing) =
+            std::mem::take(&mut self.applied).into_iter().partition(|one| is_undone(one.iteration));
+        self.applied = standing;
+        let undone: Vec<AppliedSuggestion> = undone;
+        let any = !undone.is_empty();
+        self.suggestions.splice(0..0, undone.into_iter().map(|one| one.change));
+        any
     }
 
     /// Iterations that were not discarded, oldest first.

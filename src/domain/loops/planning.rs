@@ -25,6 +25,10 @@ pub struct Planning {
     pub another: bool,
     /// Approval of the newest plan.
     pub approval: Option<PlanApproval>,
+    /// Number of the newest plan that channels were notified of; 0 for none.
+    pub notified: u32,
+    /// Number of the newest plan that people were reminded of; 0 for none.
+    pub reminded: u32,
 }
 
 /// A plan that people can approve.

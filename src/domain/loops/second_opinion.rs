@@ -57,6 +57,11 @@ impl SecondOpinions {
         }
     }
 
+    /// Returns the cost of all runs.
+    pub fn cost(&self) -> Money {
+        self.costs.iter().fold(Money(0), |sum, one| sum.plus(one.cost))
+    }
+
     /// Whether an opinion about a commit was given, or found to be missing.
     pub fn is_about(&self, commit: &Sha) -> bool {
         self.last.as_ref().is_some_and(|last| last.commit == *commit)

@@ -39,6 +39,15 @@ pub struct SuggestedChange {
     pub remark: Guidance,
 }
 
+/// Suggested change that the service applied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AppliedSuggestion {
+    /// Iteration whose commit has it.
+    pub iteration: u32,
+    /// Change.
+    pub change: SuggestedChange,
+}
+
 /// Returns the replacement in a comment: the content of its only suggestion block; `None` without one, or with several.
 pub fn suggested_text(comment: &str) -> Option<String> {
     if !comment.contains(LANGUAGE) {

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of times that an image is fetched whose failure may be temporary, and that a task's images are looked up.
+pub const MOST_FETCHES: u32 = 3;
+
 /// Number of bytes from which the format of every image can be told.
 pub const FORMAT_BYTES: usize = 64;
 
@@ -26,6 +29,16 @@ impl ImageFormat {
             Self::Jpeg => "JPEG",
             Self::Gif => "GIF",
             Self::WebP => "WebP",
+        }
+    }
+
+    /// Media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::WebP => "image/webp",
         }
     }
 
@@ -213,10 +226,37 @@ pub enum ImageOutcome {
     NotUsed {
         /// Reason, as the end of a sentence.
         why: String,
+        /// Number of times that it was fetched in vain for a reason that may be temporary; 0 if another fetch gives the same.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        tries: u32,
     },
 }
 
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl ImageOutcome {
+    /// An image that is not used, for a reason that stays.
+    pub fn not_used(why: impl Into<String>) -> Self {
+        Self::NotUsed { why: why.into(), tries: 0 }
+    }
+}
+
 impl TaskImage {
+    /// Number of times that it was fetched in vain and may be fetched again; `None` if it is not fetched again.
+    pub fn failed_tries(&self) -> Option<u32> {
+        match self.outcome {
+            ImageOutcome::NotUsed { tries, .. } if (1..MOST_FETCHES).contains(&tries) => Some(tries),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the same image in the same text.
+    fn is_same(&self, attachment: &str, commenter: &str) -> bool {
+        self.attachment == attachment && self.commenter == commenter
+    }
+
     /// Name of the file; `None` if the image is not used.
     pub fn file(&self) -> Option<String> {
         match &self.outcome {
@@ -240,7 +280,10 @@ impl TaskImage {
             ImageOutcome::Kept { header, bytes } => {
                 format!("image {number} {source} is used ({header}, {} KiB)", bytes.div_ceil(1024))
             }
-            ImageOutcome::NotUsed { why } => format!("image {number} {source} was not used: {why}"),
+            ImageOutcome::NotUsed { why, .. } if self.failed_tries().is_some() => {
+                format!("image {number} {source} was not used yet: {why}; it is fetched again before the next run")
+            }
+            ImageOutcome::NotUsed { why, .. } => format!("image {number} {source} was not used: {why}"),
         }
     }
 }
@@ -253,12 +296,23 @@ pub struct TaskImages {
     pub images: Vec<TaskImage>,
     /// Sentences about images that are not listed, without a full stop.
     pub notes: Vec<String>,
+    /// Number of times in a row that the forge did not list the issue's images.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unlisted: u32,
+    /// Whether the forge listed the issue's images after it had failed to.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub listed_again: bool,
 }
 
 impl TaskImages {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
-        self.images.is_empty() && self.notes.is_empty()
+        *self == Self::default()
+    }
+
+    /// Whether images may be fetched that were not before, because of a failure that may be temporary.
+    pub fn lacks_some(&self) -> bool {
+        (1..MOST_FETCHES).contains(&self.unlisted) || self.images.iter().any(|image| image.failed_tries().is_some())
     }
 
     /// Images that are kept, each with the name of its file.
@@ -280,10 +334,17 @@ impl TaskImages {
         self.images.iter().map(TaskImage::words).chain(self.notes.iter().cloned()).collect()
     }
 
-    /// Whether an attachment is kept, or was found in the texts of this commenter (empty for the issue's text).
+    /// Whether an attachment is kept, or was found in the texts of this commenter (empty for the issue's text) and is not fetched
+    /// again.
     pub fn knows(&self, attachment: &str, commenter: &str) -> bool {
         let same = |image: &&TaskImage| image.attachment == attachment;
-        self.images.iter().filter(same).any(|image| image.file().is_some() || image.commenter == commenter)
+        let settled = |image: &TaskImage| image.commenter == commenter && image.failed_tries().is_none();
+        self.images.iter().filter(same).any(|image| image.file().is_some() || settled(image))
+    }
+
+    /// Returns an image of the texts of this commenter that is to be fetched again.
+    pub fn failed(&self, attachment: &str, commenter: &str) -> Option<&TaskImage> {
+        self.images.iter().find(|image| image.is_same(attachment, commenter) && image.failed_tries().is_some())
     }
 
     /// Number of the next image.
@@ -291,13 +352,26 @@ impl TaskImages {
         self.images.iter().map(|image| image.number).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Adds images that are not known yet and sentences that were not said; returns the sentences about what was added.
+    /// Adds images that are not known yet or were fetched again, and sentences that were not said; returns the sentences about
+    /// what is new.
     pub fn add(&mut self, more: Self) -> Vec<String> {
         let mut added = Vec::new();
+        self.unlisted = if more.listed_again { 0 } else { self.unlisted.saturating_add(more.unlisted) };
         for image in more.images {
-            if !self.knows(&image.attachment, &image.commenter) {
-                added.push(image.words());
-                self.images.push(image);
+            if self.knows(&image.attachment, &image.commenter) {
+                continue;
+            }
+            match self.images.iter_mut().find(|known| known.is_same(&image.attachment, &image.commenter)) {
+                Some(known) => {
+                    if known.words() != image.words() {
+                        added.push(image.words());
+                    }
+                    known.outcome = image.outcome;
+                }
+                None => {
+                    added.push(image.words());
+                    self.images.push(image);
+                }
             }
         }
         for note in more.notes {
@@ -399,9 +473,13 @@ mod tests {
             attachment: attachment.into(),
             description: String::new(),
             commenter: String::new(),
-            outcome: ImageOutcome::NotUsed { why: "SVG is not supported".into() },
+            outcome: ImageOutcome::not_used("SVG is not supported"),
         };
-        let found = TaskImages { images: vec![not_used(1, "a"), not_used(2, "b")], notes: vec!["more".into()] };
+        let found = TaskImages {
+            images: vec![not_used(1, "a"), not_used(2, "b")],
+            notes: vec!["more".into()],
+            ..TaskImages::default()
+        };
         let mut all = TaskImages::default();
         assert_eq!(all.add(found.clone()), all.words());
         assert_eq!(all.add(found.clone()), [] as [String; 0]);
@@ -411,9 +489,58 @@ mod tests {
         let header = ImageHeader { format: ImageFormat::Png, width: 800, height: 600 };
         let outcome = ImageOutcome::Kept { header, bytes: 2_000 };
         let shown = TaskImage { commenter: "mira".into(), outcome, ..not_used(all.next_number(), "a") };
-        let words = all.add(TaskImages { images: vec![shown], notes: Vec::new() });
+        let words = all.add(TaskImages { images: vec![shown], ..TaskImages::default() });
         assert_eq!(words, ["image 3 in a comment by mira is used (PNG, 800 x 600 pixels, 2 KiB)"]);
         assert_eq!(all.kept().map(|(_, file)| file).collect::<Vec<_>>(), ["image-3.png"]);
         assert!(all.knows("a", "otto") && !all.knows("b", "otto"));
+    }
+
+    #[test]
+    fn image_whose_fetch_failed_is_fetched_again_a_limited_number_of_times() {
+        let header = ImageHeader { format: ImageFormat::Png, width: 800, height: 600 };
+        let tried = |tries| TaskImage {
+            number: 1,
+            attachment: "a".into(),
+            description: String::new(),
+            commenter: String::new(),
+            outcome: ImageOutcome::NotUsed { why: "the forge answered 503".into(), tries },
+        };
+        let of = |image: TaskImage| TaskImages { images: vec![image], ..TaskImages::default() };
+        let again =
+            "image 1 in the issue was not used yet: the forge answered 503; it is fetched again before the next run";
+        let mut all = TaskImages::default();
+        assert_eq!(all.add(of(tried(1))), [again]);
+        assert!(all.lacks_some() && !all.knows("a", "") && all.failed("a", "").is_some());
+        // The same failure is said once, the last one as final.
+        assert_eq!(all.add(of(tried(2))), [""; 0]);
+        assert_eq!(all.images.len(), 1);
+        let mut fetched = all.clone();
+        assert_eq!(all.add(of(tried(3))), ["image 1 in the issue was not used: the forge answered 503"]);
+        assert!(!all.lacks_some() && all.knows("a", ""));
+        let kept = TaskImage { outcome: ImageOutcome::Kept { header, bytes: 2_000 }, ..tried(0) };
+        assert_eq!(fetched.add(of(kept)), ["image 1 in the issue is used (PNG, 800 x 600 pixels, 2 KiB)"]);
+        assert!(!fetched.lacks_some() && fetched.kept().count() == 1);
+        let stored = serde_json::to_value(&all).expect("JSON");
+        assert_eq!(serde_json::from_value::<TaskImages>(stored).expect("read"), all);
+        let old = serde_json::json!({"outcome": "not_used", "why": "it is too large"});
+        assert_eq!(
+            serde_json::from_value::<ImageOutcome>(old).expect("read"),
+            ImageOutcome::not_used("it is too large")
+        );
+    }
+
+    #[test]
+    fn images_are_looked_up_again_a_limited_number_of_times() {
+        let failed = TaskImages { unlisted: 1, notes: vec!["not listed".into()], ..TaskImages::default() };
+        let mut all = TaskImages::default();
+        assert_eq!(all.add(failed.clone()), ["not listed"]);
+        assert!(all.lacks_some() && all.add(failed.clone()).is_empty() && all.lacks_some());
+        let mut listed = all.clone();
+        let again = TaskImages { listed_again: true, ..TaskImages::default() };
+        assert!(!again.is_empty(), "it is part of the input");
+        listed.add(again);
+        assert_eq!((listed.lacks_some(), listed.listed_again), (false, false));
+        all.add(failed);
+        assert!(!all.lacks_some());
     }
 }

@@ -4,6 +4,7 @@
 //! from a [`ChatRequest`] to a [`ChatAnswer`] or a [`CallError`].
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -37,10 +38,33 @@ pub struct ChatRequest {
 pub enum ChatMessage {
     /// Message of the user.
     User(String),
+    /// Message of the user with images after the text.
+    UserWithImages(String, Vec<ChatImage>),
     /// Answer of the model.
     Model(ModelTurn),
     /// Results of the tools called in the previous turn, one per call.
     Results(Vec<ToolResult>),
+}
+
+/// Image in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatImage {
+    /// Name, by which the text names it.
+    pub name: String,
+    /// Media type, such as `image/png`.
+    pub media_type: &'static str,
+    /// Content in base64.
+    pub base64: Arc<str>,
+}
+
+impl ChatImage {
+    /// Size that an image counts for in a conversation, in bytes of text: about 1,500 tokens.
+    pub const SIZE: usize = 6_000;
+
+    /// Returns it as a `data:` address.
+    pub fn data_url(&self) -> String {
+        format!("data:{};base64,{}", self.media_type, self.base64)
+    }
 }
 
 /// One turn of the model.

@@ -15,7 +15,7 @@ pub(crate) mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::loops::{JudgedDetection, Loop};
+use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan};
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::{CommandHint, EscalationView};
@@ -151,6 +151,15 @@ impl Notice {
     /// Returns the notice that a loop is paused because its repository takes no changes; on the forge it may show nowhere.
     pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
         Self { replies: report::commands(current), ..Self::of(Occasion::Raised, level, current, "repository", at) }
+    }
+
+    /// Returns the notice that a plan waits for a person.
+    pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
+        Self {
+            evidence: std::iter::once(&plan.plan.summary).chain(&plan.plan.questions).cloned().collect(),
+            replies: report::commands(current),
+            ..Self::of(occasion, EscalationLevel::Critical, current, "plan_approval", at)
+        }
     }
 
     pub(in crate::domain) fn of(

@@ -151,7 +151,8 @@ pub fn plan(
             if known.knows(&attachment, &text.commenter) || !seen.insert(attachment.clone()) {
                 continue;
             }
-            if next > MOST_LOOKED_AT {
+            let earlier = known.failed(&attachment, &text.commenter);
+            if earlier.is_none() && next > MOST_LOOKED_AT {
                 not_looked_at += 1;
                 continue;
             }
@@ -167,13 +168,15 @@ pub fn plan(
             let why =
                 refusal.clone().unwrap_or_else(|| "the forge does not list it among the files of the issue".into());
             let image = TaskImage {
-                number: next,
+                number: earlier.map_or(next, |earlier| earlier.number),
                 attachment,
                 description: image.description,
                 commenter: text.commenter.clone(),
-                outcome: ImageOutcome::NotUsed { why },
+                outcome: ImageOutcome::not_used(why),
             };
-            next = next.saturating_add(1);
+            if earlier.is_none() {
+                next = next.saturating_add(1);
+            }
             match refusal {
                 Some(_) => plan.refused.images.push(image),
                 None => {

@@ -89,7 +89,7 @@ impl Engine {
         let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
         let mut prompt_inputs = self.prompt_inputs(&questions, repo, &tree).await;
-        let images = self.images_of_guidance(account, repo, current, cancel).await;
+        let images = self.images_before_run(account, repo, current, cancel).await;
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();

@@ -1,4 +1,5 @@
-//! Images of a task: fetched once, kept with the loop, and copied for each run. Nothing about them stops a loop.
+//! Images of a task: fetched, again before later runs if that failed, kept with the loop, and copied for each run. Nothing about
+//! them stops a loop.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,14 +14,14 @@ use url::Url;
 use super::remove_folder;
 use crate::agent::RunImages;
 use crate::domain::knowledge::prompt::PromptImage;
-use crate::domain::loops::{GuidanceSource, Loop};
-use crate::domain::model::ids::{AccountKind, Number, RepoRef, User, UserId};
+use crate::domain::loops::{Guidance, GuidanceSource, Loop};
+use crate::domain::model::ids::{AccountKind, RepoRef, User, UserId};
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
 use crate::domain::trust::images::{ImageText, plan, shows_images};
 use crate::domain::trust::permit::AccessLevel;
 use crate::engine::intake::level;
 use crate::engine::{Engine, ForgeAccount};
-use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits};
+use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, ForgeResult, ImageFailure};
 use crate::process::private;
 
 /// Maximum number of commenters whose permission is asked for.
@@ -57,32 +58,67 @@ impl Engine {
         let (texts, attachments) = match found {
             Ok(found) => self.texts_of(account, repo, body, found).await,
             // Without the forge's list, nothing can be fetched; images of the issue are told.
-            Err(error) if shows_images(&body.text) => {
-                let notes = vec![format!("images of the issue and its comments were not used: {error}")];
-                return TaskImages { images: Vec::new(), notes };
-            }
             Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "images of comments cannot be looked up");
-                return TaskImages::default();
+                tracing::warn!(loop_id = %current.id, %error, "the images of an issue cannot be looked up");
+                let note = format!("the images of the issue and its comments could not be looked up: {error}");
+                let notes = if shows_images(&body.text) { vec![note] } else { Vec::new() };
+                return TaskImages { notes, unlisted: 1, ..TaskImages::default() };
             }
         };
-        self.fetch(forge, repo, current, &texts, &attachments, cancel).await
+        let mut found = self.fetch(forge, repo, &current.images, (current, &texts, &attachments), cancel).await;
+        found.listed_again = current.images.unlisted > 0;
+        found
     }
 
-    /// Fetches the images in commands of the current iteration's guidance that the loop does not know.
-    pub(super) async fn images_of_guidance(
+    /// Fetches the images that the loop lacks before a run: those of the current iteration's guidance, and those that could not
+    /// be fetched before.
+    pub(super) async fn images_before_run(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
         cancel: &CancellationToken,
     ) -> TaskImages {
+        let mut found = TaskImages::default();
+        let mut known = current.images.clone();
+        let fails = current.images.lacks_some();
+        if fails {
+            found = self.images_of_issue(account, repo, current, cancel).await;
+            known.add(found.clone());
+        }
+        let given = match fails {
+            true => current.iterations.iter().flat_map(|iteration| &iteration.guidance).collect(),
+            false => current.current().into_iter().flat_map(|iteration| &iteration.guidance).collect::<Vec<_>>(),
+        };
+        found.add(self.images_of_guidance(account, repo, (current, &known), &given, cancel).await);
+        // An image that no text shows any more is not waited for.
+        let is_found = |image: &TaskImage| {
+            found.images.iter().any(|one| one.attachment == image.attachment && one.commenter == image.commenter)
+        };
+        let missed = current.images.images.iter().filter(|image| image.failed_tries().is_some() && !is_found(image));
+        let missed: Vec<_> = missed.cloned().collect();
+        for mut image in missed.into_iter().filter(|_| !cancel.is_cancelled() && found.unlisted == 0) {
+            image.outcome = ImageOutcome::not_used("no text of people with write access shows it any more");
+            found.images.push(image);
+        }
+        found
+    }
+
+    /// Fetches the images in guidance that are not `known`.
+    async fn images_of_guidance(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        (current, known): (&Loop, &TaskImages),
+        given: &[&Guidance],
+        cancel: &CancellationToken,
+    ) -> TaskImages {
         let Some(forge) = self.attachments_of(account) else { return TaskImages::default() };
-        let given = current.current().map(|iteration| iteration.guidance.as_slice()).unwrap_or_default();
-        let commands = given.iter().filter(|guidance| guidance.source == GuidanceSource::Command);
-        // The permission of their authors was asked when the commands were given.
-        let texts: Vec<ImageText> = commands
-            .filter(|guidance| shows_images(&guidance.text))
+        let people = |source| matches!(source, GuidanceSource::Command | GuidanceSource::Review);
+        // The permission of their authors was asked when they were given.
+        let texts: Vec<ImageText> = given
+            .iter()
+            .filter(|guidance| people(guidance.source) && shows_images(&guidance.text))
             .map(|guidance| ImageText {
                 commenter: guidance.who.clone(),
                 trusted: true,
@@ -90,34 +126,21 @@ impl Engine {
                 attached: Vec::new(),
             })
             .collect();
-        if plan(&texts, forge.addresses(), &current.images, &self.settings.images) == Default::default() {
+        if plan(&texts, forge.addresses(), known, &self.settings.images) == Default::default() {
             return TaskImages::default();
         }
-        let mut attachments = HashMap::new();
-        for number in std::iter::once(current.place.issue).chain(current.pull.as_ref().map(|pull| pull.number)) {
-            match self.listed_files(forge, repo, number).await {
-                Ok(found) => attachments.extend(found),
-                Err(why) => {
-                    let notes = vec![format!("images of guidance were not used: {why}")];
-                    return TaskImages { images: Vec::new(), notes };
-                }
+        let reviewed = given.iter().any(|guidance| guidance.source == GuidanceSource::Review);
+        match listed_files(forge, repo, current, reviewed).await {
+            Ok(attachments) => self.fetch(forge, repo, known, (current, &texts, &attachments), cancel).await,
+            Err(error) => {
+                let notes = vec![format!("images of guidance were not used: {error}")];
+                TaskImages { notes, ..TaskImages::default() }
             }
         }
-        self.fetch(forge, repo, current, &texts, &attachments, cancel).await
     }
 
     fn attachments_of<'a>(&self, account: &'a ForgeAccount) -> Option<&'a dyn Attachments> {
         account.forge.attachments().filter(|_| self.settings.images.enabled)
-    }
-
-    async fn listed_files(
-        &self,
-        forge: &dyn Attachments,
-        repo: &RepoRef,
-        number: Number,
-    ) -> Result<HashMap<String, Url>, String> {
-        let found = forge.attached(repo, number).await.map_err(|error| error.to_string())?;
-        Ok(by_id(found.into_iter().flat_map(|text| text.attachments)))
     }
 
     /// Returns the texts whose images may be used, and the addresses of all files. The issue's text is the approved one.
@@ -184,15 +207,14 @@ impl Engine {
         &self,
         forge: &dyn Attachments,
         repo: &RepoRef,
-        current: &Loop,
-        texts: &[ImageText],
-        attachments: &HashMap<String, Url>,
+        known: &TaskImages,
+        (current, texts, attachments): (&Loop, &[ImageText], &HashMap<String, Url>),
         cancel: &CancellationToken,
     ) -> TaskImages {
         let settings = &self.settings.images;
-        let decided = plan(texts, forge.addresses(), &current.images, settings);
+        let decided = plan(texts, forge.addresses(), known, settings);
         let mut found = decided.refused;
-        let mut left = settings.max_total_bytes().saturating_sub(current.images.bytes());
+        let mut left = settings.max_total_bytes().saturating_sub(known.bytes());
         let mut failed_servers = 0;
         for mut image in decided.wanted {
             if cancel.is_cancelled() {
@@ -213,9 +235,12 @@ impl Engine {
                 found.images.push(image);
                 continue;
             };
+            let earlier = known.failed(&image.attachment, &image.commenter).and_then(TaskImage::failed_tries);
+            let tries = earlier.unwrap_or(0) + 1;
             // A forge that hangs takes no more time than this.
             if failed_servers >= MOST_TIMEOUTS {
-                image.outcome = ImageOutcome::NotUsed { why: "the forge did not answer for other images".into() };
+                let why = "the forge did not answer for other images".to_owned();
+                image.outcome = ImageOutcome::NotUsed { why, tries };
                 found.images.push(image);
                 continue;
             }
@@ -232,12 +257,14 @@ impl Engine {
                             left = left.saturating_sub(bytes);
                             image.outcome
                         }
-                        Err(error) => ImageOutcome::NotUsed { why: format!("its file could not be written: {error}") },
+                        Err(error) => {
+                            ImageOutcome::NotUsed { why: format!("its file could not be written: {error}"), tries }
+                        }
                     }
                 }
-                Err(why) => {
+                Err(ImageFailure { why, is_temporary }) => {
                     failed_servers += usize::from(why.starts_with("it was not received"));
-                    ImageOutcome::NotUsed { why }
+                    ImageOutcome::NotUsed { why, tries: if is_temporary { tries } else { 0 } }
                 }
             };
             kill_point("K45");
@@ -305,6 +332,25 @@ impl Engine {
 
 /// Maximum number of images of a task that are not received in time before the others are given up.
 const MOST_TIMEOUTS: usize = 2;
+
+/// Returns the files of a loop's issue and pull request, with those of comments on lines if `reviewed`.
+async fn listed_files(
+    forge: &dyn Attachments,
+    repo: &RepoRef,
+    current: &Loop,
+    reviewed: bool,
+) -> ForgeResult<HashMap<String, Url>> {
+    let pull = current.pull.as_ref().map(|pull| pull.number);
+    let mut files = HashMap::new();
+    for number in std::iter::once(current.place.issue).chain(pull) {
+        let found = forge.attached(repo, number).await?;
+        files.extend(by_id(found.into_iter().flat_map(|text| text.attachments)));
+    }
+    if let Some(pull) = pull.filter(|_| reviewed) {
+        files.extend(by_id(forge.attached_to_remarks(repo, pull).await?.into_iter()));
+    }
+    Ok(files)
+}
 
 /// Returns the addresses of files by their ids.
 fn by_id(attachments: impl Iterator<Item = Attachment>) -> HashMap<String, Url> {

@@ -1,7 +1,8 @@
 //! Asks another backend for a second opinion: a program in a checkout of the commit that is thrown away, or a model over HTTP.
 //!
 //! Every failure is a reason why there is none; the loop decides what follows. The answer is kept in the session memory under the
-//! commit, so that a restart does not pay for it twice.
+//! commit, together with the end of its call, so that a restart pays for it only if it was lost; what the calls cost is charged to
+//! the loop once.
 
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use crate::engine::work::run_outcome::SeenBy;
 use crate::engine::{Engine, Reviewer};
 use crate::process::{Cookie, RefusedHosts, private};
 use crate::provider::assistant::{self, AskLimits, Assistant, AssistantFault, Question};
+use crate::store::StoreError;
 use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
@@ -90,16 +92,17 @@ impl Engine {
         };
         let asked = OpinionRequest { current, review, commit, ticket };
         if claimed.attempts > 0 {
-            let cost = self.settle_lost(current, ticket).await?;
+            self.settle_lost(current, ticket).await?;
+            let cost = self.uncharged(current).await?;
             if let Some(run) = self.kept_opinion(&asked).await {
-                return Ok(OpinionRun { cost: run.cost.max(cost), ..run });
+                return Ok(OpinionRun { cost, ..run });
             }
             let lost = OpinionRun::free(commit.clone(), &review.backend, OpinionEnd::Lost);
             return Ok(OpinionRun { cost, estimated: true, ..lost });
         }
-        // The cost of an earlier answer is booked already.
         if let Some(run) = self.kept_opinion(&asked).await {
-            return Ok(OpinionRun { cost: Money(0), tokens_in: 0, tokens_out: 0, ..run });
+            let cost = self.uncharged(current).await?;
+            return Ok(OpinionRun { cost, tokens_in: 0, tokens_out: 0, ..run });
         }
         self.new_opinion(repo, &asked, cancel).await.map_err(|error| match error {
             // Nothing was asked yet.
@@ -146,12 +149,19 @@ impl Engine {
             }
         };
         kill_point("K43");
-        let booked = self.end_call(&caller.key, (&review.backend, BackendRole::Reviewer), &call.end, call.used).await;
+        let turn = turns::NewTurn::pack(self.opinion_turn(asked, (question.prompt, model.clone(), started), &call));
+        let (id, backend) = (current.id.clone(), (review.backend.as_str(), BackendRole::Reviewer));
+        let keep = move |c: &rusqlite::Connection| turns::add_turn(c, &id, &turn).map(drop);
+        let booked = self.end_call_with(&caller.key, backend, &call.end, call.used, keep).await;
         self.metrics.question(JobKind::SecondOpinion.as_str(), call.end.word());
-        self.keep_opinion(asked, (question.prompt, model.clone(), started), &call).await;
-        if let Err(error) = booked {
-            tracing::warn!(loop_id = %current.id, %error, "the cost of a second opinion could not be recorded");
-        }
+        let charged = match booked {
+            Ok(_) => self.uncharged(current).await,
+            Err(error) => Err(error),
+        };
+        let cost = charged.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "a second opinion and its cost could not be recorded");
+            call.used.cost.unwrap_or_default()
+        });
         kill_point("K44");
         let TokenUsage { input, output, cache_read, cache_write } = call.used.usage;
         Ok(OpinionRun {
@@ -159,11 +169,19 @@ impl Engine {
             backend: review.backend.clone(),
             model,
             end: call.answer.map_or_else(|why| OpinionEnd::Missing(self.reason(&why)), OpinionEnd::Answered),
-            cost: call.used.cost.unwrap_or_default(),
+            cost,
             estimated: call.used.estimated,
             tokens_in: input.saturating_add(cache_read).saturating_add(cache_write),
             tokens_out: output,
         })
+    }
+
+    /// Returns the cost of the loop's second opinions that is not charged to it: that of the last one, and that of one whose
+    /// outcome never reached the loop.
+    async fn uncharged(&self, current: &Loop) -> Result<Money, StoreError> {
+        let id = current.id.clone();
+        let paid = self.store.read(move |c| calls::cost_of_purpose(c, &id, JobKind::SecondOpinion.as_str())).await?;
+        Ok(Money(paid.0.saturating_sub(current.opinions.cost().0).max(0)))
     }
 
     /// Returns the time that a run may take: that of the settings, and at most the loop's.
@@ -405,17 +423,17 @@ impl Engine {
         })
     }
 
-    /// Stores the run as a turn of the session memory; failures are logged.
-    async fn keep_opinion(
+    /// Returns the run as a turn of the session memory.
+    fn opinion_turn(
         &self,
         asked: &OpinionRequest<'_>,
         (prompt, model, started): (String, Option<String>, Timestamp),
         call: &OpinionCall,
-    ) {
+    ) -> session::SessionTurn {
         let (current, used) = (asked.current, call.used);
         let mask = |text: &str| self.checks.masker.mask(text).into_owned();
         let response = call.answer.as_ref().ok().and_then(|answer| serde_json::to_string(answer).ok());
-        let turn = session::SessionTurn {
+        session::SessionTurn {
             iteration: current.spent.iterations,
             attempt: 1,
             role: session::TurnRole::Assistant,
@@ -432,11 +450,6 @@ impl Engine {
             learnings: Vec::new(),
             started,
             ended: self.clock.now(),
-        };
-        let id = current.id.clone();
-        let kept = self.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
-        if let Err(error) = kept.await {
-            tracing::warn!(loop_id = %current.id, %error, "a second opinion could not be stored in the session memory");
         }
     }
 }

@@ -117,7 +117,8 @@ fn downloader(forge: &Server) -> Downloader {
 }
 
 async fn fetched(forge: &Server, limits: &DownloadLimits) -> Result<FetchedImage, String> {
-    downloader(forge).image(&forge.address(), Some(&HeaderValue::from_static(TOKEN)), limits).await
+    let fetched = downloader(forge).image(&forge.address(), Some(&HeaderValue::from_static(TOKEN)), limits).await;
+    fetched.map_err(|failure| failure.why)
 }
 
 /// Returns why an answer is not used as an image.
@@ -200,7 +201,7 @@ async fn names_with_private_addresses_are_not_connected_to() {
     let port = server.url.port().expect("a port");
     let request = downloader.public.get(format!("http://localhost:{port}/"));
     let error = request.send().await.expect_err("refused");
-    assert!(Refused::caused(&error), "{error:?}");
+    assert!(resolver::Refused::caused(&error), "{error:?}");
     assert!(server.seen().is_empty());
 }
 
@@ -225,6 +226,25 @@ async fn failures_of_the_forge_are_told() {
     let forge = Server::start(ok(PNG)).await;
     let (gone, loader) = (forge.address(), downloader(&forge));
     drop(forge);
-    let why = loader.image(&gone, None, &limits()).await.expect_err("nobody listens");
-    assert!(why.starts_with("`127.0.0.1` cannot be reached: "), "{why}");
+    let failure = loader.image(&gone, None, &limits()).await.expect_err("nobody listens");
+    assert!(failure.why.starts_with("`127.0.0.1` cannot be reached: "), "{failure:?}");
+    assert!(failure.is_temporary);
+}
+
+#[tokio::test]
+async fn only_failures_that_may_pass_are_temporary() {
+    let head = |head: &str| Answer::Bytes(format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n").into_bytes());
+    let is_temporary = async |answer: Answer| {
+        let forge = Server::start(answer).await;
+        let short = DownloadLimits { timeout: Duration::from_millis(500), ..limits() };
+        let failure = downloader(&forge).image(&forge.address(), None, &short).await.expect_err("refused");
+        failure.is_temporary
+    };
+    for answer in [head("403 Forbidden"), head("404 Not Found"), head("429 Slow down"), head("503 Busy"), Answer::Never]
+    {
+        assert!(is_temporary(answer).await);
+    }
+    for answer in [ok(b"<svg/>"), ok(b"text"), Answer::Gigabyte, redirect("http://169.254.169.254/"), redirect("/")] {
+        assert!(!is_temporary(answer).await);
+    }
 }

@@ -9,7 +9,13 @@ use super::client::under;
 use super::map::{WireUser, author, listed, text};
 use crate::domain::model::ids::{Number, RepoRef};
 use crate::domain::trust::images::AttachmentAddresses;
-use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, FetchedImage, ForgeResult};
+use crate::forge::{
+    AttachedText, Attachment, Attachments, DownloadLimits, FetchedImage, ForgeResult, ImageFailure, ReviewComment,
+    Reviews,
+};
+
+/// Maximum number of comments on lines whose files are listed, the newest first.
+const MOST_REMARKS: usize = 20;
 
 /// Issue or comment with its files.
 #[derive(Deserialize)]
@@ -30,18 +36,22 @@ struct WireAsset {
     uuid: String,
 }
 
-impl WireAttachedText {
-    fn attached(self, is_comment: bool, address: impl Fn(&str) -> Url) -> AttachedText {
-        let attachment = |asset: WireAsset| Attachment {
-            address: address(&asset.uuid),
+impl Gitea {
+    /// The address in the answer is that of the server's settings, which may differ from the configured one.
+    fn attachment(&self, asset: WireAsset) -> Attachment {
+        Attachment {
+            address: self.client.address(&["attachments", &asset.uuid]),
             id: asset.uuid.to_ascii_lowercase(),
             shown_as: Some(asset.name),
-        };
+        }
+    }
+
+    fn attached_text(&self, text: WireAttachedText, is_comment: bool) -> AttachedText {
         AttachedText {
             is_comment,
-            author: author(self.user),
-            body: self.body,
-            attachments: self.assets.into_iter().map(attachment).collect(),
+            author: author(text.user),
+            body: text.body,
+            attachments: text.assets.into_iter().map(|asset| self.attachment(asset)).collect(),
         }
     }
 }
@@ -58,13 +68,31 @@ impl Attachments for Gitea {
         let issue: WireAttachedText = self.client.get(&what, &under(repo, &["issues", &number])?, &[]).await?;
         let path = under(repo, &["issues", &number, "comments"])?;
         let comments: Vec<WireAttachedText> = self.client.list(&what, &path, &[], |_| false).await?;
-        // The address in the answer is that of the server's settings, which may differ from the configured one.
-        let address = |uuid: &str| self.client.address(&["attachments", uuid]);
-        let comments = comments.into_iter().map(|text| text.attached(true, address));
-        Ok(std::iter::once(issue.attached(false, address)).chain(comments).collect())
+        let comments = comments.into_iter().map(|text| self.attached_text(text, true));
+        Ok(std::iter::once(self.attached_text(issue, false)).chain(comments).collect())
     }
 
-    async fn image(&self, _repo: &RepoRef, address: &Url, limits: &DownloadLimits) -> Result<FetchedImage, String> {
+    /// The API lists the files of a comment on a line only if asked for that comment, as if it were one of the issue.
+    async fn attached_to_remarks(&self, repo: &RepoRef, pull: Number) -> ForgeResult<Vec<Attachment>> {
+        let what = format!("read the images of comments on lines of {repo}#{pull}");
+        let shows_file = |remark: &&ReviewComment| remark.comment.body.contains("attachments/");
+        let remarks = self.review_comments(repo, pull).await?;
+        let mut attachments = Vec::new();
+        for remark in remarks.iter().rev().filter(shows_file).take(MOST_REMARKS) {
+            let id = remark.comment.id.to_string();
+            let path = under(repo, &["issues", "comments", &id, "assets"])?;
+            let assets: Option<Vec<WireAsset>> = self.client.get(&what, &path, &[]).await?;
+            attachments.extend(assets.into_iter().flatten().map(|asset| self.attachment(asset)));
+        }
+        Ok(attachments)
+    }
+
+    async fn image(
+        &self,
+        _repo: &RepoRef,
+        address: &Url,
+        limits: &DownloadLimits,
+    ) -> Result<FetchedImage, ImageFailure> {
         self.downloads.image(address, Some(self.client.authorization()), limits).await
     }
 }

@@ -15,7 +15,9 @@ use super::client::ApiCall;
 use super::wire::GitHubUser;
 use crate::domain::model::ids::{Number, RepoRef};
 use crate::domain::trust::images::AttachmentAddresses;
-use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, FetchedImage, ForgeResult};
+use crate::forge::{
+    AttachedText, Attachment, Attachments, DownloadLimits, FetchedImage, ForgeError, ForgeResult, ImageFailure,
+};
 
 /// Issue or comment with its HTML.
 #[derive(Deserialize)]
@@ -64,10 +66,26 @@ impl Attachments for GitHub {
         Ok(std::iter::once(issue.attached(false, addresses)).chain(comments).collect())
     }
 
-    async fn image(&self, repo: &RepoRef, address: &Url, limits: &DownloadLimits) -> Result<FetchedImage, String> {
-        let token = self.client.git_token(repo, Purpose::Api).await.map_err(|failure| failure.to_string())?.0;
-        let mut credential = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
-            .map_err(|_| "the forge's token contains invalid characters".to_owned())?;
+    async fn attached_to_remarks(&self, repo: &RepoRef, pull: Number) -> ForgeResult<Vec<Attachment>> {
+        let (number, addresses) = (pull.to_string(), &self.downloads.addresses);
+        let what = format!("read the images of comments on lines of #{number} of");
+        let call = ApiCall::on(repo, Method::GET, &["pulls", &number, "comments"], &what).with_html();
+        let call = call.query(&[("per_page", "100")]);
+        let remarks = self.client.pages(&call, |page: Vec<RenderedText>| page).await?;
+        Ok(remarks.into_iter().flat_map(|text| text.attached(true, addresses).attachments).collect())
+    }
+
+    async fn image(
+        &self,
+        repo: &RepoRef,
+        address: &Url,
+        limits: &DownloadLimits,
+    ) -> Result<FetchedImage, ImageFailure> {
+        let no_token = |failure: ForgeError| ImageFailure { why: failure.to_string(), is_temporary: true };
+        let token = self.client.git_token(repo, Purpose::Api).await.map_err(no_token)?.0;
+        let mut credential = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())).map_err(|_| {
+            ImageFailure { why: "the forge's token contains invalid characters".to_owned(), is_temporary: false }
+        })?;
         credential.set_sensitive(true);
         self.downloads.image(address, Some(&credential), limits).await
     }

@@ -41,6 +41,15 @@ pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
 fn entries(message: &ChatMessage) -> Vec<Value> {
     match message {
         ChatMessage::User(text) => vec![json!({ "role": "user", "content": text })],
+        ChatMessage::UserWithImages(text, images) => {
+            let part = |text: &str| json!({ "type": "text", "text": text });
+            let shown = images.iter().flat_map(|image| {
+                let image_part = json!({ "type": "image_url", "image_url": { "url": image.data_url() } });
+                [part(&image.name), image_part]
+            });
+            let content: Vec<Value> = std::iter::once(part(text)).chain(shown).collect();
+            vec![json!({ "role": "user", "content": content })]
+        }
         ChatMessage::Results(results) => {
             results.iter().map(|r| json!({ "role": "tool", "tool_call_id": r.id, "content": r.text })).collect()
         }

@@ -59,7 +59,14 @@ fn mark(block: &mut Value) {
 /// Returns `None` for an empty message, which the API refuses.
 fn message(message: &ChatMessage) -> Option<Value> {
     let (role, content) = match message {
-        ChatMessage::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
+        ChatMessage::User(text) => ("user", vec![text_block(text)]),
+        ChatMessage::UserWithImages(text, images) => {
+            let shown = images.iter().flat_map(|image| {
+                let source = json!({ "type": "base64", "media_type": image.media_type, "data": &*image.base64 });
+                [text_block(&image.name), json!({ "type": "image", "source": source })]
+            });
+            ("user", std::iter::once(text_block(text)).chain(shown).collect())
+        }
         ChatMessage::Results(results) => {
             let block = |result: &crate::domain::providers::chat::ToolResult| {
                 json!({
@@ -73,6 +80,10 @@ fn message(message: &ChatMessage) -> Option<Value> {
     (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
 }
 
+fn text_block(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
 fn turn_blocks(turn: &ModelTurn) -> Vec<Value> {
     if let Value::Array(blocks) = &turn.original
         && !blocks.is_empty()
@@ -81,7 +92,7 @@ fn turn_blocks(turn: &ModelTurn) -> Vec<Value> {
     }
     let mut blocks = Vec::new();
     if !turn.text.trim().is_empty() {
-        blocks.push(json!({ "type": "text", "text": turn.text }));
+        blocks.push(text_block(&turn.text));
     }
     for call in &turn.calls {
         blocks.push(json!({

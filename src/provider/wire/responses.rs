@@ -52,7 +52,15 @@ fn reasons(model: &str) -> bool {
 
 fn items(message: &ChatMessage) -> Vec<Value> {
     match message {
-        ChatMessage::User(text) => vec![json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })],
+        ChatMessage::User(text) => vec![json!({ "role": "user", "content": [input_text(text)] })],
+        ChatMessage::UserWithImages(text, images) => {
+            let shown = images.iter().flat_map(|image| {
+                let image_part = json!({ "type": "input_image", "image_url": image.data_url(), "detail": "auto" });
+                [input_text(&image.name), image_part]
+            });
+            let content: Vec<Value> = std::iter::once(input_text(text)).chain(shown).collect();
+            vec![json!({ "role": "user", "content": content })]
+        }
         ChatMessage::Results(results) => results
             .iter()
             .map(|r| json!({ "type": "function_call_output", "call_id": r.id, "output": r.text }))
@@ -62,6 +70,10 @@ fn items(message: &ChatMessage) -> Vec<Value> {
             _ => turn_items(turn),
         },
     }
+}
+
+fn input_text(text: &str) -> Value {
+    json!({ "type": "input_text", "text": text })
 }
 
 fn turn_items(turn: &ModelTurn) -> Vec<Value> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelStop, ModelTurn, ToolDefinition, ToolResult};
+use crate::domain::providers::chat::{
+    AnswerSchema, ChatImage, ChatMessage, ModelStop, ModelTurn, ToolDefinition, ToolResult,
+};
 
 const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 
@@ -411,4 +413,37 @@ proptest::proptest! {
         proptest::prop_assert!(!safe.is_empty() && safe.len() <= 64);
         proptest::prop_assert!(safe.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
     }
+}
+
+#[test]
+fn images_follow_the_text_in_the_form_of_each_server() {
+    let image = ChatImage { name: "image-1.png".into(), media_type: "image/png", base64: "iVBOR".into() };
+    let shown = ChatRequest { messages: vec![ChatMessage::UserWithImages("look".into(), vec![image])], ..request() };
+    let body = Wire::Messages.body(&shown, false);
+    assert_eq!(
+        body["messages"][0]["content"],
+        json!([
+            {"type": "text", "text": "look"},
+            {"type": "text", "text": "image-1.png"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR"}},
+        ])
+    );
+    let body = Wire::Responses.body(&shown, true);
+    assert_eq!(
+        body["input"][0]["content"],
+        json!([
+            {"type": "input_text", "text": "look"},
+            {"type": "input_text", "text": "image-1.png"},
+            {"type": "input_image", "image_url": "data:image/png;base64,iVBOR", "detail": "auto"},
+        ])
+    );
+    let body = Wire::Chat.body(&shown, false);
+    assert_eq!(
+        body["messages"][1]["content"],
+        json!([
+            {"type": "text", "text": "look"},
+            {"type": "text", "text": "image-1.png"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR"}},
+        ])
+    );
 }

@@ -91,8 +91,8 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments", text, "assets"] if call.method == Method::GET => {
             let wanted = CommentId(id(text)?);
             answer_with(core, repo, 200, |shape, entry| {
-                let (_, comment) = shape.state.find_comment(repo, wanted)?;
-                Ok(shape.assets(entry, &comment.body, None))
+                let body = shape.state.comment_body(repo, wanted)?;
+                Ok(shape.assets(entry, body, None))
             })
         }
         [text, "assets"] if call.method == Method::GET => {

@@ -371,6 +371,17 @@ impl FakeState {
         all.find(|(_, comment)| comment.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
     }
 
+    /// Returns the text of a comment on an issue or pull request, or on a line of a pull request.
+    pub fn comment_body(&self, repo: RepoId, id: CommentId) -> Result<&str, FakeRefusal> {
+        if let Ok((_, comment)) = self.find_comment(repo, id) {
+            return Ok(&comment.body);
+        }
+        let reviews = self.pulls(repo).into_iter().flat_map(|(_, pull)| &pull.reviews);
+        let mut remarks = reviews.flat_map(|review| &review.remarks);
+        let found = remarks.find(|remark| remark.id == id).map(|remark| remark.body.as_str());
+        found.ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
+    }
+
     /// Whether an id is that of a comment on a line of a pull request.
     pub fn is_remark(&self, repo: RepoId, id: CommentId) -> bool {
         self.pulls(repo)

@@ -48,7 +48,7 @@ const MODEL: &str = "\
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The tone of the prompt was disabled. It followed a signal that is near 1 in most loops, so it was a constant factor: in drawn
+- The tone of the prompt was disabled. Before `control.windup_guard` the signal was near 1 in most loops, so it was a constant factor: in drawn
   mixes in which urgent prompts make agents faster it gained up to 12 iterations per task, and in the opposite ones it lost as
   much. The 93 % and 100 % of two drawn mixes and the -21 % of a third in an earlier version of this page came from it and said
   nothing about supervision.
@@ -127,7 +127,7 @@ const REASONS: [(&str, &str); 32] = [
     ),
     (
         "control.actuators.effort.enabled",
-        "The signal is near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
+        "Before `windup_guard` the signal was near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
     ),
     (
         "control.actuators.model.enabled",
@@ -136,7 +136,7 @@ const REASONS: [(&str, &str); 32] = [
     ("control.actuators.breadth.enabled", "It slowed healthy loops as much as it helped oscillating ones."),
     (
         "control.actuators.tone.enabled",
-        "The signal is near 1 in healthy loops too, so that every prompt was urgent: a gain or a loss by chance.",
+        "The signal is high for most of a healthy loop, near 1 before `windup_guard`, so that nearly every prompt was urgent: a gain or a loss by chance.",
     ),
     ("control.actuators.memory.enabled", "It follows the integral term, which grows in healthy loops too."),
     ("oversight.climb_after", "The effect of an intervention shows in the next iteration; waiting for two costs one."),

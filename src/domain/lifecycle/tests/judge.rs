@@ -270,6 +270,15 @@ fn failed_approach_is_not_proposed_again() {
 }
 
 #[test]
+fn coverage_that_any_check_prints_is_measured() {
+    let mut run = LoopRun::started();
+    let mut checks = counted(3, 7, ERROR);
+    checks.outcomes[0].coverage = Some(81.5);
+    run.works(checks);
+    assert_eq!(run.current.records()[0].coverage, Some(81.5));
+}
+
+#[test]
 fn impossible_figures_are_clamped_and_reported() {
     let mut run = LoopRun::started();
     let mut checks = counted(3, 7, ERROR);
@@ -806,4 +815,40 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
         run.is(LoopState::Running, LoopStep::Agent);
     }
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+/// Also of a loop whose checks are given by a command.
+#[test]
+fn stated_complexity_selects_the_gains_of_exploration() {
+    let early = |complexity: u32| {
+        let mut run = LoopRun::with(|start| {
+            start.task.author_trusted = true;
+            start.task.body = format!("```ralph\ntask: {{ complexity: {complexity} }}\n```");
+        });
+        run.working().works(counted(1, 9, ERROR));
+        let judged = run.current.judged().expect("judged").clone();
+        (run.current.facts().complexity, judged.profile)
+    };
+    assert_eq!(early(8), (Some(8.0), "exploration".to_owned()));
+    let (stated, profile) = early(4);
+    assert_eq!(stated, Some(4.0));
+    assert_ne!(profile, "exploration");
+}
+
+#[test]
+fn switched_off_control_keeps_its_figures_and_advises_nothing() {
+    let run = stopped_under(json!({
+        "control": { "enabled": false, "auto_intervene": true },
+        "oversight": { "stuck": { "enabled": false }, "resource_burn": { "enabled": false } },
+        "strategy": { "escalation_threshold": 90, "budget_critical": 1.0 },
+    }));
+    // The same loop is paused by its alarms where control is on.
+    assert!(run.escalates("limit_iterations"), "{}", run.current.why);
+    let judged: Vec<_> = run.current.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).collect();
+    assert_eq!(judged.len(), 10);
+    for judged in judged {
+        let figures = judged.control.as_ref().expect("figures");
+        assert!(judged.p > 0.9 && figures.alarms.is_empty(), "{judged:?}");
+    }
+    assert_eq!(run.current.course.as_ref().map(|course| course.effort), Some(1.0));
 }

@@ -5,6 +5,7 @@ use crate::domain::knowledge::prompt;
 use crate::domain::lifecycle::plan::MAX_FAILED_PLANS;
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::plan::TaskPlan;
+use crate::domain::report::notice::Occasion;
 use crate::domain::trust::policy::PlanPolicy;
 
 /// Returns a plan without questions.
@@ -325,4 +326,63 @@ fn loop_stored_without_planning_has_none() {
     let old = r#"{"input":"run_label_added","by":{"id":1,"login":"olaf","kind":"user"}}"#;
     let input = serde_json::from_str::<LoopInput>(old).expect("an input");
     assert!(matches!(input, LoopInput::RunLabelAdded { plan: false, .. }));
+}
+
+impl LoopRun {
+    /// Occasions on which channels are notified of a plan.
+    fn notices(&self) -> Vec<Occasion> {
+        let warned = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Warn { notice } if notice.cause == "plan_approval" => Some(notice.occasion),
+            _ => None,
+        });
+        warned.collect()
+    }
+
+    fn reminder_at(&self) -> Option<Timestamp> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::SetTimer { kind: TimerKind::Remind, at } => Some(*at),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn plan_without_a_reply_is_notified_and_reminded_once() {
+    let remind = LoopInput::TimerDue { timer: TimerKind::Remind };
+    let mut run = planning();
+    run.planned(asking()).is(LoopState::NeedsAnswer, LoopStep::Idle);
+    assert_eq!(run.notices(), [Occasion::Raised]);
+    assert_eq!(run.reminder_at(), Some(run.now.plus_ms(run.current.policy.remind_after_ms())));
+    run.tell(remind.clone()).is(LoopState::NeedsAnswer, LoopStep::Idle);
+    assert_eq!(run.notices(), [Occasion::Reminder]);
+    let hash = run.hash().expect("a plan");
+    let reminds = |effect: &Effect| {
+        matches!(effect, Effect::Comment { key, view, .. }
+            if key == "plan-reminder/1" && matches!(&**view, View::Plan(view) if view.reminder && view.hash == hash))
+    };
+    assert!(run.has(reminds), "{:?}", run.effects);
+    // Neither a second timer nor a pause repeats it.
+    run.tell(remind.clone());
+    assert_eq!((run.notices().len(), run.has(|e| matches!(e, Effect::Comment { .. }))), (0, false));
+    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) });
+    run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
+    run.is(LoopState::NeedsAnswer, LoopStep::Idle);
+    assert_eq!((run.notices().len(), run.reminder_at()), (0, None));
+    // Another plan is news.
+    run.command(wish("smaller")).working().planned(sample()).is(LoopState::NeedsApproval, LoopStep::Idle);
+    assert_eq!(run.notices(), [Occasion::Raised]);
+    assert!(run.reminder_at().is_some());
+    let hash = run.hash().expect("a plan");
+    run.command(approve(Some(&hash), "")).is(LoopState::Queued, LoopStep::Idle);
+    assert!(run.has(|e| matches!(e, Effect::ClearTimer { kind: TimerKind::Remind })));
+    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    run.tell(remind);
+    assert!(run.notices().is_empty(), "the timer came late");
+    assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn planning_that_was_stored_without_reminders_is_read() {
+    let planning: Planning = serde_json::from_value(serde_json::json!({"wishes": [], "failed": 1})).expect("read");
+    assert_eq!((planning.notified, planning.reminded), (0, 0));
 }

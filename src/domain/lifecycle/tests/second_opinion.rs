@@ -102,6 +102,14 @@ fn lost_run_is_repeated_once() {
     let mut run = read_by_another(|_| {});
     run.opinion(OpinionEnd::Lost).is(LoopState::Running, LoopStep::SecondOpinion);
     assert!(run.has(|effect| matches!(effect, Effect::SecondOpinion { .. })));
+    assert!(run.audited()[0].starts_with("the second opinion of judge was lost"), "{:?}", run.audited());
+    let mut answered = read_by_another(|_| {});
+    answered
+        .opinion(OpinionEnd::Lost)
+        .opinion(answer(OpinionVerdict::Sound, &[]))
+        .is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(answered.body().opinion.expect("shown").lost, 1);
+    assert_eq!(replay(answered.log.clone()).as_ref(), Some(&answered.current));
     run.opinion(OpinionEnd::Lost).is(LoopState::Review, LoopStep::Idle);
     assert!(run.body().opinion.expect("shown").missing.contains("stopped 2 times"), "{:?}", run.audited());
     assert_eq!(run.current.spent.cost, Money(1_000_000 + 2 * 2_000_000));

@@ -76,7 +76,8 @@ fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
     run.pushed();
     let commit = run.current.head.clone().expect("a head");
     for comment in [7, 8] {
-        let answer = Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true };
+        let answer =
+            Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true, again: 0 };
         assert!(run.effects.contains(&answer), "{comment}");
     }
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
@@ -131,4 +132,64 @@ fn review_that_was_stored_without_suggestions_is_read() {
         serde_json::from_value(stored),
         Ok(LoopInput::Reviewed { suggestions, .. }) if suggestions.is_empty()
     ));
+}
+
+#[test]
+fn retry_applies_the_suggestions_of_the_discarded_iteration_again() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.suggests(&[7], &[]).working().applied(&[7], &[]).pushed().checked(true).checked(true);
+    run.is(LoopState::Review, LoopStep::Idle);
+    let parent = run.current.current().expect("an iteration").parent.clone();
+    run.command(LoopCommand::Retry(command::Retry)).is(LoopState::Queued, LoopStep::Idle);
+    assert!(run.reasons.join(" ").contains("its suggested changes are applied again"), "{:?}", run.reasons);
+    assert_eq!(run.current.head, Some(parent));
+    run.suggests(&[8], &[]).working().is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.asked_to_apply(), [7, 8]);
+    run.applied(&[7, 8], &[]).pushed();
+    let (commit, number) = (run.current.head.clone().expect("a head"), run.current.spent.iterations);
+    for (comment, again) in [(7, number), (8, 0)] {
+        let answer = Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true, again };
+        assert!(run.effects.contains(&answer), "{comment}: {:?}", run.effects);
+    }
+    run.checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
+    assert!(run.current.suggestions.is_empty());
+    assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 2);
+    run.working().iteration(true).checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
+    run.suggests(&[7], &[]).working().applied(&[7], &[]).pushed();
+    // The change breaks the check, and the limit is reached.
+    run.checked(false).is(LoopState::Running, LoopStep::Restore);
+    let ticket = run.current.ticket;
+    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    assert!(run.current.why.contains("suggested changes are applied when the loop continues"), "{}", run.current.why);
+    let more = RunOptions { max_iterations: Some(4), ..RunOptions::default() };
+    run.command(LoopCommand::Resume(command::Resume { options: more, guidance: String::new() })).working();
+    assert_eq!(run.asked_to_apply(), [7]);
+    assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn suggestion_after_a_second_opinion_is_not_undone_by_handing_over() {
+    let mut run = LoopRun::with(|start| {
+        start.policy.limits.iterations = 3;
+        start.policy.review = second_opinion::review();
+    });
+    run.working().iteration(true).checked(true);
+    let answer = second_opinion::answer(OpinionVerdict::Changes, &["x"]);
+    let commit = run.current.head.clone().expect("a head");
+    let given = OpinionRun::free(commit, "judge", answer);
+    run.tell(LoopInput::SecondOpinionGiven { ticket: run.current.ticket, run: Box::new(given) });
+    run.is(LoopState::Running, LoopStep::Agent);
+    run.suggests(&[7], &[]).iteration(false).is(LoopState::Running, LoopStep::Commit);
+    run.applied(&[7], &[]).pushed().checked(false);
+    run.is(LoopState::Running, LoopStep::Restore);
+    let ticket = run.current.ticket;
+    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    assert_eq!(run.current.suggestions.len(), 1, "a person asked for it");
 }

@@ -6,7 +6,7 @@ use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::LoopState;
 
-/// Discards the commits of the last iteration and repeats it.
+/// Discards the commits of the last iteration and repeats it, with its guidance and the suggested changes that it applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry;
 
@@ -50,7 +50,11 @@ impl CommandDefinition for Retry {
         current.session = None;
         current.agent_failures = 0;
         current.guidance.splice(0..0, guidance);
-        let reason = format!("{login} discarded iteration {number}");
+        let again = match current.apply_again(|iteration| iteration == number) {
+            true => "; its suggested changes are applied again",
+            false => "",
+        };
+        let reason = format!("{login} discarded iteration {number}{again}");
         target.rebuild_supervision();
         target.stop_work(&reason);
         target.accept(reason.clone());

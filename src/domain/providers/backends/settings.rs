@@ -100,6 +100,9 @@ config_section! {
         /// Protocol of the HTTP API, for `api` and `internal`. By default it follows from the address: `messages` for
         /// Anthropic, `responses` for OpenAI, `chat` for all others.
         pub wire: Option<WireName>;
+        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do, and those
+        /// of `chat` do not. What is not shown is named in the prompt.
+        pub images: Option<bool>;
         /// Environment variable with the key of the HTTP API.
         pub api_key_env: Option<String>;
         /// File with the key of the HTTP API.
@@ -169,6 +172,11 @@ impl WireName {
         } else {
             Self::Chat
         }
+    }
+
+    /// Whether models with this protocol usually take images.
+    pub fn usually_takes_images(self) -> bool {
+        self != Self::Chat
     }
 }
 

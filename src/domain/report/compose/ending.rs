@@ -70,6 +70,7 @@ fn opinion_view(current: &Loop) -> Option<OpinionView> {
         summary: String::new(),
         remarks: Vec::new(),
         iteration: current.opinions.iteration,
+        lost: current.opinions.lost,
     };
     match &last.end {
         OpinionEnd::Answered(answer) => {

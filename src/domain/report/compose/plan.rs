@@ -21,7 +21,17 @@ pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
         mention: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
         commands: commands(current),
         who_may: who_may(&current.policy),
+        reminder: false,
     }))
+}
+
+/// Fills the reminder of a plan without a reply.
+pub fn plan_reminder(current: &Loop, proposed: &ProposedPlan) -> View {
+    let mut view = plan(current, proposed);
+    if let View::Plan(inner) = &mut view {
+        inner.reminder = true;
+    }
+    view
 }
 
 /// Returns the plan that waits for an approval or has one, if any.

@@ -13,6 +13,7 @@ use crate::domain::lifecycle;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
+use crate::domain::model::plan::TaskPlan;
 use crate::domain::report::view::EscalationSeverity;
 use crate::domain::supervision::oversight::{self, DetectionKind, InterventionLevel};
 use crate::domain::trust::policy::Policy;
@@ -237,6 +238,37 @@ fn redirect_notifies_warning_channels() {
     assert_eq!(effects[0].key(), "notify/all/raised/redirect_stuck");
     assert_ne!(notice.dedup_key(), Notice { cause: "stuck".into(), ..notice.clone() }.dedup_key());
     insta::assert_snapshot!("slack_warning", pretty(ChannelKind::Slack, &notice, None));
+}
+
+#[test]
+fn waiting_plan_is_a_decision_for_channels_and_reminds_incidents_once() {
+    let mut current = a_loop();
+    current.state = LoopState::NeedsAnswer;
+    let plan = TaskPlan {
+        summary: "Mend the parser.".into(),
+        steps: vec!["Handle the empty text.".into()],
+        questions: vec!["Which encoding?".into()],
+        ..TaskPlan::default()
+    };
+    let plan = ProposedPlan { number: 1, hash: plan.hash(), plan, at: Timestamp(3) };
+    let of = |occasion, open: &[&str]| {
+        let notice = Notice::plan(occasion, &current, &plan, Timestamp(5));
+        assert_eq!(notice.evidence, ["Mend the parser.", "Which encoding?"]);
+        let open = |_: &str| open.iter().map(|cause| (*cause).to_owned()).collect::<Vec<_>>();
+        let all =
+            audiences().into_iter().map(|audience| Audience { levels: vec![EscalationLevel::Critical], ..audience });
+        told(&notices(
+            &Effect::Warn { notice: Box::new(notice) },
+            &current,
+            &all.collect::<Vec<_>>(),
+            open,
+            Timestamp(5),
+        ))
+    };
+    let to = |names: &[&str], occasion| names.iter().map(|n| ((*n).to_owned(), occasion)).collect::<Vec<_>>();
+    assert_eq!(of(Occasion::Raised, &[]), to(&["chat", "duty", "all"], Occasion::Raised));
+    assert_eq!(of(Occasion::Reminder, &["plan_approval"]), to(&["chat", "all"], Occasion::Reminder));
+    assert_eq!(of(Occasion::Reminder, &[]), to(&["chat", "duty", "all"], Occasion::Reminder), "a new channel");
 }
 
 #[test]

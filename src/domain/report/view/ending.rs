@@ -78,6 +78,9 @@ pub struct OpinionView {
     pub remarks: Vec<OpinionLine>,
     /// Iteration that got the findings of the first opinion.
     pub iteration: Option<u32>,
+    /// Number of runs about this commit that were lost with the service.
+    #[serde(default)]
+    pub lost: u32,
 }
 
 /// Finding of a second opinion.

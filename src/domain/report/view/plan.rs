@@ -30,6 +30,9 @@ pub struct PlanView {
     pub commands: Vec<CommandHint>,
     /// People who may approve it, in words.
     pub who_may: String,
+    /// Whether it was posted before and nobody replied.
+    #[serde(default)]
+    pub reminder: bool,
 }
 
 /// Plan of a loop, in a text about the loop.
