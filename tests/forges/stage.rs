@@ -9,7 +9,7 @@ use futures::FutureExt;
 use ralph_bot::domain::loops::{Loop, LoopState};
 
 use crate::bot::{self, Bot, eventually};
-use crate::harness::{SECRET, Setup};
+use crate::harness::{SECRET, Setup, UpdateMode};
 use crate::network::CutProxy;
 use crate::repo::Repo;
 use crate::server::{Account, Level, On, Server};
@@ -168,7 +168,7 @@ impl Stage {
         if plan.running {
             self.bot.start().await;
         }
-        if plan.hook {
+        if plan.hook && plan.setup.updates != UpdateMode::Poll {
             self.repo.hook(&self.mira, &self.bot.hook_url(), SECRET).await;
         }
     }
