@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
-pub use look_schedule::LookSchedule;
+pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use places::KnownPlaces;
 pub use presence::{ForgeAbsence, ForgeAccount};
 pub use prompt_memory::PromptMemory;

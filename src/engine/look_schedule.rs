@@ -135,4 +135,17 @@ mod tests {
         schedule.keep(&ForgeName::new("work"), &[repo(2)]);
         assert_eq!(schedule.until_next_ms(Timestamp(0)), None);
     }
+
+    #[test]
+    fn polled_repository_without_loops_waits_longer_where_there_are_many() {
+        let (mut schedule, interval) = (LookSchedule::default(), Duration::from_secs(30));
+        let all = i64::try_from(QUIET_AT_ONCE).expect("small") + 1;
+        (1..=all).for_each(|id| schedule.polled(&repo(id), Timestamp(0), interval, false));
+        schedule.polled(&repo(1), Timestamp(0), interval, false);
+        schedule.polled(&repo(2), Timestamp(0), interval, true);
+        let due = |id, seconds: i64| schedule.is_due(&repo(id), Timestamp(seconds * 1000));
+        assert!(!due(1, 59) && due(1, 60), "a round over all takes two intervals");
+        assert!(!due(2, 29) && due(2, 30), "one with a loop is polled in each");
+        assert_eq!(schedule.until_next_ms(Timestamp(0)), Some(30_000));
+    }
 }

@@ -310,6 +310,20 @@ impl World {
         self.forge.comment(&self.maintainer, self.repo, self.issue, text).await.expect("commented")
     }
 
+    /// Comments in the bot's name without a marker, as only somebody else with its account does; returns the comment.
+    pub async fn own_comment(&self, text: &str) -> CommentId {
+        self.forge.comment(&self.bot, self.repo, self.issue, text).await.expect("commented")
+    }
+
+    /// Deletes a comment on the issue, without a delivery.
+    pub fn forget_comment(&self, comment: CommentId) {
+        let of_issue = |state: &mut fake_forge::FakeState| {
+            let issue = state.issue_mut(self.repo, self.issue).expect("the issue");
+            issue.comments.retain(|known| known.id != comment);
+        };
+        self.forge.with(of_issue);
+    }
+
     /// Sets the label, settles, and returns the loop.
     pub async fn run(&self) -> Loop {
         self.label().await;

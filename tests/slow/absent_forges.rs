@@ -55,7 +55,7 @@ async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
         assert!(metric(world, 0));
         // Deliveries are taken, and nothing is done before the service knows itself.
         world.label().await;
-        world.forge.comment(&world.bot, world.repo, world.issue, "/ralph abort").await.expect("commented");
+        let own = world.own_comment("/ralph abort").await;
         world.settle().await;
         if world.setup.updates != crate::harness::UpdateMode::Poll {
             assert!(world.inbox().await.get("new").is_some_and(|count| *count > 0), "{:?}", world.inbox().await);
@@ -65,6 +65,7 @@ async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "its own comment is no command: {}", done.why);
+        world.forget_comment(own);
     })
     .await;
 }
@@ -78,12 +79,13 @@ async fn forge_that_is_down_at_a_later_start_is_awaited(dialect: Dialect) {
         let told = readyz(world).await;
         assert!(told.contains("forge forge is not there yet") && !told.contains("deliveries"), "{told}");
         let comment = world.comment("/ralph status").await;
-        world.forge.comment(&world.bot, world.repo, world.issue, "/ralph abort").await.expect("commented");
+        let own = world.own_comment("/ralph abort").await;
         world.settle().await;
         bring_back(world).await;
         world.recover().await;
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
         assert_eq!(world.the_loop().await.state, LoopState::Review, "its own comment is no command");
+        world.forget_comment(own);
     })
     .await;
 }

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fake_forge::{Dialect, ReviewDraft, StatusDraft};
+use fake_forge::{Access, Dialect, ReviewDraft, StatusDraft};
 use ralph_bot::domain::loops::{LoopInput, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::store::loops;
 
 use crate::harness::{Setup, UpdateMode, WILLING, World, on_both_forges, story};
@@ -101,12 +102,13 @@ async fn inputs(world: &World) -> Vec<String> {
 async fn inputs_are_the_same_in_every_mode(dialect: Dialect) {
     let mut told = Vec::new();
     for mode in UpdateMode::ALL {
+        // Boxed, because futures of stories are large.
         told.push([
-            label_review_red_ci_and_merge(dialect, mode).await,
-            commands_and_labels_of_people(dialect, mode).await,
-            closed_issue_ends_the_loop(dialect, mode).await,
-            closed_pull_request_ends_the_loop(dialect, mode).await,
-            escalation_is_answered(dialect, mode).await,
+            Box::pin(label_review_red_ci_and_merge(dialect, mode)).await,
+            Box::pin(commands_and_labels_of_people(dialect, mode)).await,
+            Box::pin(closed_issue_ends_the_loop(dialect, mode)).await,
+            Box::pin(closed_pull_request_ends_the_loop(dialect, mode)).await,
+            Box::pin(escalation_is_answered(dialect, mode)).await,
         ]);
     }
     assert_eq!(told[0], told[1], "polling says the same as webhooks");
@@ -163,20 +165,18 @@ async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Ve
         let pull = world.the_loop().await.pull.expect("a pull request").number;
         world
             .forge
-            .comment(&world.maintainer, world.repo, pull, "/ralph pause\n/ralph guide Mind the units.")
+            .comment(&world.maintainer, world.repo, pull, "/ralph status\n/ralph guide Mind the units.")
             .await
             .expect("commented");
         settle(world).await;
-        assert_eq!(world.the_loop().await.state, LoopState::Paused);
-        world.comment("/ralph resume").await;
-        settle(world).await;
-        assert_eq!(world.the_loop().await.state, LoopState::Review);
 
         world.label().await;
         settle(world).await;
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
         settle(world).await;
-        assert_eq!(world.the_loop().await.state, LoopState::Paused, "{}", world.the_loop().await.why);
+        let said = inputs(world).await;
+        let mira = said.iter().filter(|line| line.starts_with("RunLabel") && line.contains("mira")).count();
+        assert_eq!(mira, 2, "who set and removed it is known: {said:#?}");
         world.label().await;
         settle(world).await;
         // Outside of commands, plain comments on the pull request are answered once.
@@ -232,11 +232,13 @@ async fn escalation_is_answered(dialect: Dialect, mode: UpdateMode) -> Vec<Strin
 }
 
 async fn people_without_permission_start_nothing(dialect: Dialect, mode: UpdateMode) {
-    story(setup(dialect, mode), async |world| {
+    story(setup(dialect, mode).config("permissions: { command: admin }"), async |world| {
+        let writer = world.forge.add_user("nora", AccountKind::User);
+        world.forge.grant(world.repo, &writer, Access::Write).expect("granted");
         let refused = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph run").await.expect("said");
         settle(world).await;
         assert_eq!(world.reactions(refused), ["-1"]);
-        world.forge.label(&world.outsider, world.repo, world.issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&writer, world.repo, world.issue, "ralph:run").await.expect("labelled");
         settle(world).await;
         settle(world).await;
         assert!(world.newest().await.is_none());
@@ -289,9 +291,9 @@ async fn bots_own_changes_wake_nobody(dialect: Dialect, mode: UpdateMode) {
         world.run().await;
         settle(world).await;
         let before = world.inbox().await;
-        // A command in the bot's own words.
-        world.forge.comment(&world.bot, world.repo, world.issue, "/ralph abort").await.expect("commented");
+        let own = world.own_comment("/ralph abort").await;
         settle(world).await;
+        world.forget_comment(own);
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         if mode == UpdateMode::Poll {
             assert_eq!(world.inbox().await, before, "it is not even stored");
@@ -321,7 +323,7 @@ async fn quiet_repository_costs_two_requests(dialect: Dialect) {
     .await;
 }
 
-/// Opens an issue of the outsider, labels it and edits it in this order, and returns the loop's state and comments.
+/// An issue of the outsider is labelled, and edited seconds before or after.
 async fn with_edit(dialect: Dialect, after: bool) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         let (title, body) = (world.setup.title.clone(), world.setup.body.clone());
@@ -350,12 +352,10 @@ async fn with_edit(dialect: Dialect, after: bool) {
     .await;
 }
 
-/// See docs/threats.md#i2.
 async fn text_that_an_outsider_edited_after_the_label_is_confirmed(dialect: Dialect) {
     with_edit(dialect, true).await;
 }
 
-/// See docs/threats.md#i2.
 async fn text_that_an_outsider_edited_before_the_label_is_confirmed(dialect: Dialect) {
     with_edit(dialect, false).await;
 }
@@ -366,7 +366,10 @@ async fn polled_forge_has_no_webhook(dialect: Dialect) {
         world.run().await;
         let status = crate::harness::deliveries::deliver(world, "1", "issues", b"{}").await;
         assert_eq!(status, 404);
-        assert!(world.forge.requests().iter().all(|one| !one.path.contains("/hooks")), "webhooks need an administrator");
+        assert!(
+            world.forge.requests().iter().all(|one| !one.path.contains("/hooks")),
+            "webhooks need an administrator"
+        );
     })
     .await;
 }

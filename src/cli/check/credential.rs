@@ -16,7 +16,7 @@ pub(super) async fn look(
         return Vec::new();
     }
     let mut findings = vec![scopes(forge, adapter, watched).await];
-    if let Some(public) = &config.server.public_url {
+    if let Some(public) = config.server.public_url.as_ref().filter(|_| forge.updates.webhooks) {
         let url = format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name);
         findings.extend(webhooks(forge, adapter, watched, &url).await);
     }
