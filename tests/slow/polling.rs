@@ -51,6 +51,7 @@ on_both_forges!(
     text_that_an_outsider_edited_after_the_label_is_confirmed,
     text_that_an_outsider_edited_before_the_label_is_confirmed,
     polled_forge_has_no_webhook,
+    late_review_is_guidance_and_no_command,
 );
 
 fn setup(dialect: Dialect, updates: UpdateMode) -> Setup {
@@ -372,6 +373,32 @@ async fn polled_forge_has_no_webhook(dialect: Dialect) {
             world.forge.requests().iter().all(|one| !one.path.contains("/hooks")),
             "webhooks need an administrator"
         );
+    })
+    .await;
+}
+
+/// Lists do not say whether a review was edited, and it could have been for an hour.
+async fn late_review_is_guidance_and_no_command(dialect: Dialect) {
+    story(setup(dialect, UpdateMode::Poll), async |world| {
+        let pull = world.run().await.pull.expect("a pull request").number;
+        let review = |body: &str| ReviewDraft {
+            verdict: ReviewVerdict::ChangesRequested,
+            body: body.to_owned(),
+            remarks: Vec::new(),
+        };
+        world.stop().await;
+        let late = review("Explain the number.\n\n/ralph abort");
+        world.forge.review(&world.maintainer, world.repo, pull, &late).await.expect("a review");
+        world.clock.advance_ms(3_600_000);
+        world.restart().await;
+        settle(world).await;
+        let current = world.the_loop().await;
+        assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 2), "{}", current.why);
+        assert!(world.prompt(2).await.contains("Explain the number."));
+        let in_time = review("/ralph abort");
+        world.forge.review(&world.maintainer, world.repo, pull, &in_time).await.expect("a review");
+        settle(world).await;
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
     })
     .await;
 }

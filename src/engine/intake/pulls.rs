@@ -86,8 +86,13 @@ impl Engine {
         }
         let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
-        let told = self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?;
-        let commanded = told > 0;
+        // Lists do not say whether a review was edited.
+        let late = origin.polled && origin.received_at.since(known.submitted_at) > QUIET_BEFORE_LABEL_MS;
+        let told = match late {
+            true => 0,
+            false => self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?,
+        };
+        let commanded = told > 0 || late && holds_commands(&review.body);
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         if !changes && review.verdict != ReviewVerdict::Commented {
             return if commanded { done("commands of a review") } else { ignored("a review without requests") };
