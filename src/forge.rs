@@ -526,8 +526,9 @@ pub trait Forge: Send + Sync {
     }
 
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
-    /// forge refuses them before or after it looks at the permission, and changes nothing.
-    async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+    /// forge refuses them before or after it looks at the permission, and changes nothing. `webhooks` states whether webhooks are
+    /// used.
+    async fn refused_scopes(&self, _repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
 

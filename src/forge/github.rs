@@ -333,7 +333,7 @@ impl Forge for GitHub {
         Some(format!("{base}/{}/blob/{commit}/", repo.full_name()))
     }
 
-    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+    async fn refused_scopes(&self, repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         self.scopes_refused(repo).await
     }
 

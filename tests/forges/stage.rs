@@ -52,8 +52,9 @@ impl StoryPlan {
         self
     }
 
-    /// Leaves the webhook to the story.
+    /// Leaves the webhook to the story, which is about webhooks.
     pub fn without_hook(mut self) -> Self {
+        self.setup.updates = UpdateMode::Webhooks;
         self.hook = false;
         self
     }

@@ -27,7 +27,7 @@ async fn scopes(forge: &ForgeConfig, adapter: &dyn Forge, watched: &[&Repository
     let name = format!("token of {}", forge.name);
     let mut missing = Vec::new();
     for found in watched {
-        match adapter.refused_scopes(&found.repo).await {
+        match adapter.refused_scopes(&found.repo, forge.updates.webhooks).await {
             Ok(refused) => {
                 let repo = found.repo.full_name();
                 missing.extend(refused.into_iter().map(|what| format!("{what} in {repo}")));
