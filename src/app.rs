@@ -20,7 +20,6 @@ use crate::channels::{Channel, ChannelSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
-use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::Door;
@@ -167,10 +166,12 @@ async fn listen(
     engine: &Arc<Engine>,
     deaf: CancellationToken,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
-    let hooks = config.forges.iter().map(hook);
+    let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
     let wake = Arc::new(move || nudged.wake.intake.notify_one());
-    let edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let asked = engine.clone();
+    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
     let listener = tokio::net::TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
@@ -202,22 +203,15 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
     make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
     let store = Store::open(&data.join("ralph.db"))?;
-    let mut forges = HashMap::new();
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
         all.push(connect(forge, options)?);
     }
-    let mut authors = HashMap::new();
-    for forge in all {
-        let own = match configured_id(config, forge.name()) {
-            Some(id) => id,
-            None => own_id(&*forge, &store).await?,
-        };
-        if let Some(author) = commit_author(&*forge, &store).await? {
-            authors.insert(forge.name().clone(), author);
-        }
-        forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
-    }
+    let account = |forge: Arc<dyn Forge>| {
+        let own = configured_id(config, forge.name());
+        (forge.name().clone(), ForgeAccount::new(forge, own))
+    };
+    let forges: HashMap<ForgeName, ForgeAccount> = all.into_iter().map(account).collect();
     let mut sandbox = sandbox::find(config, env, options).await?;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
@@ -231,7 +225,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             pool: config.workspace.pool as usize,
             committer_name: "ralph-bot".into(),
             committer_email: "ralph-bot@users.noreply.localhost".into(),
-            authors,
+            authors: Arc::default(),
             signing: config.signing.clone(),
             protected: Vec::new(),
             door: door.clone(),
@@ -258,7 +252,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
     settings.embedder = embedder(config)?;
     (options.tune)(&mut settings);
-    Ok(Engine {
+    let engine = Engine {
         store,
         clock: options.clock.clone(),
         forges,
@@ -286,7 +280,9 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             Arc::new(metrics)
         },
         stopping: CancellationToken::new(),
-    })
+    };
+    engine.meet_forges().await?;
+    Ok(engine)
 }
 
 /// Creates a folder durably: syncs the parents of all created folders, so that they survive a power loss.
@@ -304,55 +300,6 @@ fn make_lasting(folder: &Path) -> std::io::Result<()> {
 
 fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::model::ids::UserId> {
     config.forge(name).and_then(|forge| forge.own_id)
-}
-
-/// Asks the forge for the author of the bot's commits; stores it for starts while the forge is unavailable. `None` if it is not
-/// known: commits have a neutral author then.
-async fn commit_author(forge: &dyn Forge, store: &Store) -> anyhow::Result<Option<CommitAuthor>> {
-    let key = format!("author/{}", forge.name());
-    match forge.commit_author().await {
-        Ok(Some(author)) => {
-            let text = format!("{}\n{}", author.name, author.email);
-            store.write(move |c| installation::set(c, &key, &text)).await?;
-            Ok(Some(author))
-        }
-        Ok(None) => Ok(None),
-        Err(error) => {
-            tracing::warn!(%error, "cannot ask the forge for the bot's address; using the last known one");
-            let known = store.read(move |c| installation::get(c, &key)).await?;
-            let split = |text: String| {
-                let (name, email) = text.split_once('\n')?;
-                CommitAuthor::checked(name, email)
-            };
-            Ok(known.and_then(split))
-        }
-    }
-}
-
-/// Asks the forge for the bot's account id; stores it for starts while the forge is unavailable.
-async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::model::ids::UserId> {
-    let key = format!("own/{}", forge.name());
-    match forge.own_account().await {
-        Ok(account) => {
-            let text = account.id.to_string();
-            store.write(move |c| installation::set(c, &key, &text)).await?;
-            Ok(account.id)
-        }
-        Err(error) => {
-            let known = store.read(move |c| installation::get(c, &key)).await?;
-            match known.and_then(|text| text.parse().ok()) {
-                Some(id) => {
-                    tracing::warn!(%error, "the forge does not answer; using its last known account");
-                    Ok(crate::domain::model::ids::UserId(id))
-                }
-                None => Err(anyhow!(
-                    "{}: {error}. The bot must know its own account to ignore what it does itself: mend the \
-                     credential, or set `own_id` for this forge",
-                    forge.name()
-                )),
-            }
-        }
-    }
 }
 
 /// Creates the adapter of a configured forge.
@@ -457,6 +404,7 @@ fn settings(
             .iter()
             .map(|p| RepositoryPattern { forge: p.forge.clone(), name: p.glob.clone() })
             .collect(),
+        updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
         policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
         default_backend,
         models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),

@@ -146,7 +146,9 @@ pub struct ForgeConfig {
     pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
-    /// Accepted secrets of webhook signatures; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
+    /// How changes come in.
+    pub updates: ForgeUpdates,
+    /// Accepted secrets of webhook signatures, each at least [`WEBHOOK_SECRET_MIN`] bytes; at least one if webhooks are used.
     pub webhook_secrets: Vec<SecretString>,
     /// Secrets of single repositories. A repository that has its own accepts no other.
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
@@ -164,6 +166,21 @@ impl ForgeConfig {
             _ => format!("{}/api/v3/", self.url.as_str().trim_end_matches('/')),
         };
         self.api_url.clone().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| self.url.clone())
+    }
+}
+
+/// How changes on a forge come in; by webhooks or by polling, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForgeUpdates {
+    /// Whether webhooks are received.
+    pub webhooks: bool,
+    /// Interval of polling; `None` without polling.
+    pub poll: Option<Duration>,
+}
+
+impl Default for ForgeUpdates {
+    fn default() -> Self {
+        Self { webhooks: true, poll: None }
     }
 }
 

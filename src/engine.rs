@@ -20,6 +20,8 @@ mod look_schedule;
 mod memory;
 mod merges;
 mod places;
+mod polling;
+mod presence;
 mod prompt_memory;
 mod providers;
 mod reconcile;
@@ -38,8 +40,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
-pub use look_schedule::LookSchedule;
+pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use places::KnownPlaces;
+pub use presence::{ForgeAbsence, ForgeAccount};
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
@@ -48,9 +51,8 @@ use crate::agent::Backend;
 use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::domain::model::ids::{ForgeName, UserId};
+use crate::domain::model::ids::ForgeName;
 use crate::domain::trust::outbound::Door;
-use crate::forge::Forge;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
@@ -119,14 +121,6 @@ pub enum Reviewer {
     Agent(Arc<dyn Backend>),
     /// Model over HTTP that gets the change in its question.
     Assistant(Arc<dyn Assistant>),
-}
-
-/// A configured account on a forge.
-pub struct ForgeAccount {
-    /// The adapter.
-    pub forge: Arc<dyn Forge>,
-    /// Numeric id of the account; its own actions are never handled as events.
-    pub user_id: UserId,
 }
 
 /// State and adapters that the tasks of the service share.

@@ -292,6 +292,15 @@ pub struct LabelAssignment {
     pub last_recorded_at: Option<Timestamp>,
 }
 
+/// Times of what a forge records about an issue beside edits of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordedChanges {
+    /// Last change of the title; `None` if it was never changed.
+    pub renamed_at: Option<Timestamp>,
+    /// Newest change of any kind but edits of the text. `None` if there is none, and if edits are recorded, too.
+    pub last_recorded_at: Option<Timestamp>,
+}
+
 /// Change of a label of an issue, as the forge recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelChange {
@@ -517,8 +526,9 @@ pub trait Forge: Send + Sync {
     }
 
     /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
-    /// forge refuses them before or after it looks at the permission, and changes nothing.
-    async fn refused_scopes(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
+    /// forge refuses them before or after it looks at the permission, and changes nothing. `webhooks` states whether webhooks are
+    /// used.
+    async fn refused_scopes(&self, _repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
 

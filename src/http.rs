@@ -57,6 +57,8 @@ pub struct Edge {
     pub metrics: Arc<Metrics>,
     /// Wakes intake in this process.
     pub wake: Arc<dyn Fn() + Send + Sync>,
+    /// Returns a line for each forge that is not there.
+    pub absent: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Limits the memory of small bodies.
     usual: Semaphore,
     /// Limits the memory of large bodies, so that clients that announce large bodies and send nothing delay only each
@@ -87,7 +89,8 @@ impl Edge {
             }
         }
         let (usual, large) = (Semaphore::new(USUAL_BUDGET_KIB), Semaphore::new(LARGE_BUDGET_KIB));
-        Self { store, clock, hooks: by_path, metrics, wake, usual, large }
+        let absent = Arc::new(Vec::new);
+        Self { store, clock, hooks: by_path, metrics, wake, absent, usual, large }
     }
 }
 
@@ -102,13 +105,16 @@ pub fn router(edge: Arc<Edge>) -> Router {
         .with_state(edge)
 }
 
-/// Reports whether deliveries can be accepted.
+/// Reports whether deliveries can be accepted, which does not depend on forges, and the forges that are not there.
 async fn ready(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());
     }
     match edge.store.read(inbox::next_due).await {
-        Ok(_) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(_) => {
+            let absent: String = (edge.absent)().iter().map(|line| format!("{line}\n")).collect();
+            (StatusCode::OK, format!("ready\n{absent}"))
+        }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }

@@ -59,6 +59,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_vectors.sql"),
     include_str!("../migrations/0006_due.sql"),
     include_str!("../migrations/0007_proposals.sql"),
+    include_str!("../migrations/0010_polling.sql"),
 ];
 
 /// Error of the store.

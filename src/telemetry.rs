@@ -109,6 +109,7 @@ pub struct Metrics {
     tokens: Family<Labels<3>, Counter>,
     backends: Family<Labels<2>, Gauge>,
     sandbox: Family<Labels<1>, Gauge>,
+    forges: Family<Labels<1>, Gauge>,
     parks: Family<Labels<2>, Counter>,
     detections: Family<Labels<2>, Counter>,
     interventions: Family<Labels<2>, Counter>,
@@ -148,6 +149,7 @@ impl Metrics {
         let backends = Family::<Labels<2>, Gauge>::default();
         let parks = Family::<Labels<2>, Counter>::default();
         let sandbox = Family::<Labels<1>, Gauge>::default();
+        let forges = Family::<Labels<1>, Gauge>::default();
         let detections = Family::<Labels<2>, Counter>::default();
         let interventions = Family::<Labels<2>, Counter>::default();
         let alarms = Family::<Labels<2>, Counter>::default();
@@ -173,6 +175,11 @@ impl Metrics {
         registry.register("tokens", "Tokens by backend, role and kind", tokens.clone());
         registry.register("backend_state", "1 for the state that a backend is in, 0 for the others", backends.clone());
         registry.register("sandbox_tier", "1 for what isolates agents and checks, 0 for the others", sandbox.clone());
+        registry.register(
+            "forge_there",
+            "1 for a forge that answers since the start, 0 for one that is not there yet",
+            forges.clone(),
+        );
         registry.register("backend_parks", "Number of cool-downs and extensions of backends, by reason", parks.clone());
         Self {
             registry: std::sync::Arc::new(registry),
@@ -191,6 +198,7 @@ impl Metrics {
             tokens,
             backends,
             sandbox,
+            forges,
             parks,
             detections,
             interventions,
@@ -203,6 +211,11 @@ impl Metrics {
     /// Counts a delivery of `forge` as `accepted`, `repeated`, `refused`, ….
     pub fn delivery(&self, forge: &str, outcome: &str) {
         self.deliveries.get_or_create(&[("forge", forge.to_owned()), ("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// Sets whether a forge has answered since the start.
+    pub fn forge_there(&self, forge: &str, there: bool) {
+        self.forges.get_or_create(&[("forge", forge.to_owned())]).set(i64::from(there));
     }
 
     /// Sets the number of loops in `state`.

@@ -39,6 +39,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::Clock;
 use crate::domain::model::authorship::{CommitAuthor, CommitSigning};
@@ -75,8 +76,8 @@ pub struct WorkspaceSettings {
     /// Author and committer of commits where `authors` names none.
     pub committer_name: String,
     pub committer_email: String,
-    /// Author and committer by forge.
-    pub authors: HashMap<ForgeName, CommitAuthor>,
+    /// Author and committer by forge; more become known while the service runs.
+    pub authors: Arc<Mutex<HashMap<ForgeName, CommitAuthor>>>,
     /// Signature of the commits that are pushed.
     pub signing: Option<CommitSigning>,
     /// Patterns of paths that agents may not change; `**` spans folders.
@@ -122,6 +123,16 @@ impl Workspaces {
             tracked: KnownTracked::default(),
             known: KnownObjects::default(),
         })
+    }
+
+    /// Sets author and committer of later commits on a forge.
+    pub fn set_author(&self, forge: &ForgeName, author: CommitAuthor) {
+        self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).insert(forge.clone(), author);
+    }
+
+    /// Returns author and committer of commits on a forge, if known.
+    fn author_on(&self, forge: &ForgeName) -> Option<CommitAuthor> {
+        self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).get(forge).cloned()
     }
 
     /// Creates an empty folder that is removed after this process.

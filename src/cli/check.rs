@@ -5,6 +5,7 @@ mod backends;
 mod ci;
 mod credential;
 mod finding;
+mod polling;
 mod second_opinion;
 mod service;
 mod teams;
@@ -119,6 +120,9 @@ fn line(finding: &CheckFinding) -> String {
 fn public_url(config: &Config) -> CheckFinding {
     const NAME: &str = "public address";
     match &config.server.public_url {
+        None if config.forges.iter().all(|forge| !forge.updates.webhooks) => {
+            CheckFinding::ok(NAME, "not needed: no forge sends webhooks")
+        }
         Some(url) if url.scheme() == "https" => CheckFinding::ok(NAME, url.as_str()),
         Some(url) => CheckFinding::warn(NAME, format!("{url} is not encrypted"), "use a reverse proxy with TLS"),
         None => {

@@ -353,7 +353,7 @@ fn incomplete_forges_are_refused() {
     conf/ralph-control.yaml:1:10: `forges[0]`: `name` is missing
     conf/ralph-control.yaml:1:10: `forges[0]`: `kind` is missing; set it to `github` or `gitea`
     conf/ralph-control.yaml:1:10: `forges[0]`: no credentials; set `token_env` or `token_file`, or `app_id` with `private_key_file`
-    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`, or `updates: poll`
     4 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems("name: Work, kind: gitea, token_env: T, webhook_secret_env: S"), @r"
@@ -433,7 +433,7 @@ fn invalid_secrets_are_refused() {
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` cannot be combined; keep one of them
-    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`, or `updates: poll`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
@@ -987,4 +987,22 @@ fn document() -> impl Strategy<Value = String> {
     ]);
     prop::collection::btree_map(top, value, 0..5)
         .prop_map(|map| map.iter().map(|(k, v)| format!("{k}: {v}\n")).collect::<String>())
+}
+
+#[test]
+fn updates_choose_webhooks_polling_or_both() {
+    let updates = |keys: &str| {
+        let text = format!("forges: [{{ name: g, kind: github, token_env: T{keys} }}]\nbackends: {{ claude: {{}} }}\n");
+        let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+        Config::parse(Path::new("ralph-control.yaml"), &text, &env).map(|config| config.forges[0].updates)
+    };
+    let both = |webhooks, poll: u64| ForgeUpdates { webhooks, poll: Some(Duration::from_secs(poll)) };
+    assert_eq!(updates(", webhook_secret_env: S").expect("valid"), ForgeUpdates::default());
+    assert_eq!(updates(", updates: poll").expect("no secret is needed"), both(false, 30));
+    assert_eq!(updates(", updates: both, poll: 2m, webhook_secret_env: S").expect("valid"), both(true, 120));
+    let wrong = |keys: &str| updates(keys).expect_err("invalid").to_string();
+    assert!(wrong(", updates: both").contains("no webhook secret"));
+    assert!(wrong(", updates: poll, poll: 9s").contains("`forges[0].poll`: must be from 10s to 1h"));
+    assert!(wrong(", updates: poll, poll: 2h").contains("must be from 10s to 1h"));
+    assert!(wrong(", updates: pull").contains("updates"));
 }

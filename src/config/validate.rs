@@ -12,14 +12,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Map;
 use url::Url;
 
-use super::operator::{AccountEntry, ForgeKindName, ForgeSection, OperatorFile, SandboxRequired};
+use super::operator::{AccountEntry, ForgeKindName, ForgeSection, OperatorFile, SandboxRequired, UpdatesName};
 use super::problem::{ConfigProblems, ProblemCollector};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
-    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig, templates,
-    webhook_secrets,
+    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates, MoneyLimits, RepoPattern, ServerConfig,
+    templates, webhook_secrets,
 };
 use crate::agent::presets;
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
@@ -32,6 +32,9 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::Policy;
 use crate::domain::trust::protected::Protected;
+
+/// Intervals of polling, in seconds: a shorter one costs more of the forge's limit than it gains, at a longer one people wait.
+const POLL_SECONDS: std::ops::RangeInclusive<u64> = 10..=3600;
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -258,6 +261,7 @@ impl Validator<'_> {
             _ => self.url(&format!("{key}.api_url"), address),
         });
         let auth = self.forge_auth(key, forge, kind);
+        let updates = self.updates(key, forge);
         let webhook_secrets = self.webhook_secrets(key, forge);
         Some(ForgeConfig {
             name: ForgeName::new(&forge.name),
@@ -265,6 +269,7 @@ impl Validator<'_> {
             url: url?,
             api_url,
             auth: auth?,
+            updates,
             webhook_secrets,
             repository_secrets: Vec::new(),
             own_id: forge.own_id.map(UserId),
@@ -339,6 +344,16 @@ impl Validator<'_> {
         }
     }
 
+    fn updates(&mut self, key: &str, forge: &ForgeSection) -> ForgeUpdates {
+        let interval = forge.poll.as_seconds();
+        if !POLL_SECONDS.contains(&interval) {
+            let (least, most) = (POLL_SECONDS.start(), POLL_SECONDS.end() / 3600);
+            self.wrong(&format!("{key}.poll"), format!("must be from {least}s to {most}h"));
+        }
+        let poll = (forge.updates != UpdatesName::Webhooks).then(|| std::time::Duration::from_secs(interval));
+        ForgeUpdates { webhooks: forge.updates != UpdatesName::Poll, poll }
+    }
+
     fn webhook_secrets(&mut self, key: &str, forge: &ForgeSection) -> Vec<SecretString> {
         let mut sources = Vec::new();
         for variable in forge.webhook_secret_env.iter().flat_map(|list| list.as_slice()) {
@@ -347,8 +362,8 @@ impl Validator<'_> {
         for file in forge.webhook_secret_file.iter().flat_map(|list| list.as_slice()) {
             sources.push((format!("{key}.webhook_secret_file"), SecretSource::File(file.clone())));
         }
-        if sources.is_empty() {
-            self.wrong(key, "no webhook secret; set `webhook_secret_env` or `webhook_secret_file`");
+        if sources.is_empty() && forge.updates != UpdatesName::Poll {
+            self.wrong(key, "no webhook secret; set `webhook_secret_env` or `webhook_secret_file`, or `updates: poll`");
         }
         let mut secrets = Vec::new();
         for (key, source) in sources {

@@ -238,7 +238,8 @@ impl Engine {
     ) -> Result<Option<CommentSnapshot>, EffectError> {
         let since = claimed.created_at;
         let comments = account.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
-        let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == account.user_id);
+        let own = account.own()?;
+        let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == own);
         let marked = |c: &CommentSnapshot| find_marker(&c.body, &self.marker_key).as_ref() == Some(marker);
         Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
     }
@@ -292,7 +293,8 @@ impl Engine {
         repo: &RepoRef,
         comment: &CommentSnapshot,
     ) -> Result<(), IntakeError> {
-        let ours = comment.author.as_ref().is_some_and(|author| author.id == account.user_id);
+        let own = account.own()?;
+        let ours = comment.author.as_ref().is_some_and(|author| author.id == own);
         let old = self.clock.now().since(comment.created_at) >= LATE_MS;
         let Some(marker) = find_marker(&comment.body, &self.marker_key).filter(|_| ours && old) else { return Ok(()) };
         let subject = marker.subject().to_owned();

@@ -362,8 +362,9 @@ impl Engine {
         }
         if claimed.attempts > 0 {
             let open = account.forge.open_issues_with_label(repo, &label).await?;
+            let own = account.own()?;
             let ours = |i: &&IssueSnapshot| {
-                i.author.as_ref().is_some_and(|author| author.id == account.user_id)
+                i.author.as_ref().is_some_and(|author| author.id == own)
                     && find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker)
             };
             if let Some(number) = open.iter().find(ours).map(|i| i.number) {

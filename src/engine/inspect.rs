@@ -20,6 +20,9 @@ impl Engine {
         commit: &Sha,
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
+        if !current.state.is_open() {
+            return Ok(Receipt::text("the loop has ended"));
+        }
         let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
         let pull = match account.forge.pull(repo, pull.number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {

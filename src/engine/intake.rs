@@ -4,11 +4,12 @@
 //! otherwise, is not obeyed and is reported to the operator. Fails closed: if the forge cannot be asked, the delivery is
 //! retried later.
 
+mod approved_text;
 mod comments;
 mod confirm;
 mod delivery_queues;
 mod labels;
-mod pulls;
+pub(super) mod pulls;
 mod templates;
 
 use sha2::{Digest, Sha256};
@@ -16,7 +17,7 @@ use sha2::{Digest, Sha256};
 use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::LoopInput;
+use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -42,17 +43,29 @@ pub(super) struct Origin {
     received_at: Timestamp,
     /// Whether the event is only a delivery's report, which has to be confirmed by the forge.
     reported: bool,
+    /// Whether polling found it, some time after it happened.
+    polled: bool,
 }
 
 impl Origin {
     fn delivery(waiting: &WaitingDelivery) -> Self {
         let key = format!("delivery/{}", waiting.id);
-        Self { key, received_at: waiting.received_at, reported: true }
+        Self { key, received_at: waiting.received_at, reported: true, polled: waiting.delivery.is_polled() }
+    }
+
+    /// Returns the origin of what the forge says about a loop as it is now: the same by a delivery and by the reconciler.
+    pub(super) fn state(current: &Loop, what: &str) -> String {
+        format!("reconcile/{}/{what}/{}", current.id, current.updated_at.0)
+    }
+
+    /// Returns the origin of something that was read from the forge.
+    fn found(at: Timestamp) -> Self {
+        Self { key: String::new(), received_at: at, reported: false, polled: false }
     }
 
     /// Returns the origin of a comment that was read from the forge.
     pub(super) fn found_comment(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.comment(repo, comment)
+        Self::found(at).comment(repo, comment)
     }
 
     /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
@@ -67,7 +80,7 @@ impl Origin {
 
     /// Returns the origin of a remark that was read from the forge; the same as of its delivery.
     fn found_remark(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.remark(repo, comment)
+        Self::found(at).remark(repo, comment)
     }
 
     /// Returns the origin of a change of the run label, by the id that the forge gave the change: the same in each
@@ -78,12 +91,12 @@ impl Origin {
 
     /// Returns the origin of a label found by the reconciler, by the id of its change; the same as of its delivery.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, id: i64, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.label_change(repo, issue, id)
+        Self::found(at).label_change(repo, issue, id)
     }
 
     /// Returns the origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
-        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at, reported: false }
+        Self::found(at).with_key(format!("review/{}/{}/{id}", repo.forge, repo.id))
     }
 
     /// Returns the origin of what a delivered review says: the same in each delivery that reports it.
@@ -92,7 +105,7 @@ impl Origin {
     }
 
     fn with_key(&self, key: String) -> Self {
-        Self { key, received_at: self.received_at, reported: self.reported }
+        Self { key, received_at: self.received_at, reported: self.reported, polled: self.polled }
     }
 
     fn part(&self, part: usize) -> String {
@@ -169,6 +182,10 @@ impl Engine {
         };
         let body = waiting.delivery.body.unpack().map_err(|error| refused(error.to_string()))?;
         let webhooks = account.forge.webhooks().ok_or_else(|| ignored("this forge has no webhooks"))?;
+        if waiting.delivery.is_polled() {
+            let event = serde_json::from_slice(&body).map_err(|error| refused(error.to_string()))?;
+            return Ok(Report { account, webhooks, event, installation: None });
+        }
         match webhooks.parse(&waiting.delivery.event, &body) {
             ParsedDelivery::Event(event) => {
                 let installation = webhooks.named_installation(&body);
@@ -249,13 +266,12 @@ impl Engine {
             return ignored(format!("{repo} is not watched"));
         }
         event.set_repo(repo);
-        let own = event.sender().is_some_and(|sender| sender.id == account.user_id);
+        let own_id = account.own()?;
+        let own = event.sender().is_some_and(|sender| sender.id == own_id);
         match event {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             // A merge that the bot asked for is the forge's doing.
-            ForgeEvent::PullChanged { repo, pull, .. } if pull.merged => {
-                self.pull_changed(account, &repo, &pull, origin).await
-            }
+            ForgeEvent::PullChanged { repo, pull, .. } if pull.merged => self.pull_changed(account, &repo, &pull).await,
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
                 let Some(label) = self.start_labels(&repo).into_iter().find(|known| is_same_label(&label, known))
@@ -287,20 +303,18 @@ impl Engine {
                 self.store.write(move |c| forge_state::add_edit(c, &repo, issue.number, at, &sender)).await?;
                 done("the edit is noted")
             }
-            ForgeEvent::IssueClosed { repo, issue, .. } => {
-                self.issue_closed(account, &repo, issue.number, origin).await
-            }
+            ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(account, &repo, issue.number).await,
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
                 self.issue_is_gone(account, &repo, number).await?;
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
-                self.enqueue_for_open_loop(&repo, number, IssueRole::Issue, input, origin).await
+                self.tell_state(&repo, (number, IssueRole::Issue), "gone", input).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
                 let origin = origin.comment(&repo, &comment);
                 self.comment(account, repo, issue, comment, sender, &origin).await
             }
-            ForgeEvent::PullChanged { repo, pull, .. } => self.pull_changed(account, &repo, &pull, origin).await,
+            ForgeEvent::PullChanged { repo, pull, .. } => self.pull_changed(account, &repo, &pull).await,
             ForgeEvent::ReviewSubmitted { repo, pull, id, verdict, body, sender, at } => {
                 self.review(account, repo, pull, Reviewed { id, verdict, body, sender, at }, origin).await
             }
@@ -342,7 +356,7 @@ impl Engine {
             allowed: &policy.allow,
             in_allowed_team: false,
             allowed_bots: &policy.allow_bots,
-            own: account.user_id,
+            own: account.own()?,
         };
         let verdict = permit::may(actor, level, &facts);
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
@@ -383,13 +397,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn issue_closed(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        number: Number,
-        origin: &Origin,
-    ) -> IntakeResult {
+    async fn issue_closed(&self, account: &ForgeAccount, repo: &RepoRef, number: Number) -> IntakeResult {
         let Some(current) = self.open_loop(repo, number).await? else {
             return ignored("no loop is open there");
         };
@@ -413,8 +421,11 @@ impl Engine {
             }
         }
         let merged = merged?;
-        let input = if merged { LoopInput::PullMerged } else { LoopInput::IssueEnded { how: "closed".into() } };
-        self.enqueue_input(&current.id, input, origin, 0).await
+        let (what, input) = match merged {
+            true => ("merged", LoopInput::PullMerged),
+            false => ("closed", LoopInput::IssueEnded { how: "closed".into() }),
+        };
+        self.tell_state(repo, (number, IssueRole::Issue), what, input).await
     }
 
     async fn open_loop(
@@ -448,9 +459,31 @@ impl Engine {
         }
     }
 
+    /// Tells the open loop with this issue or pull request what the forge says about it now.
+    async fn tell_state(
+        &self,
+        repo: &RepoRef,
+        (number, role): (Number, IssueRole),
+        what: &str,
+        input: LoopInput,
+    ) -> IntakeResult {
+        let at = repo.clone();
+        let open = self.store.read(move |c| match loops::find(c, &at, number)? {
+            Some((id, found, true)) if found == role => loops::get(c, &id),
+            _ => Ok(None),
+        });
+        match open.await? {
+            Some(current) => self.enqueue(&current.id, input, Origin::state(&current, what)).await,
+            None => ignored("no loop is open there"),
+        }
+    }
+
     /// Enqueues an input for a loop; an input with a known origin is ignored.
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
-        let origin = origin.part(part);
+        self.enqueue(id, input, origin.part(part)).await
+    }
+
+    async fn enqueue(&self, id: &LoopId, input: LoopInput, origin: String) -> IntakeResult {
         let (to, now) = (id.clone(), self.clock.now());
         if !self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await? {
             return Ok(IntakeOutcome::Repeated);

@@ -2,6 +2,7 @@
 //! often where it is quiet.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
 
@@ -10,6 +11,8 @@ use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
 const SECOND_LOOK_MS: i64 = 20_000;
 /// Time between two looks at a repository at first, in milliseconds.
 const FIRST_WAIT_MS: i64 = 60_000;
+/// Maximum number of repositories of a forge without open loops that are polled in each interval.
+pub const QUIET_AT_ONCE: usize = 200;
 /// Number of quiet looks until they become rarer.
 const QUIET_LOOKS: u32 = 5;
 
@@ -49,6 +52,18 @@ impl LookSchedule {
         };
         let wait_ms = wait_ms.min(longest_ms).max(1);
         self.next.insert(key(repo), NextLook { at: now.plus_ms(wait_ms), wait_ms, quiet });
+    }
+
+    /// Notes that a repository was polled. `live` states whether a loop is open in it: others are polled less often where a forge
+    /// has more than [`QUIET_AT_ONCE`].
+    pub(super) fn polled(&mut self, repo: &RepoRef, now: Timestamp, interval: Duration, live: bool) {
+        let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let of_forge = self.next.keys().filter(|known| known.0 == repo.forge).count().max(1);
+        let wait_ms = match live {
+            true => interval_ms,
+            false => interval_ms.saturating_mul(i64::try_from(of_forge.div_ceil(QUIET_AT_ONCE)).unwrap_or(1)),
+        };
+        self.next.insert(key(repo), NextLook { at: now.plus_ms(wait_ms), wait_ms, quiet: 0 });
     }
 
     /// Returns the time until the next look at any repository, in milliseconds; `None` if there is none.
@@ -119,5 +134,18 @@ mod tests {
         assert!(schedule.until_next_ms(Timestamp(0)).is_some());
         schedule.keep(&ForgeName::new("work"), &[repo(2)]);
         assert_eq!(schedule.until_next_ms(Timestamp(0)), None);
+    }
+
+    #[test]
+    fn polled_repository_without_loops_waits_longer_where_there_are_many() {
+        let (mut schedule, interval) = (LookSchedule::default(), Duration::from_secs(30));
+        let all = i64::try_from(QUIET_AT_ONCE).expect("small") + 1;
+        (1..=all).for_each(|id| schedule.polled(&repo(id), Timestamp(0), interval, false));
+        schedule.polled(&repo(1), Timestamp(0), interval, false);
+        schedule.polled(&repo(2), Timestamp(0), interval, true);
+        let due = |id, seconds: i64| schedule.is_due(&repo(id), Timestamp(seconds * 1000));
+        assert!(!due(1, 59) && due(1, 60), "a round over all takes two intervals");
+        assert!(!due(2, 29) && due(2, 30), "one with a loop is polled in each");
+        assert_eq!(schedule.until_next_ms(Timestamp(0)), Some(30_000));
     }
 }

@@ -19,7 +19,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::providers::backends::BackendObservation;
-use crate::forge::{ForgeErrorKind, LabelAssignment, Permission};
+use crate::forge::{ForgeErrorKind, RecordedChanges};
 use crate::process;
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox};
@@ -35,10 +35,8 @@ const AT_ONCE: usize = 4;
 const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
 /// Time that a delivery gets before the forge's record of its event is used, in milliseconds.
 const DELIVERY_MS: i64 = 10_000;
-/// Precision of the times that forges record, in milliseconds.
-const RECORDED_MS: i64 = 1_000;
 /// Overlap with the previous listing of comments, in milliseconds.
-const LOOK_BACK_MS: i64 = 120_000;
+pub(super) const LOOK_BACK_MS: i64 = 120_000;
 
 pub(super) async fn run(engine: Arc<Engine>) {
     let (mut last_idle, mut last_live): (Option<Timestamp>, Option<Timestamp>) = (None, None);
@@ -130,7 +128,8 @@ impl Engine {
 
     /// Looks at watched repositories whose turn has come, between two rounds.
     async fn look_at_due(&self) -> Result<(), StoreError> {
-        let forges = self.forges.values().map(async |account| {
+        let there = self.forges.values().filter(|account| account.user_id().is_some());
+        let forges = there.map(async |account| {
             let due = self.due_repositories(account).await?;
             self.reconcile_repositories(account, due, false).await
         });
@@ -149,7 +148,11 @@ impl Engine {
 
     /// Checks the repositories of a forge that have open loops or whose turn has come, or all watched ones.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
-        if everything {
+        // What the service does itself there cannot be told from what people do.
+        if account.user_id().is_none() {
+            return Ok(());
+        }
+        if everything && self.settings.updates(account.forge.name()).webhooks {
             self.ask_for_missed(account).await?;
         }
         let with_loops = self.repositories(account, everything).await?;
@@ -181,8 +184,13 @@ impl Engine {
         let looks = repos.into_iter().map(async |repo| {
             let looked = self.reconcile_repository(account, &repo, fully).await;
             let busy = *looked.as_ref().unwrap_or(&false);
-            let now = self.clock.now();
-            self.looks.lock().unwrap_or_else(PoisonError::into_inner).looked(&repo, now, busy, longest);
+            let (now, interval) = (self.clock.now(), self.settings.updates(&repo.forge).poll);
+            let mut schedule = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            match interval {
+                Some(interval) => schedule.polled(&repo, now, interval, busy),
+                None => schedule.looked(&repo, now, busy, longest),
+            }
+            drop(schedule);
             match looked {
                 Ok(_) => Ok(()),
                 Err(IntakeError::Store(error)) => Err(error),
@@ -243,6 +251,9 @@ impl Engine {
         let Some(polling) = account.forge.polling() else {
             return self.missed_labels(account, repo).await.map(|()| false);
         };
+        if self.settings.updates(&repo.forge).poll.is_some() {
+            return self.poll_repository(account, polling, repo).await;
+        }
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
@@ -328,32 +339,14 @@ impl Engine {
         if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
             return Ok(false);
         }
-        if !history.records_edits() && !self.text_is_as_labelled(account, repo, issue, &label).await? {
+        let recorded = RecordedChanges { renamed_at: label.renamed_at, last_recorded_at: label.last_recorded_at };
+        if !history.records_edits() && !self.text_is_as_recorded(account, repo, issue, (label.at, recorded)).await? {
             return Ok(false);
         }
         tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed");
         let origin = Origin::missed_label(repo, issue.number, label.id, label.at);
         self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
-    }
-
-    /// Whether an issue's text is the one that was labelled, on a forge that records no edits: nothing happened to the issue
-    /// since, or something that the forge recorded did, and only people with write access can have edited it before that.
-    async fn text_is_as_labelled(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        issue: &IssueSnapshot,
-        label: &LabelAssignment,
-    ) -> Result<bool, IntakeError> {
-        let happened_after = |at: Timestamp| issue.updated_at > at.plus_ms(RECORDED_MS);
-        if !happened_after(label.at) {
-            return Ok(true);
-        }
-        let Some(author) = issue.author.as_ref().filter(|_| !label.last_recorded_at.is_none_or(happened_after)) else {
-            return Ok(false);
-        };
-        Ok(account.forge.permission(repo, author).await? >= Permission::Write)
     }
 
     /// Asks for confirmation by a command, because it is unknown who set the label and on which text.
@@ -406,17 +399,15 @@ impl Engine {
     }
 
     /// Checks the issue and pull request of an open loop.
-    async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
+    pub(super) async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
         let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
         let Some(account) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
         let repo = match self.present_name(&current.place.repo).await {
             Ok(repo) => repo,
             Err(_) => return Ok(()),
         };
-        let at = current.updated_at.0;
         let tell = async |what: &str, input: LoopInput| {
-            let (id, origin, now) =
-                (current.id.clone(), format!("reconcile/{}/{what}/{at}", current.id), self.clock.now());
+            let (id, origin, now) = (current.id.clone(), Origin::state(&current, what), self.clock.now());
             let told = self.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
             self.wake.step.notify_one();
             told.map(drop)
@@ -514,7 +505,8 @@ impl Engine {
         comment: CommentSnapshot,
         since: Timestamp,
     ) -> Result<(), IntakeError> {
-        let own = comment.author.as_ref().is_none_or(|author| author.id == account.user_id);
+        let own_id = account.own()?;
+        let own = comment.author.as_ref().is_none_or(|author| author.id == own_id);
         // The original text is unknown, and edited comments are never executed.
         if own
             || comment.edited

@@ -26,8 +26,9 @@ impl Engine {
         let key = &claimed.key;
         if self.posted(&claimed.subject, key).await?.is_none() {
             let marker = self.marker(claimed, key);
+            let own = account.own()?;
             let ours = |found: &ReviewComment| {
-                found.comment.author.as_ref().is_some_and(|author| author.id == account.user_id)
+                found.comment.author.as_ref().is_some_and(|author| author.id == own)
                     && find_marker(&found.comment.body, &self.marker_key).as_ref() == Some(&marker)
             };
             let known = match claimed.attempts {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use globset::GlobMatcher;
 
 use super::channel_effects::ChannelRetrySettings;
-use crate::config::{HookProgram, MoneyLimits};
+use crate::config::{ForgeUpdates, HookProgram, MoneyLimits};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
@@ -38,6 +38,8 @@ pub struct RepositoryPattern {
 pub struct EngineSettings {
     /// Watched repositories; empty watches all.
     pub repositories: Vec<RepositoryPattern>,
+    /// How changes come in, by forge; by webhooks for others.
+    pub updates: HashMap<ForgeName, ForgeUpdates>,
     /// Policy by forge.
     pub policies: HashMap<ForgeName, Policy>,
     /// Backend of loops that name none.
@@ -127,6 +129,11 @@ impl EngineSettings {
     /// Returns the operator's policy for a forge.
     pub fn policy(&self, forge: &ForgeName) -> Policy {
         self.policies.get(forge).cloned().unwrap_or_default()
+    }
+
+    /// Returns how changes on a forge come in.
+    pub fn updates(&self, forge: &ForgeName) -> ForgeUpdates {
+        self.updates.get(forge).copied().unwrap_or_default()
     }
 
     /// Returns the wait before the next step of a task, unless it is woken.

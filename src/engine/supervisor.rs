@@ -78,6 +78,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         spawn(&mut tasks, heartbeat(engine.clone()));
     }
     spawn(&mut tasks, watch(engine.clone()));
+    spawn(&mut tasks, engine.clone().await_forges());
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a task of the service failed; the service stops and has to be restarted");

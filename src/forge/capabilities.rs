@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
-    PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
+    PullReview, Reaction, RecordedChanges, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -172,6 +172,8 @@ pub trait IssueHistory: Send + Sync {
     fn records_edits(&self) -> bool;
     /// Returns the recorded edits of an issue's text, oldest first.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
+    /// Returns the times of what the forge records about an issue beside edits of its text.
+    async fn recorded_changes(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges>;
     /// Returns the assignment of a label that is on an issue; `None` if the forge does not report it.
     async fn label_assignment(
         &self,

@@ -427,9 +427,10 @@ impl Forge for Gitea {
         Some(format!("{page}/"))
     }
 
-    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+    async fn refused_scopes(&self, repo: &RepoRef, webhooks: bool) -> ForgeResult<Vec<String>> {
         let mut refused = Vec::new();
-        for (what, place) in [("open issues and comment", "issues"), ("manage webhooks", "hooks")] {
+        let hooks = webhooks.then_some(("manage webhooks", "hooks"));
+        for (what, place) in [("open issues and comment", "issues")].into_iter().chain(hooks) {
             let asked = format!("ask whether the token may {what} in {repo}");
             let answer = self.client.send(&asked, Method::POST, &under(repo, &[place])?, &json!({})).await;
             refused.extend(refused_scope(what, answer.map(drop))?);

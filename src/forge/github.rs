@@ -38,8 +38,8 @@ use super::{
     Attachments, AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
     ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
     Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
-    Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile,
-    Webhooks,
+    Reactions, RecordedChanges, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams,
+    TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -333,7 +333,7 @@ impl Forge for GitHub {
         Some(format!("{base}/{}/blob/{commit}/", repo.full_name()))
     }
 
-    async fn refused_scopes(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+    async fn refused_scopes(&self, repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         self.scopes_refused(repo).await
     }
 
@@ -506,6 +506,11 @@ impl IssueHistory for GitHub {
 
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         self.edits_of(repo, number).await
+    }
+
+    async fn recorded_changes(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges> {
+        let history = self.label_history(repo, number, "", RequestPriority::Normal).await?;
+        Ok(RecordedChanges { renamed_at: history.renamed_at, last_recorded_at: None })
     }
 
     async fn label_assignment(

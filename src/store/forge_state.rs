@@ -41,6 +41,26 @@ pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, ed
     Ok(())
 }
 
+/// Stores the digest of an issue's text as polling sees it; a new text counts as an edit at `at` by `author`, who is the only
+/// account without write access that can make one.
+pub fn save_text(
+    c: &Connection,
+    repo: &RepoRef,
+    issue: Number,
+    digest: &str,
+    (at, author): (Timestamp, Option<&User>),
+) -> StoreResult<()> {
+    let sql = "INSERT INTO issue_texts (forge, repo_id, issue, digest) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (forge, repo_id, issue) DO UPDATE SET digest = excluded.digest
+        WHERE excluded.digest <> issue_texts.digest";
+    let row = params![repo.forge.as_str(), repo.id.0, issue.0 as i64, digest];
+    let changed = c.execute(sql, row)? > 0;
+    match author.filter(|_| changed) {
+        Some(author) => add_edit(c, repo, issue, at, author),
+        None => Ok(()),
+    }
+}
+
 /// Returns the known edits of an issue's text since `from`, oldest first.
 pub fn edits_since(
     c: &Connection,

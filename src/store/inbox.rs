@@ -1,4 +1,4 @@
-//! Inbox: deliveries of webhooks, stored before they are acknowledged and processed in order.
+//! Inbox: deliveries of webhooks, stored before they are acknowledged, and changes that polling found; processed in order.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -9,17 +9,27 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{StoreError, StoreResult};
 use crate::domain::model::ids::{ForgeName, Timestamp};
 
-/// A verified delivery.
+/// Beginning of the ids of changes that polling found; no webhook's delivery may have such an id.
+pub const POLLED: &str = "poll/";
+
+/// A verified delivery, or a change that polling found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDelivery {
     /// Forge whose path received it.
     pub forge: ForgeName,
-    /// Id that the forge gave it.
+    /// Id that the forge gave it; [`POLLED`] and the natural key of a change that polling found.
     pub delivery: String,
     /// Event header of the forge; not signed, so only a hint.
     pub event: String,
     /// Signed body.
     pub body: Body,
+}
+
+impl StoredDelivery {
+    /// Whether polling found it, so that its body is an event of ours.
+    pub fn is_polled(&self) -> bool {
+        self.delivery.starts_with(POLLED)
+    }
 }
 
 /// A compressed body, about a quarter of the size. The receiver compresses it, so that the single writer does not have to.
@@ -104,13 +114,13 @@ impl DeliveryOutcome {
 }
 
 /// Stores a delivery; returns `false` if the forge's delivery with this id is already stored. One that was given up is processed
-/// again when it is sent again.
+/// again when it is sent again; polling finds a change several times, which sends nothing again.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (forge, delivery) DO UPDATE SET state = 'new', attempts = 0, not_before = 0, reason = NULL,
              event = excluded.event, body = excluded.body, received_at = excluded.received_at
-         WHERE inbox.state = 'dead'",
+         WHERE inbox.state = 'dead' AND inbox.delivery NOT LIKE 'poll/%'",
     )?;
     let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body.0, at.0];
     Ok(statement.execute(row)? == 1)
@@ -129,11 +139,12 @@ pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> Store
     Ok(found)
 }
 
-/// Returns the waiting deliveries that are due, oldest first.
-pub fn due(c: &Connection, now: Timestamp) -> StoreResult<Vec<i64>> {
-    let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1 ORDER BY id";
+/// Returns the waiting deliveries that are due, oldest first, without those of the forges `not_there`.
+pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResult<Vec<i64>> {
+    let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1
+        AND forge NOT IN (SELECT value FROM json_each(?2)) ORDER BY id";
     let mut statement = c.prepare_cached(sql)?;
-    let rows = statement.query_map([now.0], |row| row.get(0))?;
+    let rows = statement.query_map(params![now.0, serde_json::to_string(not_there)?], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -189,9 +200,9 @@ pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     Ok(at.map(Timestamp))
 }
 
-/// Returns the time of the newest stored delivery of a forge.
+/// Returns the time of the newest stored delivery of a forge's webhooks.
 pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Timestamp>> {
-    let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1";
+    let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1 AND delivery NOT LIKE 'poll/%'";
     let at: Option<i64> = c.query_row(sql, [forge.as_str()], |row| row.get(0))?;
     Ok(at.map(Timestamp))
 }

@@ -44,7 +44,7 @@ async fn damaged_body_is_reported_without_allocating() {
         let sql = "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES ('f', ?1, 'e', ?2, 1)";
         store.write(move |c| Ok(c.execute(sql, rusqlite::params![n as i64, bytes])?)).await.expect("stored");
     }
-    for waiting in store.read(|c| inbox::waiting(c, &inbox::due(c, Timestamp(2))?)).await.expect("read") {
+    for waiting in store.read(|c| inbox::waiting(c, &inbox::due(c, Timestamp(2), &[])?)).await.expect("read") {
         let refused = waiting.delivery.body.unpack();
         assert!(matches!(refused, Err(StoreError::Bug { .. })), "{refused:?}");
     }

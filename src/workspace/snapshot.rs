@@ -360,9 +360,9 @@ impl Workspaces {
         for parent in parents {
             call = call.args(["-p", parent.as_str()]);
         }
-        let author = self.settings.authors.get(&repo.forge);
-        let name = author.map_or(&self.settings.committer_name, |author| &author.name);
-        let email = author.map_or(&self.settings.committer_email, |author| &author.email);
+        let author = self.author_on(&repo.forge);
+        let name = author.as_ref().map_or(&self.settings.committer_name, |author| &author.name);
+        let email = author.as_ref().map_or(&self.settings.committer_email, |author| &author.email);
         for role in ["AUTHOR", "COMMITTER"] {
             call = call
                 .env(&format!("GIT_{role}_NAME"), name)

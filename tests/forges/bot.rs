@@ -56,7 +56,8 @@ impl Bot {
         let at = folder.path().display();
         let watched: Vec<String> = watched.iter().map(|name| format!("\"forge:{name}\"")).collect();
         let config = format!(
-            "server: {{ listen: \"127.0.0.1:{port}\", public_url: \"http://127.0.0.1:{port}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nrepositories: [{}]\nsandbox: {{ required: none, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000, loops_per_repository: 2 }}\n{}",
+            "server: {{ listen: \"127.0.0.1:{port}\", public_url: \"http://127.0.0.1:{port}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, {} }}\nrepositories: [{}]\nsandbox: {{ required: none, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000, loops_per_repository: 2 }}\n{}",
+            setup.updates.keys(),
             watched.join(", "),
             setup.config,
         );
@@ -92,6 +93,9 @@ impl Bot {
             // The test binary has no subcommand for the session memory; the real one has.
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
             settings.poll = Duration::from_millis(50);
+            for poll in settings.updates.values_mut().filter_map(|updates| updates.poll.as_mut()) {
+                *poll = Duration::from_millis(500);
+            }
             settings.ambiguity_wait = Duration::from_millis(200);
             settings.retry_first = Duration::from_millis(100);
             settings.retry_most = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use ralph_bot::domain::loops::{Loop, LoopState};
 
 use crate::bot::{self, Bot, eventually};
-use crate::harness::{SECRET, Setup};
+use crate::harness::{SECRET, Setup, UpdateMode};
 use crate::network::CutProxy;
 use crate::repo::Repo;
 use crate::server::{Account, Level, On, Server};
@@ -52,8 +52,9 @@ impl StoryPlan {
         self
     }
 
-    /// Leaves the webhook to the story.
+    /// Leaves the webhook to the story, which is about webhooks.
     pub fn without_hook(mut self) -> Self {
+        self.setup.updates = UpdateMode::Webhooks;
         self.hook = false;
         self
     }
@@ -168,7 +169,7 @@ impl Stage {
         if plan.running {
             self.bot.start().await;
         }
-        if plan.hook {
+        if plan.hook && plan.setup.updates != UpdateMode::Poll {
             self.repo.hook(&self.mira, &self.bot.hook_url(), SECRET).await;
         }
     }

@@ -13,7 +13,7 @@ pub mod setup;
 pub mod stories;
 pub mod world;
 
-pub use self::setup::{SECRET, Setup, WILLING, sandbox};
+pub use self::setup::{SECRET, Setup, UpdateMode, WILLING, sandbox};
 pub use self::stories::{live_story, prepared_story, story};
 pub(crate) use self::stories::{on_both_forges, on_one_forge};
 pub use self::world::World;

@@ -5,11 +5,48 @@ use ralph_bot::forge::http::Timeouts;
 use ralph_bot::process::{ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 use tokio::sync::OnceCell;
 
+use super::parts::setting;
+
 /// Secret of every webhook.
 pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
 
 /// Agent that fixes the check and adds a line to `notes.txt` in each iteration.
 pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+
+/// How changes on the forge come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpdateMode {
+    Webhooks,
+    Poll,
+    Both,
+}
+
+impl UpdateMode {
+    pub const ALL: [Self; 3] = [Self::Webhooks, Self::Poll, Self::Both];
+
+    /// Mode of stories that do not name one: `RALPH_TEST_UPDATES`, or webhooks.
+    pub fn of_stories() -> Self {
+        match setting("RALPH_TEST_UPDATES").as_deref() {
+            None | Some("webhooks") => Self::Webhooks,
+            Some("poll") => Self::Poll,
+            Some("both") => Self::Both,
+            Some(other) => panic!("RALPH_TEST_UPDATES is `{other}`, expected `webhooks`, `poll` or `both`"),
+        }
+    }
+
+    pub fn polls(self) -> bool {
+        self != Self::Webhooks
+    }
+
+    /// Keys of the forge in the configuration.
+    pub fn keys(self) -> &'static str {
+        match self {
+            Self::Webhooks => "webhook_secret_env: SECRET",
+            Self::Poll => "updates: poll",
+            Self::Both => "updates: both, webhook_secret_env: SECRET",
+        }
+    }
+}
 
 /// Initial state of a world.
 #[derive(Clone)]
@@ -19,6 +56,8 @@ pub struct Setup {
     pub files: Vec<(String, String, bool)>,
     /// Script of the agent, without its `#!/bin/sh` line; runs in the worktree.
     pub agent: String,
+    /// How changes on the forge come in.
+    pub updates: UpdateMode,
     /// Further lines of the operator's configuration.
     pub config: String,
     pub title: String,
@@ -66,6 +105,7 @@ impl Setup {
                 file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n", false),
             ],
             agent: "echo 42 >answer.txt\n".into(),
+            updates: UpdateMode::of_stories(),
             config: String::new(),
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),

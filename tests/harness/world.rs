@@ -22,7 +22,7 @@ use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
 use super::invariants::assert_invariants;
-use super::setup::{SECRET, Setup, sandbox};
+use super::setup::{SECRET, Setup, UpdateMode, sandbox};
 
 /// Maximum wait for a condition in a live world.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -75,6 +75,9 @@ impl World {
 
     /// Creates the webhook of the repository.
     pub(super) async fn hook(&mut self) {
+        if self.setup.updates == UpdateMode::Poll {
+            return;
+        }
         let address = self.app().address.expect("the service listens");
         let url = format!("http://{address}/webhooks/forge");
         self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");
@@ -90,7 +93,7 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"{read_only}] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, {updates} }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"{read_only}] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(found), _) if found.tier == SandboxTier::B => "auto",
@@ -102,6 +105,7 @@ impl World {
             network = self.setup.network,
             backend = self.setup.backend,
             credential = self.setup.credential,
+            updates = self.setup.updates.keys(),
             forges = self.setup.forges,
             extra = self.setup.config,
         )
@@ -186,8 +190,16 @@ impl World {
         }
     }
 
-    /// Steps the service until neither it nor the forge has anything pending.
+    /// Steps the service until neither it nor the forge has anything pending, also after a poll if it polls.
     pub async fn settle(&self) {
+        self.settle_without_poll().await;
+        for _ in 0..if self.setup.updates.polls() { 2 } else { 0 } {
+            self.engine().reconcile_step(true).await.expect("poll");
+            self.settle_without_poll().await;
+        }
+    }
+
+    async fn settle_without_poll(&self) {
         assert!(!self.live, "a live world is not stepped; use `until`");
         let engine = self.engine();
         for _ in 0..MAX_ROUNDS {
@@ -296,6 +308,20 @@ impl World {
     /// The maintainer comments on the issue.
     pub async fn comment(&self, text: &str) -> CommentId {
         self.forge.comment(&self.maintainer, self.repo, self.issue, text).await.expect("commented")
+    }
+
+    /// Comments in the bot's name without a marker, as only somebody else with its account does; returns the comment.
+    pub async fn own_comment(&self, text: &str) -> CommentId {
+        self.forge.comment(&self.bot, self.repo, self.issue, text).await.expect("commented")
+    }
+
+    /// Deletes a comment on the issue, without a delivery.
+    pub fn forget_comment(&self, comment: CommentId) {
+        let of_issue = |state: &mut fake_forge::FakeState| {
+            let issue = state.issue_mut(self.repo, self.issue).expect("the issue");
+            issue.comments.retain(|known| known.id != comment);
+        };
+        self.forge.with(of_issue);
     }
 
     /// Sets the label, settles, and returns the loop.

@@ -5,6 +5,7 @@
 //! `cargo test --test slow` and CI run them.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
+mod absent_forges;
 mod agent_faults;
 mod assistants;
 mod burst;
@@ -28,6 +29,7 @@ mod isolation;
 mod kills;
 mod learning;
 mod merges;
+mod polling;
 mod power;
 mod processes;
 mod proposals;

@@ -120,7 +120,7 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
     let store = Store::open(&path).unwrap_or_else(|error| panic!("{} deliveries: {error}", taken.len()));
     assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
     let now = ralph_bot::clock::Clock::System.now();
-    let due = store.read(move |c| inbox::waiting(c, &inbox::due(c, now)?)).await.expect("deliveries");
+    let due = store.read(move |c| inbox::waiting(c, &inbox::due(c, now, &[])?)).await.expect("deliveries");
     let whole = |waiting: &inbox::WaitingDelivery| {
         let id = &waiting.delivery.delivery;
         assert_eq!(waiting.delivery.body.unpack().expect("whole"), body(id).into_bytes(), "{id}");

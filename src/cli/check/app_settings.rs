@@ -14,13 +14,15 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig, adapter: &dyn For
         return Vec::new();
     }
     let mut findings = vec![settings(config, forge, adapter).await];
-    findings.extend(deliveries(forge, adapter).await);
+    if forge.updates.webhooks {
+        findings.extend(deliveries(forge, adapter).await);
+    }
     findings
 }
 
 async fn settings(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge) -> CheckFinding {
     let name = format!("App of {}", forge.name);
-    let public = config.server.public_url.as_ref();
+    let public = config.server.public_url.as_ref().filter(|_| forge.updates.webhooks);
     let url = public.map(|public| format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name));
     match adapter.app_problems(url.as_deref()).await {
         Ok(problems) => match problems.unwrap_or_default() {

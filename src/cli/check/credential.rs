@@ -16,7 +16,7 @@ pub(super) async fn look(
         return Vec::new();
     }
     let mut findings = vec![scopes(forge, adapter, watched).await];
-    if let Some(public) = &config.server.public_url {
+    if let Some(public) = config.server.public_url.as_ref().filter(|_| forge.updates.webhooks) {
         let url = format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name);
         findings.extend(webhooks(forge, adapter, watched, &url).await);
     }
@@ -27,7 +27,7 @@ async fn scopes(forge: &ForgeConfig, adapter: &dyn Forge, watched: &[&Repository
     let name = format!("token of {}", forge.name);
     let mut missing = Vec::new();
     for found in watched {
-        match adapter.refused_scopes(&found.repo).await {
+        match adapter.refused_scopes(&found.repo, forge.updates.webhooks).await {
             Ok(refused) => {
                 let repo = found.repo.full_name();
                 missing.extend(refused.into_iter().map(|what| format!("{what} in {repo}")));

@@ -16,7 +16,7 @@ use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::outbound::Door;
 use crate::forge::http::RateSettings;
-use crate::forge::{Forge, Permission, Repository};
+use crate::forge::{Forge, ForgeErrorKind, Permission, Repository};
 use crate::process::{SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
 use crate::store::{Store, inbox, memory, outbox};
 
@@ -33,7 +33,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     let store = database(config, &mut findings).await;
     for forge in &config.forges {
-        match tokio::time::timeout(ANSWER_TIMEOUT, ask_forge(config, forge)).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, ask_forge(config, forge, store.as_ref())).await {
             Ok(found) => findings.extend(found),
             Err(_) => {
                 let detail = format!("{} did not answer within {} s", forge.url, ANSWER_TIMEOUT.as_secs());
@@ -44,8 +44,10 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
                 ));
             }
         }
-        findings.push(webhook(forge, store.as_ref()).await);
-        findings.extend(unconfirmed(forge, store.as_ref()).await);
+        if forge.updates.webhooks {
+            findings.push(webhook(forge, store.as_ref()).await);
+            findings.extend(unconfirmed(forge, store.as_ref()).await);
+        }
         findings.extend(locked_out(forge, store.as_ref()).await);
     }
     findings.extend(open_folder(&config.data_dir));
@@ -135,7 +137,7 @@ async fn learnings(store: &Store) -> Option<CheckFinding> {
     })
 }
 
-async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
+async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) -> Vec<CheckFinding> {
     let name = format!("forge {}", forge.name);
     let options = Options { rates: RateSettings { attempts: 1, ..RateSettings::default() }, ..Options::default() };
     let adapter = match app::connect(forge, &options) {
@@ -144,7 +146,13 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     };
     let facts = match adapter.server_info().await {
         Ok(facts) => facts,
-        Err(error) => return vec![refused(name, &error)],
+        Err(error) => {
+            let mut found = refused(name, &error);
+            if matches!(error.kind, ForgeErrorKind::Transient { .. }) {
+                found.fix.push_str("; the service starts without it and goes on when it answers");
+            }
+            return vec![found];
+        }
     };
     let own = match adapter.own_account().await {
         Ok(own) => own,
@@ -167,6 +175,8 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     };
     let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
     findings.push(repositories(forge, &*adapter, &own, all.len(), &watched).await);
+    let repos: Vec<_> = watched.iter().map(|found| found.repo.clone()).collect();
+    findings.extend(super::polling::look(forge, &repos, store).await);
     findings.extend(super::teams::look(config, forge, &*adapter, &watched).await);
     let (asked, prefix) = (&watched[..watched.len().min(QUERIED_MAX)], config.policy(&forge.name).branch_prefix);
     findings.extend(super::teams::hidden(&*adapter, asked).await);

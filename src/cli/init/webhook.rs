@@ -44,6 +44,10 @@ pub(super) async fn create(
     existing: ExistingSecret,
     patience: Duration,
 ) -> Result<WebhookSetup, CliError> {
+    if !forge.updates.webhooks {
+        let message = format!("the forge {} has `updates: poll`, which needs no webhook", forge.name);
+        return Err(CliError::Usage(message));
+    }
     let Some(public) = &config.server.public_url else {
         let message = "webhooks need an address; set `server.public_url` in the configuration, or use --public-url";
         return Err(CliError::Usage(message.into()));

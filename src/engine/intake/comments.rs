@@ -2,7 +2,7 @@
 
 use failpoint::kill_point;
 
-use super::labels::ApprovedText;
+use super::approved_text::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{Effect, Mark};
@@ -162,6 +162,7 @@ impl Engine {
                 let (place, by) = (place.clone(), sender.clone());
                 let (options, plan) = (options.clone(), wishes.map(str::to_owned));
                 let text = ApprovedText::of(issue, now, created_at);
+                let text = self.approved(account, &place.repo, text, origin).await?;
                 if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
                     return refuse(problem, None).await;

@@ -174,8 +174,8 @@ impl Engine {
 
     /// Returns due deliveries that are not queued yet; deliveries without a meaning are finished immediately.
     async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<DueDelivery>>, StoreError> {
-        let now = self.clock.now();
-        let due = self.store.read(move |c| inbox::due(c, now)).await?;
+        let (now, not_there) = (self.clock.now(), self.unknown_forges());
+        let due = self.store.read(move |c| inbox::due(c, now, &not_there)).await?;
         let new: Vec<i64> = due.into_iter().filter(|id| !known.contains(id)).take(BATCH).collect();
         if new.is_empty() {
             return Ok(None);

@@ -2,6 +2,7 @@
 
 use failpoint::kill_point;
 
+use super::approved_text::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask, RunOptions};
@@ -32,7 +33,7 @@ impl Engine {
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
         let had = of(&before.unwrap_or_default());
         let mut has = of(&issue.labels);
-        if sender.id == account.user_id {
+        if sender.id == account.own()? {
             return match had == has {
                 true => ignored("our own doing"),
                 false => self.own_labels(account, &repo, number, has).await,
@@ -124,7 +125,7 @@ impl Engine {
             self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender, plan }, origin, 0).await?
         } else {
             let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
-            let text = ApprovedText::of(reported, now.clone(), at);
+            let text = self.approved(account, repo, ApprovedText::of(reported, now.clone(), at), origin).await?;
             self.begin(account, place, text, sender, (RunOptions::default(), None), None, origin).await?
         };
         self.save_labels(repo, &now).await?;
@@ -284,28 +285,5 @@ impl Engine {
         }?;
         self.save_labels(repo, &now).await?;
         Ok(outcome)
-    }
-}
-
-/// Text of an issue that somebody approved by a label or command.
-pub(super) struct ApprovedText {
-    /// The issue as the forge has it.
-    issue: IssueSnapshot,
-    /// Time of the approval.
-    at: Timestamp,
-    /// Whether the text changed since the approval, so that it has to be confirmed.
-    edited_after: bool,
-}
-
-impl ApprovedText {
-    /// `reported` is the issue as the delivery of the approval describes it. Its text is used only if the forge has it, too.
-    pub(super) fn of(reported: &IssueSnapshot, now: IssueSnapshot, at: Timestamp) -> Self {
-        let edited_after = !now.has_text_of(reported);
-        Self { issue: now, at, edited_after }
-    }
-
-    /// Returns the hash of the text.
-    pub(super) fn hash(&self) -> String {
-        text_hash(&self.issue.title, &self.issue.body)
     }
 }

@@ -23,7 +23,6 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         reported: &PullSnapshot,
-        origin: &Origin,
     ) -> IntakeResult {
         let number = reported.number;
         let at = repo.clone();
@@ -32,21 +31,26 @@ impl Engine {
         }
         let pull = self.confirmed_pull(account, repo, reported).await?;
         if pull.merged {
-            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
+            return self.tell_state(repo, (number, IssueRole::Pull), "merged", LoopInput::PullMerged).await;
         }
         if !pull.open {
-            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
+            return self.tell_state(repo, (number, IssueRole::Pull), "pull-closed", LoopInput::PullClosed).await;
         }
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
-            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, input, origin).await;
+            let what = format!("pull-to-{}", pull.base_branch);
+            return self.tell_state(repo, (number, IssueRole::Pull), &what, input).await;
         }
         self.inspect_where(repo, |l| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
     /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository.
-    pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> IntakeResult {
+    pub(in crate::engine) async fn inspect_where(
+        &self,
+        repo: &RepoRef,
+        concerns: impl Fn(&Loop) -> bool,
+    ) -> IntakeResult {
         let of = repo.clone();
         let open = self.store.read(move |c| loops::open_of_repository(c, &of)).await?;
         let mut asked = 0;
@@ -82,8 +86,13 @@ impl Engine {
         }
         let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
-        let told = self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?;
-        let commanded = told > 0;
+        // Lists do not say whether a review was edited.
+        let late = origin.polled && origin.received_at.since(known.submitted_at) > QUIET_BEFORE_LABEL_MS;
+        let told = match late {
+            true => 0,
+            false => self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?,
+        };
+        let commanded = told > 0 || late && holds_commands(&review.body);
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         if !changes && review.verdict != ReviewVerdict::Commented {
             return if commanded { done("commands of a review") } else { ignored("a review without requests") };
@@ -125,7 +134,7 @@ impl Engine {
         since: Timestamp,
     ) -> Result<(), IntakeError> {
         let asks = |verdict| matches!(verdict, ReviewVerdict::ChangesRequested | ReviewVerdict::Commented);
-        let Some(forge) = account.forge.reviews() else { return Ok(()) };
+        let (Some(forge), own) = (account.forge.reviews(), account.own()?) else { return Ok(()) };
         let mut reviews = forge.submitted_reviews(repo, number).await?;
         let any = !reviews.is_empty();
         reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
@@ -137,7 +146,7 @@ impl Engine {
         let mut known = current.reviews_seen;
         let of_reviews: Vec<i64> = reviews.iter().map(|review| review.id).collect();
         for review in reviews {
-            let Some(sender) = review.author.clone().filter(|author| author.id != account.user_id) else { continue };
+            let Some(sender) = review.author.clone().filter(|author| author.id != own) else { continue };
             let changes = review.verdict == ReviewVerdict::ChangesRequested;
             let said = asked_for(&review.body, changes, holds_commands(&review.body));
             let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
@@ -159,8 +168,7 @@ impl Engine {
         for reply in remarks {
             let new = reply.comment.created_at >= since && !reply.comment.edited;
             let earlier = reply.review.is_some_and(|review| !of_reviews.contains(&review));
-            let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != account.user_id)
-            else {
+            let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != own) else {
                 continue;
             };
             let key = remark_key(reply.comment.id);
@@ -292,7 +300,7 @@ fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
 }
 
 /// Whether a loop's pull request is in review.
-pub(super) fn in_review(current: &Loop) -> bool {
+pub(in crate::engine) fn in_review(current: &Loop) -> bool {
     current.state == LoopState::Review
 }
 
@@ -302,7 +310,7 @@ fn holds_commands(text: &str) -> bool {
 
 /// Whether a remark belongs to a review of this account: by the review's id, whenever the remark was drafted, or, if the forge
 /// reports no id, by the time. Replies of others in a thread have the id of the thread's review.
-fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
+pub(in crate::engine) fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
     let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
     let of_review = match remark.review {
         Some(id) => id == review.id,

@@ -162,7 +162,9 @@ impl Engine {
                 body.attached = attached;
                 continue;
             }
-            let Some(author) = text.author.as_ref().filter(|author| author.id != account.user_id) else { continue };
+            let Some(author) = text.author.as_ref().filter(|author| Some(author.id) != account.user_id()) else {
+                continue;
+            };
             if attached.is_empty() && !shows_images(&text.body) {
                 continue;
             }

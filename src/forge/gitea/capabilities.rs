@@ -17,8 +17,8 @@ use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange,
-    ParsedDelivery, PathFilter, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews,
-    TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
+    ParsedDelivery, PathFilter, Polling, PullReview, Reaction, Reactions, RecordedChanges, RepositoryFiles,
+    ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -318,6 +318,10 @@ impl IssueHistory for Gitea {
 
     async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
         Ok(Vec::new())
+    }
+
+    async fn recorded_changes(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges> {
+        self.changes_by_timeline(repo, number).await
     }
 
     async fn label_assignment(

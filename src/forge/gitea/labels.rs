@@ -12,7 +12,7 @@ use crate::domain::model::event::is_same_label;
 use crate::domain::model::ids::{Number, RepoRef, Timestamp};
 use crate::forge::ForgeErrorKind::{Conflict, Denied, NotFound};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeResult, LabelAssignment, LabelChange, LabelSpec};
+use crate::forge::{ForgeError, ForgeResult, LabelAssignment, LabelChange, LabelSpec, RecordedChanges};
 
 impl Gitea {
     /// Creates missing labels, once for each repository: the server takes a name twice. Duplicates of labels that the bot made
@@ -143,6 +143,11 @@ impl Gitea {
         Ok(entries.into_iter().filter_map(|entry| entry.change_of(label)).max_by_key(|change| change.id))
     }
 
+    /// Returns the times of changes in an issue's timeline.
+    pub(super) async fn changes_by_timeline(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges> {
+        Ok(recorded(&self.timeline(repo, number, None).await?))
+    }
+
     /// Returns the assignment of a label that is on an issue, by its timeline; `None` if that has none.
     pub(super) async fn assignment_by_timeline(
         &self,
@@ -151,8 +156,7 @@ impl Gitea {
         label: &str,
     ) -> ForgeResult<Option<LabelAssignment>> {
         let entries = self.timeline(repo, number, None).await?;
-        let renamed_at = entries.iter().filter_map(WireTimelineEntry::renamed_at).max();
-        let last_recorded_at = entries.iter().map(WireTimelineEntry::at).max();
+        let RecordedChanges { renamed_at, last_recorded_at } = recorded(&entries);
         let last = entries.into_iter().filter_map(|entry| entry.change_of(label)).max_by_key(|change| change.id);
         let added = last.filter(|change| change.added);
         let assignment = |change: LabelChange| {
@@ -177,5 +181,13 @@ impl Gitea {
             Err(ForgeError { kind: NotFound, .. }) => Ok(Vec::new()),
             other => other,
         }
+    }
+}
+
+/// Returns the times of changes in a timeline.
+fn recorded(entries: &[WireTimelineEntry]) -> RecordedChanges {
+    RecordedChanges {
+        renamed_at: entries.iter().filter_map(WireTimelineEntry::renamed_at).max(),
+        last_recorded_at: entries.iter().map(WireTimelineEntry::at).max(),
     }
 }

@@ -6,9 +6,9 @@ use ::http::Response;
 use bytes::Bytes;
 
 /// Maximum number of cached responses.
-const MAX_ENTRIES: usize = 512;
+const MAX_ENTRIES: usize = 2048;
 /// Maximum total size of cached bodies, in bytes.
-const MAX_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum size of a cached body, in bytes.
 const MAX_ENTRY_BYTES: usize = 1024 * 1024;
 

@@ -75,6 +75,45 @@ async fn forge_account_and_permissions_are_checked() {
 }
 
 #[tokio::test]
+async fn polled_forge_needs_no_webhook_and_reports_its_cost() {
+    for (dialect, kind, per_minute) in
+        [(Dialect::Gitea, "gitea", "4 requests"), (Dialect::GitHub, "github", "4 requests")]
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
+        let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+        let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+        forge.grant(repo, &bot, if kind == "gitea" { Access::Admin } else { Access::Write }).expect("granted");
+        let token = forge.token_for(&bot);
+        let env = Env::of([("T", token.as_str()), ("PATH", "/usr/bin:/bin"), ("HOME", "/")]);
+        let text = format!(
+            "forges: [{{ name: work, kind: {kind}, url: '{}', token_env: T, updates: poll }}]
+sandbox: {{ required: none }}
+backends: {{ there: {{ type: script, command: [sh] }} }}
+",
+            forge.url()
+        );
+        let config = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env).expect("valid");
+        let findings = look(&config, &env).await;
+        let cost = of(&findings, "polling of work");
+        assert!(cost.status == FindingStatus::Ok && cost.detail.contains(per_minute), "{cost:?}");
+        assert!(findings.iter().all(|found| !found.name.contains("webhook")), "{findings:?}");
+        assert!(forge.requests().iter().all(|one| !one.path.contains("/hooks")), "webhooks need an administrator");
+        let address = crate::cli::check::machine(&config).remove(0);
+        assert!(address.status == FindingStatus::Ok && address.detail.starts_with("not needed"), "{address:?}");
+    }
+}
+
+#[tokio::test]
+async fn forge_that_is_down_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, env) = config(folder.path(), "http://127.0.0.1:9", "a-token");
+    let findings = look(&config, &env).await;
+    let down = of(&findings, "forge work");
+    assert!(down.status == FindingStatus::Fail && down.fix.contains("starts without it"), "{down:?}");
+}
+
+#[tokio::test]
 async fn damaged_learnings_are_reported() {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };

@@ -1,0 +1,85 @@
+//! Text of an issue that a person approved by a label or command, and whether it is still the same.
+
+use super::{IntakeError, Origin, text_hash};
+use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::{RepoRef, Timestamp};
+use crate::engine::{Engine, ForgeAccount};
+use crate::forge::{Permission, RecordedChanges};
+
+/// Precision of the times that forges record, in milliseconds.
+const RECORDED_MS: i64 = 1_000;
+
+/// Text of an issue that somebody approved by a label or command.
+pub(super) struct ApprovedText {
+    /// The issue as the forge has it.
+    pub(super) issue: IssueSnapshot,
+    /// Time of the approval.
+    pub(super) at: Timestamp,
+    /// Whether the text changed since the approval, so that it has to be confirmed.
+    pub(super) edited_after: bool,
+}
+
+impl ApprovedText {
+    /// `reported` is the issue as the delivery of the approval describes it. Its text is used only if the forge has it, too.
+    pub(super) fn of(reported: &IssueSnapshot, now: IssueSnapshot, at: Timestamp) -> Self {
+        let edited_after = !now.has_text_of(reported);
+        Self { issue: now, at, edited_after }
+    }
+
+    /// Returns the hash of the text.
+    pub(super) fn hash(&self) -> String {
+        text_hash(&self.issue.title, &self.issue.body)
+    }
+}
+
+impl Engine {
+    /// Completes an approved text: what polling found says how the issue is now, not how it was when it was approved.
+    pub(super) async fn approved(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        text: ApprovedText,
+        origin: &Origin,
+    ) -> Result<ApprovedText, IntakeError> {
+        let stands = !origin.polled || self.text_stands_since(account, repo, &text.issue, text.at).await?;
+        Ok(ApprovedText { edited_after: text.edited_after || !stands, ..text })
+    }
+
+    /// Whether an issue has the text of an earlier time, by what the forge records.
+    async fn text_stands_since(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        at: Timestamp,
+    ) -> Result<bool, IntakeError> {
+        let Some(history) = account.forge.history() else { return Ok(false) };
+        let recorded = history.recorded_changes(repo, issue.number).await?;
+        if recorded.renamed_at.is_some_and(|renamed_at| renamed_at > at) {
+            return Ok(false);
+        }
+        if history.records_edits() {
+            let edits = history.issue_edits(repo, issue.number).await?;
+            return Ok(edits.iter().all(|edit| edit.at <= at));
+        }
+        self.text_is_as_recorded(account, repo, issue, (at, recorded)).await
+    }
+
+    /// Whether an issue's text is that of an earlier time, on a forge that records no edits: nothing happened to the issue since,
+    /// or something that the forge recorded did, and only people with write access can have edited it before that.
+    pub(in crate::engine) async fn text_is_as_recorded(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        (at, recorded): (Timestamp, RecordedChanges),
+    ) -> Result<bool, IntakeError> {
+        let happened_after = |at: Timestamp| issue.updated_at > at.plus_ms(RECORDED_MS);
+        if !happened_after(at) {
+            return Ok(true);
+        }
+        let unexplained = recorded.last_recorded_at.is_none_or(happened_after);
+        let Some(author) = issue.author.as_ref().filter(|_| !unexplained) else { return Ok(false) };
+        Ok(account.forge.permission(repo, author).await? >= Permission::Write)
+    }
+}
