@@ -27,6 +27,7 @@ mod interference;
 mod isolation;
 mod kills;
 mod learning;
+mod login;
 mod merges;
 mod power;
 mod processes;
