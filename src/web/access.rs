@@ -286,3 +286,20 @@ impl FromRequestParts<Arc<WebState>> for Viewer {
 pub(super) fn peer(request: &axum::extract::Request) -> Option<SocketAddr> {
     request.extensions().get::<crate::net::serve::PeerAddress>().map(|peer| peer.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::ids::AccountKind;
+
+    #[test]
+    fn name_for_logs_has_no_control_characters() {
+        let mut viewer = Viewer::of_token();
+        assert_eq!(viewer.to_string(), "the operator's token");
+        let login = "ann\r\n2026 INFO forged\u{1b}[31m\u{202e}\"".to_owned();
+        viewer.account = Some((ForgeName::new("work"), User { id: UserId(7), login, kind: AccountKind::User }));
+        let shown = viewer.to_string();
+        assert!(shown.starts_with("work:7 \"ann\\r\\n2026 INFO forged\\u{1b}[31m\\u{202e}\\\""), "{shown}");
+        assert!(!shown.chars().any(|c| c.is_control()), "{shown}");
+    }
+}
