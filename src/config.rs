@@ -30,8 +30,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-pub use login_clients::LoginClientConfig;
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
+pub use login_clients::LoginClientConfig;
 pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };

@@ -83,7 +83,8 @@ pub(super) async fn open(
     let listener = match place(&config.server, config.dashboard.listen, has_login) {
         DashboardPlace::Shared => None,
         DashboardPlace::Chosen(address) => {
-            let why = || format!("cannot listen on {address} for the dashboard; set `dashboard.listen` to another address");
+            let why =
+                || format!("cannot listen on {address} for the dashboard; set `dashboard.listen` to another address");
             Some(bind(address).await.with_context(why)?)
         }
         DashboardPlace::Usual(address) => {
@@ -92,7 +93,9 @@ pub(super) async fn open(
                 Ok(listener) => Ok(listener),
                 Err(_) => bind(other).await,
             };
-            Some(opened.context("cannot listen on 127.0.0.1 for the dashboard; set `dashboard.enabled: false` to go without")?)
+            Some(opened.context(
+                "cannot listen on 127.0.0.1 for the dashboard; set `dashboard.enabled: false` to go without",
+            )?)
         }
     };
     let address = match &listener {
@@ -105,7 +108,8 @@ pub(super) async fn open(
     let token = if has_login { None } else { Some(random_secret().context("there are no random numbers")?.into()) };
     let operators = config.dashboard.operators.clone();
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
-    let access = Access::new(settings).map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
+    let access =
+        Access::new(settings).map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
     Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access }) }, listener))
 }
 
@@ -135,7 +139,11 @@ mod tests {
         for (listen, public, chosen, has_login, expected) in table {
             let public_url = public.map(|url| Url::parse(url).unwrap());
             let server = ServerConfig { listen: at(listen), public_url };
-            assert_eq!(place(&server, chosen.map(at), has_login), expected, "{listen} {public:?} {chosen:?} {has_login}");
+            assert_eq!(
+                place(&server, chosen.map(at), has_login),
+                expected,
+                "{listen} {public:?} {chosen:?} {has_login}"
+            );
         }
     }
 }

@@ -121,12 +121,7 @@ impl Signals {
 
 /// Formats the listening address, the webhook address of each forge, and the address of the dashboard, which has its token if it
 /// is without a login.
-fn announcement(
-    config: &Config,
-    address: Option<SocketAddr>,
-    dashboard: Option<&SecretString>,
-    json: bool,
-) -> String {
+fn announcement(config: &Config, address: Option<SocketAddr>, dashboard: Option<&SecretString>, json: bool) -> String {
     let dashboard = dashboard.map(ExposeSecret::expose_secret);
     let listening = address.map(|address| format!("http://{address}"));
     let base = match (&config.server.public_url, &listening) {
@@ -140,7 +135,10 @@ fn announcement(
     });
     if json {
         let hooks: serde_json::Map<_, _> = hooks.map(|(name, url)| (name, url.into())).collect();
-        return format!("{}\n", serde_json::json!({ "listening": listening, "webhooks": hooks, "dashboard": dashboard }));
+        return format!(
+            "{}\n",
+            serde_json::json!({ "listening": listening, "webhooks": hooks, "dashboard": dashboard })
+        );
     }
     let hooks: Vec<_> = hooks.map(|(name, url)| format!("{name}: {url}")).collect();
     match listening {
@@ -175,12 +173,19 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let plain = announcement(&config(folder.path(), ""), address, None, false);
         assert_eq!(plain, "listening on http://127.0.0.1:8080; webhooks: work: http://127.0.0.1:8080/webhooks/work\n");
         let public = config(folder.path(), "server: { public_url: 'https://r.example.org/' }");
-        let line: serde_json::Value = serde_json::from_str(&announcement(&public, address, Some(&"https://r.example.org/".into()), true)).expect("JSON");
+        let line: serde_json::Value =
+            serde_json::from_str(&announcement(&public, address, Some(&"https://r.example.org/".into()), true))
+                .expect("JSON");
         assert_eq!(line["webhooks"]["work"], "https://r.example.org/webhooks/work");
         assert_eq!(line["listening"], "http://127.0.0.1:8080");
         assert_eq!(line["dashboard"], "https://r.example.org/");
         assert!(announcement(&public, None, None, false).starts_with("running; "));
-        let with_token = announcement(&config(folder.path(), ""), address, Some(&"http://127.0.0.1:8080/login?token=t".into()), false);
+        let with_token = announcement(
+            &config(folder.path(), ""),
+            address,
+            Some(&"http://127.0.0.1:8080/login?token=t".into()),
+            false,
+        );
         assert!(with_token.ends_with("\ndashboard: http://127.0.0.1:8080/login?token=t\n"), "{with_token}");
     }
 

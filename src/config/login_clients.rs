@@ -29,7 +29,9 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>,
     let path = path(data, forge);
     let text = match std::fs::read_to_string(&path) {
         // The start reports a data folder that is a file.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         read => read.map_err(|error| format!("cannot read {}: {error}", path.display()))?,
     };
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

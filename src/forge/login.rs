@@ -57,7 +57,9 @@ pub enum LoginFailure {
     #[error("the forge refused the login: {0}")]
     Refused(String),
     /// The forge refused the client: id, secret or redirect address are wrong.
-    #[error("the forge refused the service's login client: {0}; compare `forges[].login` with the application's settings")]
+    #[error(
+        "the forge refused the service's login client: {0}; compare `forges[].login` with the application's settings"
+    )]
     Client(String),
     /// The forge did not answer, or not as expected.
     #[error("the forge could not be asked: {0}")]
@@ -70,7 +72,13 @@ pub fn challenge(verifier: &str) -> String {
 }
 
 /// Returns the address of the page on which a person agrees. `state` and `verifier` belong to the browser that begins the login.
-pub fn authorize_address(at: &LoginAddresses, client: &LoginClient, redirect: &Url, state: &str, verifier: &str) -> Url {
+pub fn authorize_address(
+    at: &LoginAddresses,
+    client: &LoginClient,
+    redirect: &Url,
+    state: &str,
+    verifier: &str,
+) -> Url {
     let mut address = at.authorize.clone();
     let mut query = address.query_pairs_mut();
     query
@@ -122,7 +130,8 @@ pub async fn account_of_code(
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
         .map_err(|_| LoginFailure::Unavailable("the token has characters that no header can have".into()))?;
     authorization.set_sensitive(true);
-    let request = Request::get(at.user.as_str()).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization);
+    let request =
+        Request::get(at.user.as_str()).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization);
     let answer = send(transport, request.body(Bytes::new())).await?;
     match answer.status() {
         StatusCode::OK => Ok(answer.into_body()),
@@ -158,8 +167,9 @@ async fn token(
         let words = read.error_description.map_or_else(|| error.clone(), |words| format!("{error}, {words}"));
         let words = plain(&words);
         // Gitea has one code for what is wrong with the client and with the person's code.
-        let about_client = matches!(error.as_str(), "incorrect_client_credentials" | "invalid_client" | "redirect_uri_mismatch")
-            || ["client secret", "redirect URI"].iter().any(|subject| words.contains(subject));
+        let about_client =
+            matches!(error.as_str(), "incorrect_client_credentials" | "invalid_client" | "redirect_uri_mismatch")
+                || ["client secret", "redirect URI"].iter().any(|subject| words.contains(subject));
         return Err(if about_client { LoginFailure::Client(words) } else { LoginFailure::Refused(words) });
     }
     let bearer = read.token_type.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
@@ -243,15 +253,18 @@ mod tests {
         let query: Vec<(String, String)> = address.query_pairs().into_owned().collect();
         let query: Vec<(&str, &str)> = query.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let challenge = challenge("v");
-        assert_eq!(query, [
-            ("response_type", "code"),
-            ("client_id", "the id"),
-            ("redirect_uri", redirect.as_str()),
-            ("state", "the-state"),
-            ("code_challenge", &challenge),
-            ("code_challenge_method", "S256"),
-            ("scope", "read:user"),
-        ]);
+        assert_eq!(
+            query,
+            [
+                ("response_type", "code"),
+                ("client_id", "the id"),
+                ("redirect_uri", redirect.as_str()),
+                ("state", "the-state"),
+                ("code_challenge", &challenge),
+                ("code_challenge_method", "S256"),
+                ("scope", "read:user"),
+            ]
+        );
         assert!(!address.as_str().contains("secret"));
         let without = LoginAddresses { scope: None, ..addresses() };
         assert!(!authorize_address(&without, &client(), &redirect, "s", "v").as_str().contains("scope"));
@@ -281,7 +294,10 @@ mod tests {
         let token = r#"{"access_token":"t-1","token_type":"Bearer"}"#;
         let table: [(&[(u16, &str)], &str); 13] = [
             (&[(200, r#"{"error":"bad_verification_code","error_description":"expired"}"#)], "refused"),
-            (&[(400, r#"{"error":"unauthorized_client","error_description":"failed PKCE code challenge"}"#)], "refused"),
+            (
+                &[(400, r#"{"error":"unauthorized_client","error_description":"failed PKCE code challenge"}"#)],
+                "refused",
+            ),
             (&[(200, r#"{"error":"incorrect_client_credentials"}"#)], "client"),
             (&[(400, r#"{"error":"unauthorized_client","error_description":"invalid client secret"}"#)], "client"),
             (&[(400, r#"{"error":"invalid_client"}"#)], "client"),

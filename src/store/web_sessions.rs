@@ -39,7 +39,8 @@ pub struct BegunLogin {
 pub fn start(c: &Connection, id: &str, account: Option<&(ForgeName, User)>, now: Timestamp) -> StoreResult<()> {
     let ended = "DELETE FROM web_sessions WHERE used_at <= ?1 OR created_at <= ?2";
     c.prepare_cached(ended)?.execute(params![now.0 - SESSION_IDLE_MS, now.0 - SESSION_MS])?;
-    let sql = "INSERT INTO web_sessions (id, forge, user_id, login, created_at, used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+    let sql =
+        "INSERT INTO web_sessions (id, forge, user_id, login, created_at, used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
     let (forge, user) = account.map(|(forge, user)| (forge.as_str(), user)).unzip();
     c.prepare_cached(sql)?.execute(params![id, forge, user.map(|u| u.id.0), user.map(|u| &u.login), now.0])?;
     Ok(())
@@ -64,7 +65,8 @@ pub fn is_use_due(session: &WebSession, now: Timestamp) -> bool {
 
 /// Writes that a session was used.
 pub fn used(c: &Connection, id: &str, now: Timestamp) -> StoreResult<()> {
-    c.prepare_cached("UPDATE web_sessions SET used_at = max(used_at, ?2) WHERE id = ?1")?.execute(params![id, now.0])?;
+    c.prepare_cached("UPDATE web_sessions SET used_at = max(used_at, ?2) WHERE id = ?1")?
+        .execute(params![id, now.0])?;
     Ok(())
 }
 

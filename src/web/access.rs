@@ -134,7 +134,11 @@ impl Access {
     /// the last five minutes is enough. If the forge cannot be asked, there is no right, and the request is answered with 503
     /// instead of 403 or 404.
     pub async fn right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
-        if fresh { self.right_to_change(engine, viewer, repo).await } else { self.right_to_view(engine, viewer, repo, RIGHT_KEPT_MS).await }
+        if fresh {
+            self.right_to_change(engine, viewer, repo).await
+        } else {
+            self.right_to_view(engine, viewer, repo, RIGHT_KEPT_MS).await
+        }
     }
 
     /// Returns the rights to view repositories, in their order, as [`right`](Self::right) does.

@@ -19,7 +19,8 @@ async fn person_logs_in_with_the_forge_and_out_again(dialect: Dialect) {
         assert!(!shown.text.contains("name=\"token\""), "there is no token where there is a login");
         let page = browser.begin("?next=/loops/7").await;
         assert!(page.contains("code_challenge_method=S256"), "{page}");
-        let scope = url::Url::parse(&page).unwrap().query_pairs().find(|(key, _)| key == "scope").map(|(_, v)| v.into_owned());
+        let scope =
+            url::Url::parse(&page).unwrap().query_pairs().find(|(key, _)| key == "scope").map(|(_, v)| v.into_owned());
         assert_eq!(scope.as_deref(), (dialect == Dialect::Gitea).then_some("read:user"), "nothing can be written");
         let back = browser.answer(&page, ViewerKind::Reader.login()).await;
         let ended = browser.get(&back).await;
@@ -30,7 +31,12 @@ async fn person_logs_in_with_the_forge_and_out_again(dialect: Dialect) {
         // The token of the person was used once and is nowhere.
         let tokens: Vec<String> = world.forge.with(|state| state.tokens.keys().cloned().collect());
         let token = tokens.iter().find(|token| token.starts_with("login-")).expect("a token");
-        let asked = world.forge.requests().iter().filter(|request| request.path.ends_with("/user") && request.authenticated).count();
+        let asked = world
+            .forge
+            .requests()
+            .iter()
+            .filter(|request| request.path.ends_with("/user") && request.authenticated)
+            .count();
         assert!(asked >= 1, "whose it is");
         world.engine().store.backup(world.folder.path().join("copy.db")).await.expect("a copy");
         let copy = std::fs::read(world.folder.path().join("copy.db")).expect("read");
@@ -61,7 +67,10 @@ async fn printed_address_opens_the_dashboard_of_this_machine(dialect: Dialect) {
         let token = link.split("token=").nth(1).expect("a token").to_owned();
         let mut other = LoginBrowser::new(world);
         let wrong = other.post("/login", "token=wrong").await;
-        assert!(wrong.status == 403 && wrong.text.contains("not the token") && !other.is_logged_in().await, "{wrong:?}");
+        assert!(
+            wrong.status == 403 && wrong.text.contains("not the token") && !other.is_logged_in().await,
+            "{wrong:?}"
+        );
         let right = other.post("/login", &format!("token={token}&next=/backends")).await;
         assert_eq!((right.status, right.location()), (303, "/backends"), "{right:?}");
         // A program sends it with each request.

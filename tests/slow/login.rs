@@ -8,8 +8,8 @@ use reqwest::Method;
 use secrecy::ExposeSecret;
 
 use crate::harness::viewers::{
-    LoginBrowser, RouteNeeds, RouteRow, ViewerKind, as_viewer, assert_rights_of_routes, open_logins, person, prepare_logins,
-    repo_ref, viewer, web, with_login,
+    LoginBrowser, RouteNeeds, RouteRow, ViewerKind, as_viewer, assert_rights_of_routes, open_logins, person,
+    prepare_logins, repo_ref, viewer, web, with_login,
 };
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
 
@@ -115,7 +115,9 @@ async fn code_is_exchanged_with_its_verifier_only(dialect: Dialect) {
         let (mut victim, mut thief) = (LoginBrowser::new(world), LoginBrowser::new(world));
         let page = victim.begin("").await;
         let stolen = victim.answer(&page, "wanda").await;
-        let code = |back: &str| url::Url::parse(back).unwrap().query_pairs().find(|(key, _)| key == "code").unwrap().1.into_owned();
+        let code = |back: &str| {
+            url::Url::parse(back).unwrap().query_pairs().find(|(key, _)| key == "code").unwrap().1.into_owned()
+        };
         let page = thief.begin("").await;
         let own = thief.answer(&page, "olga").await;
         let forged = own.replace(&code(&own), &code(&stolen));
@@ -180,7 +182,8 @@ async fn viewers_have_the_rights_of_their_accounts(dialect: Dialect) {
         ];
         for (kind, view, change) in table {
             let viewer = viewer(world, kind);
-            let rights = (access.right(engine, &viewer, &repo, false).await, access.right(engine, &viewer, &repo, true).await);
+            let rights =
+                (access.right(engine, &viewer, &repo, false).await, access.right(engine, &viewer, &repo, true).await);
             assert_eq!(rights, (view, change), "{kind:?}");
         }
         let token = Viewer::of_token();
@@ -202,7 +205,11 @@ async fn revoked_right_ends_within_five_minutes(dialect: Dialect) {
         assert_eq!(access.right(engine, &writer, &repo, false).await, ViewRight::Write);
         world.forge.grant(world.repo, &person(world, ViewerKind::Writer), Access::None).expect("revoked");
         minutes(3);
-        assert_eq!(access.right(engine, &writer, &repo, false).await, ViewRight::Write, "the answer is three minutes old");
+        assert_eq!(
+            access.right(engine, &writer, &repo, false).await,
+            ViewRight::Write,
+            "the answer is three minutes old"
+        );
         assert!(access.may_go_on(engine, &writer, Some(&repo), ViewRight::Write).await);
         minutes(1);
         assert!(!access.may_go_on(engine, &writer, Some(&repo), ViewRight::Read).await, "an open stream ends");

@@ -169,7 +169,8 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
             apps::only_people(call)?;
             let user = call.actor()?;
             Ok(core.act(|state| {
-                let suspended = state.accounts.get(&user).filter(|account| account.suspended).map(|known| utc(known.created_at));
+                let suspended =
+                    state.accounts.get(&user).filter(|account| account.suspended).map(|known| utc(known.created_at));
                 let own = shape::with(GitHubShape { core, state }.profile(user), json!({"suspended_at": suspended}));
                 FakeReply::json(200, &own)
             }))

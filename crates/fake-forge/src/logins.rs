@@ -97,7 +97,8 @@ fn authorize(core: &Core, method: &Method, query: &str, body: &[u8]) -> FakeRepl
 /// Returns a form with the accounts that can agree; a browser here is signed in as nobody.
 fn choices(core: &Core, app: &str, query: &str) -> String {
     let people: Vec<String> = core.act(|state| {
-        let people = state.accounts.values().filter(|known| !known.organisation && known.user.kind == AccountKind::User);
+        let people =
+            state.accounts.values().filter(|known| !known.organisation && known.user.kind == AccountKind::User);
         people.map(|known| known.user.login.clone()).collect()
     });
     let button = |login: &String| {
@@ -150,10 +151,9 @@ fn token(core: &Core, headers: &HeaderMap, body: &[u8]) -> FakeReply {
                 }
                 Err(refusal) => {
                     let (error, words) = match refusal {
-                        CodeRefusal::Client => (
-                            "incorrect_client_credentials",
-                            "The client_id and/or client_secret passed are incorrect.",
-                        ),
+                        CodeRefusal::Client => {
+                            ("incorrect_client_credentials", "The client_id and/or client_secret passed are incorrect.")
+                        }
                         CodeRefusal::Redirect => (
                             "redirect_uri_mismatch",
                             "The redirect_uri MUST match the registered callback URL for this application.",

@@ -24,7 +24,11 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
     let name = format!("login with {}", forge.name);
     let Some(public) = &config.server.public_url else {
         let fix = "set `server.public_url` to the address at which people reach the dashboard";
-        return Some(CheckFinding::warn(name, "there is no public address, so people are sent back to this machine", fix));
+        return Some(CheckFinding::warn(
+            name,
+            "there is no public address, so people are sent back to this machine",
+            fix,
+        ));
     };
     let client = LoginClient { id: client.id.clone(), secret: client.secret.clone() };
     let redirect = public.join(&format!("/login/callback/{}", forge.name)).ok()?;
@@ -41,13 +45,18 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
             CheckFinding::ok(name, format!("client {} is accepted; people are sent back to {redirect}", client.id))
         }
         Err(LoginFailure::Refused(_)) => {
-            let detail = format!("client {} is accepted; people are sent back to {redirect} without encryption", client.id);
+            let detail =
+                format!("client {} is accepted; people are sent back to {redirect} without encryption", client.id);
             CheckFinding::warn(name, detail, "use a reverse proxy with TLS")
         }
-        Err(failure @ LoginFailure::Client(_)) => {
-            CheckFinding::fail(name, failure.to_string(), "`ralph-bot init --login` makes a client, or says where it is")
+        Err(failure @ LoginFailure::Client(_)) => CheckFinding::fail(
+            name,
+            failure.to_string(),
+            "`ralph-bot init --login` makes a client, or says where it is",
+        ),
+        Err(failure) => {
+            CheckFinding::fail(name, failure.to_string(), "check the forge's `url` and the network connection")
         }
-        Err(failure) => CheckFinding::fail(name, failure.to_string(), "check the forge's `url` and the network connection"),
         Ok(_) => CheckFinding::fail(name, "the forge accepted a code that it never gave", "check the forge's `url`"),
     })
 }
@@ -83,7 +92,8 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
             let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
             let app = forge.add_login_app("ralph-bot", "https://r.example.org/login/callback/work");
             forge.with(|state| state.logins.apps[0].secret = SECRET.to_owned());
-            let with = |secret: &str| format!(", login: {{ client_id: {}, client_secret_env: {secret} }}", app.client_id);
+            let with =
+                |secret: &str| format!(", login: {{ client_id: {}, client_secret_env: {secret} }}", app.client_id);
             let public = "public_url: 'https://r.example.org'";
             let found = async |login: &str, public: &str| {
                 let config = config(&forge, kind, login, public);

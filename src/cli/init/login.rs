@@ -23,7 +23,9 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     };
     let name = format!("ralph-bot at {}", public.host_str().unwrap_or("localhost"));
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {
-        failed(&format!("{error}; the token needs the scope `write:user`, or create the application by hand, see docs/login.md"))
+        failed(&format!(
+            "{error}; the token needs the scope `write:user`, or create the application by hand, see docs/login.md"
+        ))
     })?;
     let Some(client) = made else { return Ok(steps_on_github(forge, redirect.as_str())) };
     let client = LoginClientConfig { id: client.id, secret: client.secret };
@@ -45,7 +47,9 @@ fn steps_on_github(forge: &ForgeConfig, redirect: &str) -> Vec<String> {
     let variable = format!("RALPH_{}_LOGIN_SECRET", forge.name.as_str().to_uppercase().replace('-', "_"));
     let (open, enter) = match forge.auth {
         ForgeAuth::App { .. } => (
-            format!("1. open {web}/settings/apps (for an organisation: {web}/organizations/NAME/settings/apps), and there the App"),
+            format!(
+                "1. open {web}/settings/apps (for an organisation: {web}/organizations/NAME/settings/apps), and there the App"
+            ),
             format!("2. enter the callback URL {redirect}"),
         ),
         ForgeAuth::Token(_) => (
@@ -58,7 +62,9 @@ fn steps_on_github(forge: &ForgeConfig, redirect: &str) -> Vec<String> {
         open,
         enter,
         "3. copy the client id, and generate a client secret".to_owned(),
-        format!("4. store the secret in the environment variable {variable}, and add to the forge in the configuration:"),
+        format!(
+            "4. store the secret in the environment variable {variable}, and add to the forge in the configuration:"
+        ),
         String::new(),
         format!("    login: {{ client_id: \"CLIENT ID\", client_secret_env: {variable} }}"),
         String::new(),
@@ -116,7 +122,8 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let user = forge.add_user("ralph", AccountKind::User);
         let token = forge.with(|state| state.create_token(user.id, Some(vec!["read:user".into()])));
         let folder = tempfile::tempdir().expect("a folder");
-        let config = config(folder.path(), "gitea", forge.url().as_str(), &token, "public_url: 'https://r.example.org'");
+        let config =
+            config(folder.path(), "gitea", forge.url().as_str(), &token, "public_url: 'https://r.example.org'");
         let error = create(&config, &config.forges[0]).await.expect_err("refused").to_string();
         assert!(error.contains("write:user") && error.contains("docs/login.md"), "{error}");
         assert!(config.forges[0].login.is_none());

@@ -20,7 +20,9 @@ fn dashboard_is_on_without_a_login() {
 
 #[test]
 fn login_has_a_client() {
-    let text = format!("forges: [{{ {FORGE}, login: {{ client_id: ' abc ', client_secret_env: T }} }}]\nbackends: {{ claude: {{}} }}\n");
+    let text = format!(
+        "forges: [{{ {FORGE}, login: {{ client_id: ' abc ', client_secret_env: T }} }}]\nbackends: {{ claude: {{}} }}\n"
+    );
     let login = parse(&text).unwrap().forges.remove(0).login.expect("a login");
     assert_eq!((login.id.as_str(), login.secret.expose_secret()), ("abc", "token"));
 }
@@ -31,7 +33,10 @@ fn faults_of_a_login_are_named() {
     let table = [
         ("client_secret_env: T", "`forges[0].login`: `client_id` is missing"),
         ("client_id: a", "`forges[0].login`: no client secret; set `client_secret_env` or `client_secret_file`"),
-        ("client_id: a, client_secret_env: T, client_secret_file: f", "`client_secret_env` and `client_secret_file` cannot be combined"),
+        (
+            "client_id: a, client_secret_env: T, client_secret_file: f",
+            "`client_secret_env` and `client_secret_file` cannot be combined",
+        ),
         ("client_id: a, client_secret_env: NONE", "environment variable NONE is not set"),
         ("client_id: a, client_secret_env: EMPTY", "environment variable EMPTY is empty"),
         ("client_idd: a", "did you mean `client_id`"),
@@ -46,7 +51,10 @@ fn dashboard_without_a_login_needs_a_loopback_address() {
     let of = |keys: &str| format!("{SMALL}dashboard: {{ {keys} }}\n");
     assert!(parse(&of("listen: '127.0.0.1:8081'")).is_ok() && parse(&of("listen: '[::1]:8081'")).is_ok());
     let public = problems(&of("listen: '0.0.0.0:8081'"));
-    assert!(public.contains("`dashboard.listen`: without a login the dashboard must be at a loopback address"), "{public}");
+    assert!(
+        public.contains("`dashboard.listen`: without a login the dashboard must be at a loopback address"),
+        "{public}"
+    );
     assert!(parse(&of("listen: '0.0.0.0:8081', enabled: false")).is_ok());
     let wrong = problems(&of("listen: localhost, operators: [octocat]"));
     assert!(wrong.contains("`dashboard.listen`: expected an address and a port such as"), "{wrong}");
@@ -57,7 +65,10 @@ fn dashboard_without_a_login_needs_a_loopback_address() {
     );
     assert!(parse(&login).is_ok());
     let below = problems(&login.replace("example.org'", "example.org/bot'"));
-    assert!(below.contains("`server.public_url`: the dashboard with its login needs an address without a path"), "{below}");
+    assert!(
+        below.contains("`server.public_url`: the dashboard with its login needs an address without a path"),
+        "{below}"
+    );
 }
 
 #[test]

@@ -104,9 +104,9 @@ pub fn local_path(asked: Option<&str>) -> &str {
     let Some(path) = asked else { return "/" };
     let plain = path.len() <= MAX_PATH && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let rooted = path.starts_with('/') && !path.starts_with("//");
-    let outside = ["/login", "/logout"].iter().all(|own| {
-        path.strip_prefix(own).is_none_or(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#']))
-    });
+    let outside = ["/login", "/logout"]
+        .iter()
+        .all(|own| path.strip_prefix(own).is_none_or(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#'])));
     // As a browser reads it.
     let stays = || {
         let base = Url::parse("https://own.invalid/").ok()?;
@@ -237,15 +237,47 @@ mod tests {
     /// See docs/threats.md#v3.
     #[test]
     fn path_leads_to_this_server_only() {
-        for path in ["/", "/loops/r-7-abc?tab=log#i4-L120", "/a/b", "/loginx", "/?next=//evil.example", "/a//b", "/:80"] {
+        for path in ["/", "/loops/r-7-abc?tab=log#i4-L120", "/a/b", "/loginx", "/?next=//evil.example", "/a//b", "/:80"]
+        {
             assert_eq!(local_path(Some(path)), path);
         }
         let elsewhere = [
-            "", "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "\\/evil.example", "https://evil.example",
-            "https:evil.example", "http:/evil.example", "javascript:alert(1)", "data:text/html,x", "evil.example", "./x", "../x",
-            "/\t/evil.example", "/\n/evil.example", "\t//evil.example", " //evil.example", "/ /evil.example", "/\u{0}/evil.example",
-            "/a\r\nSet-Cookie: x=y", "/\u{2028}x", "/ä", "/login", "/login?token=x", "/login/start/x", "/logout", "?x", "#x",
-            "/.//evil.example", "/..//evil.example", "/x/..//evil.example", "/%2e%2e//evil.example", "ht\ntps://evil.example", "@evil.example", ":@evil.example",
+            "",
+            "//evil.example",
+            "///evil.example",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "\\/evil.example",
+            "https://evil.example",
+            "https:evil.example",
+            "http:/evil.example",
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "evil.example",
+            "./x",
+            "../x",
+            "/\t/evil.example",
+            "/\n/evil.example",
+            "\t//evil.example",
+            " //evil.example",
+            "/ /evil.example",
+            "/\u{0}/evil.example",
+            "/a\r\nSet-Cookie: x=y",
+            "/\u{2028}x",
+            "/ä",
+            "/login",
+            "/login?token=x",
+            "/login/start/x",
+            "/logout",
+            "?x",
+            "#x",
+            "/.//evil.example",
+            "/..//evil.example",
+            "/x/..//evil.example",
+            "/%2e%2e//evil.example",
+            "ht\ntps://evil.example",
+            "@evil.example",
+            ":@evil.example",
             "/login#x",
         ];
         for path in elsewhere {
@@ -262,9 +294,23 @@ mod tests {
             assert!(is_loopback_host(host), "{host}");
         }
         let others = [
-            "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8080", "0.0.0.0", "10.0.0.1",
-            "[::]", "[::ffff:10.0.0.1]", "user@localhost", "evil.example#@localhost", "localhost/evil", "localhost evil", "x.localhost",
-            "evil.example\\localhost", "localhost?x", "169.254.169.254",
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "evil.example:8080",
+            "0.0.0.0",
+            "10.0.0.1",
+            "[::]",
+            "[::ffff:10.0.0.1]",
+            "user@localhost",
+            "evil.example#@localhost",
+            "localhost/evil",
+            "localhost evil",
+            "x.localhost",
+            "evil.example\\localhost",
+            "localhost?x",
+            "169.254.169.254",
         ];
         for host in others {
             assert!(!is_loopback_host(host), "{host}");
@@ -275,7 +321,8 @@ mod tests {
     #[test]
     fn change_of_another_site_is_recognised() {
         const OWN: &str = "https://ralph.example.org";
-        for (origin, site) in [(None, None), (Some(OWN), None), (Some(OWN), Some("same-origin")), (None, Some("none"))] {
+        for (origin, site) in [(None, None), (Some(OWN), None), (Some(OWN), Some("same-origin")), (None, Some("none"))]
+        {
             assert!(is_from_own_page(origin, site, OWN), "{origin:?} {site:?}");
         }
         let others = [
@@ -297,7 +344,8 @@ mod tests {
 
     #[test]
     fn address_waits_after_failures() {
-        let (mut failed, from, other) = (FailedAttempts::default(), "10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let (mut failed, from, other) =
+            (FailedAttempts::default(), "10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let at = |minutes: i64| Timestamp(minutes * 60_000);
         for _ in 0..MAX_FAILURES {
             assert_eq!(failed.wait_ms(from, at(1)), None);

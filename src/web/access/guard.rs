@@ -69,7 +69,9 @@ impl Access {
     async fn viewer_of_session(&self, engine: &Engine, held: &str) -> StoreResult<Option<Viewer>> {
         let (id, now) = (digest(held), engine.clock.now());
         let key = id.clone();
-        let Some(session) = engine.store.read(move |c| web_sessions::find(c, &key, now)).await? else { return Ok(None) };
+        let Some(session) = engine.store.read(move |c| web_sessions::find(c, &key, now)).await? else {
+            return Ok(None);
+        };
         let still = match &session.account {
             Some((forge, _)) => self.settings.logins.contains_key(forge),
             None => self.is_local(),
@@ -118,7 +120,9 @@ impl Access {
             return Some((StatusCode::MISDIRECTED_REQUEST, why).into_response());
         }
         let proxy = FORWARDING.iter().find(|name| headers.contains_key(**name))?;
-        let why = format!("the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/login.md\n");
+        let why = format!(
+            "the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/login.md\n"
+        );
         Some((StatusCode::FORBIDDEN, why).into_response())
     }
 
@@ -246,7 +250,8 @@ async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response
 fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     // With `no-referrer`, browsers would send changes with the origin `null`.
-    let all = [("x-content-type-options", "nosniff"), ("referrer-policy", "same-origin"), ("cache-control", "no-store")];
+    let all =
+        [("x-content-type-options", "nosniff"), ("referrer-policy", "same-origin"), ("cache-control", "no-store")];
     for (name, value) in all {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
+use axum::Extension;
 use axum::Router;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::Extension;
 use data_encoding::BASE64;
 use minijinja::{AutoEscape, Environment, context};
 use serde::Deserialize;
@@ -212,7 +212,10 @@ async fn callback(
     let response = match refusal {
         LoginRefusal::Refused(why) => {
             access.has_failed(engine, facts.from, why);
-            failed(StatusCode::FORBIDDEN, "This login is not valid: it was begun in another browser, is older than 10 minutes, or was used before. Log in again.")
+            failed(
+                StatusCode::FORBIDDEN,
+                "This login is not valid: it was begun in another browser, is older than 10 minutes, or was used before. Log in again.",
+            )
         }
         LoginRefusal::Denied => {
             tracing::info!(from = %facts.from, "a login to the dashboard was not agreed to");
@@ -252,7 +255,11 @@ async fn finished(
         return Err(Refused("the login was begun with another forge"));
     }
     if let Some(error) = query.error.as_deref() {
-        return Err(if error == "access_denied" { Denied } else { Fault("the forge did not accept the request".into()) });
+        return Err(if error == "access_denied" {
+            Denied
+        } else {
+            Fault("the forge did not accept the request".into())
+        });
     }
     let code = query.code.as_deref().ok_or(Refused("the code is missing"))?;
     let (login, client, own) = login_of(state, forge).ok_or(Refused("there is no login with this forge"))?;
@@ -268,12 +275,15 @@ async fn finished(
         LoginFailure::Client(_) | LoginFailure::Unavailable(_) => {
             tracing::warn!(%forge, %failure, "a login could not be finished");
             Fault(match failure {
-                LoginFailure::Client(_) => "the forge does not accept the service as a client; the operator finds the reason in its log".into(),
+                LoginFailure::Client(_) => {
+                    "the forge does not accept the service as a client; the operator finds the reason in its log".into()
+                }
                 _ => "the forge could not be asked".into(),
             })
         }
     })?;
-    let account = login.login_account(&answer).map_err(|why| Fault(format!("the forge's answer cannot be read ({why})")))?;
+    let account =
+        login.login_account(&answer).map_err(|why| Fault(format!("the forge's answer cannot be read ({why})")))?;
     match may_not_log_in(account.user.id, account.user.kind, account.suspended, own) {
         Some(why) => Err(NotAllowed(why)),
         None => Ok((account.user, begun.next)),
@@ -320,9 +330,7 @@ fn login_page(state: &WebState, status: StatusCode, title: &str, message: &str, 
     names.sort();
     let forges: Vec<HashMap<&str, String>> = names
         .into_iter()
-        .map(|name| {
-            HashMap::from([("name", name.to_string()), ("address", format!("/login/start/{name}?{query}"))])
-        })
+        .map(|name| HashMap::from([("name", name.to_string()), ("address", format!("/login/start/{name}?{query}"))]))
         .collect();
     let mut page = Environment::new();
     page.set_auto_escape_callback(|_| AutoEscape::Html);

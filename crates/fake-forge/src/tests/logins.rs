@@ -31,7 +31,10 @@ impl LoginTest {
 
     fn page(&self, more: &str) -> String {
         let at = format!("{}login/oauth/authorize", self.forge.url());
-        format!("{at}?response_type=code&client_id={}&redirect_uri={REDIRECT}&state=s&code_challenge={CHALLENGE}{more}", self.id)
+        format!(
+            "{at}?response_type=code&client_id={}&redirect_uri={REDIRECT}&state=s&code_challenge={CHALLENGE}{more}",
+            self.id
+        )
     }
 
     /// Answers the page; returns the status and the query of the address that it leads to.
@@ -69,11 +72,17 @@ impl LoginTest {
 
 #[tokio::test]
 async fn code_is_exchanged_once_in_time_and_with_its_verifier() {
-    for (dialect, status, error) in [(Dialect::Gitea, 400, "unauthorized_client"), (Dialect::GitHub, 200, "bad_verification_code")] {
+    for (dialect, status, error) in
+        [(Dialect::Gitea, 400, "unauthorized_client"), (Dialect::GitHub, 200, "bad_verification_code")]
+    {
         let test = LoginTest::new(dialect).await;
         let refused = async |fields: &[(&str, &str)]| {
             let answer = test.exchange(fields).await;
-            assert_eq!((answer.0, answer.1["error"].as_str()), (status, Some(error)), "{dialect:?} {fields:?} {answer:?}");
+            assert_eq!(
+                (answer.0, answer.1["error"].as_str()),
+                (status, Some(error)),
+                "{dialect:?} {fields:?} {answer:?}"
+            );
         };
         let code = test.code().await;
         let (good, answer) = test.exchange(&[("code", &code)]).await;
