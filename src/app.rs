@@ -1,6 +1,7 @@
 //! Composition root: builds the adapters; starts and stops the service in order.
 
 mod backends;
+mod dashboard;
 mod sandbox;
 #[cfg(test)]
 mod tests;
@@ -40,12 +41,13 @@ use crate::process::{SandboxProbe, SandboxTier, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
-use crate::web::{self, Access, WebState};
+use crate::web;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
 use sandbox::{SandboxFound, egress, programs};
 
 pub use backends::{api, backend};
+pub use dashboard::Dashboard;
 pub use sandbox::{check_visible, probe_settings};
 
 /// Duration of a lease on a work effect.
@@ -90,8 +92,10 @@ pub struct Application {
     pub engine: Arc<Engine>,
     /// Listening address, if webhooks are received.
     pub address: Option<SocketAddr>,
+    /// Dashboard, if this process serves it.
+    pub dashboard: Option<Dashboard>,
     loops: JoinHandle<()>,
-    listener: Option<JoinHandle<std::io::Result<()>>>,
+    listeners: Vec<JoinHandle<std::io::Result<()>>>,
     deaf: CancellationToken,
 }
 
@@ -109,18 +113,18 @@ impl Application {
             check_integrity(&engine);
         }
         let deaf = CancellationToken::new();
-        let (address, listener) = if options.role.ingests() && options.listen {
-            let (address, listener) = listen(config, &engine, deaf.clone()).await?;
-            (Some(address), Some(listener))
+        let (address, dashboard, listeners) = if options.role.ingests() && options.listen {
+            let (address, dashboard, listeners) = listen(config, &engine, &deaf).await?;
+            (Some(address), dashboard, listeners)
         } else {
-            (None, None)
+            (None, None, Vec::new())
         };
         #[expect(
             clippy::disallowed_methods,
             reason = "the root of all tasks; the engine's supervisor starts the others"
         )]
         let loops = tokio::spawn(engine::run(engine.clone(), options.role));
-        Ok(Self { engine, address, loops, listener, deaf })
+        Ok(Self { engine, address, dashboard, loops, listeners, deaf })
     }
 
     /// Stops the service in order: deliveries, new work, agents with their grace period, leases, database.
@@ -128,10 +132,10 @@ impl Application {
         self.deaf.cancel();
         self.engine.stopping.cancel();
         kill_point("K36");
-        if let Some(listener) = self.listener
-            && let Ok(Err(error)) = listener.await
-        {
-            tracing::warn!(%error, "the listener ended badly");
+        for listener in self.listeners {
+            if let Ok(Err(error)) = listener.await {
+                tracing::warn!(%error, "the listener ended badly");
+            }
         }
         if let Err(error) = self.loops.await {
             tracing::error!(%error, "a task of the service failed");
@@ -161,11 +165,12 @@ fn check_integrity(engine: &Arc<Engine>) {
     });
 }
 
+/// Listens for webhooks and serves the dashboard: with them, or at an address of its own.
 async fn listen(
     config: &Config,
     engine: &Arc<Engine>,
-    deaf: CancellationToken,
-) -> anyhow::Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
+    deaf: &CancellationToken,
+) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<JoinHandle<std::io::Result<()>>>)> {
     let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
     let wake = Arc::new(move || nudged.wake.intake.notify_one());
@@ -176,13 +181,24 @@ async fn listen(
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
-    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-    let web = WebState { engine: engine.clone(), access: Access { token: token.into() } };
-    let router = http::router(Arc::new(edge)).merge(web::router(Arc::new(web)));
-    let serve = serve(listener, router, ConnectionLimits::of_this_process(), async move { deaf.cancelled().await });
-    #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
-    let handle = tokio::spawn(serve);
-    Ok((address, handle))
+    let mut served = vec![(listener, http::router(Arc::new(edge)))];
+    let mut dashboard = None;
+    if config.dashboard.enabled {
+        let (opened, own) = dashboard::open(config, engine, address).await?;
+        let routes = web::router(opened.state.clone());
+        match own {
+            Some(listener) => served.push((listener, routes)),
+            None => served[0].1 = std::mem::take(&mut served[0].1).merge(routes),
+        }
+        dashboard = Some(opened);
+    }
+    let limits = ConnectionLimits::of_this_process();
+    let spawn = |(listener, router)| {
+        let deaf = deaf.clone();
+        #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
+        tokio::spawn(serve(listener, router, limits, async move { deaf.cancelled().await }))
+    };
+    Ok((address, dashboard, served.into_iter().map(spawn).collect()))
 }
 
 /// Returns the webhook endpoint of a forge.

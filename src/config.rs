@@ -2,6 +2,7 @@
 //! position and the nearest valid key.
 
 mod env;
+pub mod login_clients;
 pub mod operator;
 mod problem;
 pub mod reference;
@@ -30,6 +31,7 @@ use secrecy::SecretString;
 use url::Url;
 
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
+pub use login_clients::LoginClientConfig;
 pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };
@@ -75,6 +77,8 @@ pub enum ConfigScope {
 pub struct Config {
     /// Addresses of the service.
     pub server: ServerConfig,
+    /// Dashboard and API.
+    pub dashboard: DashboardConfig,
     /// Folder for the database, mirrors, work trees and logs.
     pub data_dir: PathBuf,
     /// Watched forges, with distinct names; at least one for [`ConfigScope::Service`], else empty.
@@ -133,6 +137,17 @@ pub struct ServerConfig {
     pub public_url: Option<Url>,
 }
 
+/// Dashboard and API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DashboardConfig {
+    /// Whether they are served.
+    pub enabled: bool,
+    /// Accounts that see everything.
+    pub operators: Vec<(ForgeName, UserId)>,
+    /// Address of their own, if configured.
+    pub listen: Option<SocketAddr>,
+}
+
 /// A watched forge.
 #[derive(Debug, Clone)]
 pub struct ForgeConfig {
@@ -154,6 +169,8 @@ pub struct ForgeConfig {
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
     /// Numeric id of the bot's account, if configured.
     pub own_id: Option<UserId>,
+    /// Client of logins, if configured or made by `init --login`.
+    pub login: Option<LoginClientConfig>,
 }
 
 impl ForgeConfig {

@@ -30,6 +30,7 @@ mod remarks;
 mod settings;
 mod supervisor;
 mod timer;
+mod viewer_rights;
 mod work;
 
 use std::collections::HashMap;
@@ -46,6 +47,7 @@ pub use presence::{ForgeAbsence, ForgeAccount};
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
+pub use viewer_rights::RightUnknown;
 
 use crate::agent::Backend;
 use crate::channels::Channel;

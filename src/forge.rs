@@ -20,6 +20,7 @@ pub mod gitea;
 pub mod github;
 pub mod http;
 pub mod local;
+pub mod login;
 pub mod payload;
 pub mod signature;
 #[cfg(test)]
@@ -597,6 +598,10 @@ pub trait Forge: Send + Sync {
     }
     /// Reading files without a clone. Without it, `check` does not examine the workflows of CI.
     fn files(&self) -> Option<&dyn RepositoryFiles> {
+        None
+    }
+    /// Login of people. Without it, nobody can log in to the dashboard with an account of this forge.
+    fn login(&self) -> Option<&dyn Login> {
         None
     }
 }

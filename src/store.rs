@@ -18,6 +18,7 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+pub mod web_sessions;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -59,6 +60,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_vectors.sql"),
     include_str!("../migrations/0006_due.sql"),
     include_str!("../migrations/0007_proposals.sql"),
+    include_str!("../migrations/0009_sessions.sql"),
     include_str!("../migrations/0010_polling.sql"),
 ];
 

@@ -9,11 +9,11 @@ mod pages;
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{Router, middleware};
 
 use crate::engine::Engine;
 
-pub use access::{Access, Viewer};
+pub use access::{Access, AccessSettings, NotLoggedIn, SessionKey, Viewer};
 
 /// State shared by the handlers.
 pub struct WebState {
@@ -25,5 +25,6 @@ pub struct WebState {
 
 /// Returns the routes of the dashboard and the API.
 pub fn router(state: Arc<WebState>) -> Router {
-    Router::new().merge(pages::routes()).merge(api::routes()).merge(access::routes()).with_state(state)
+    let routes = Router::new().merge(pages::routes()).merge(api::routes()).merge(access::routes());
+    routes.route_layer(middleware::from_fn_with_state(state.clone(), access::guard)).with_state(state)
 }

@@ -201,6 +201,7 @@ fn secrets(config: &Config) -> Masker {
             .extend(forge.webhook_secrets.iter().map(|secret| (format!("a webhook secret of {name}"), secret.clone())));
         let of_repositories = forge.repository_secrets.iter().flat_map(|of| &of.secrets);
         secrets.extend(of_repositories.map(|secret| (format!("a webhook secret of {name}"), secret.clone())));
+        secrets.extend(forge.login.iter().map(|client| (format!("the login secret of {name}"), client.secret.clone())));
         secrets.push(match &forge.auth {
             ForgeAuth::Token(token) => (format!("the token of {name}"), token.clone()),
             ForgeAuth::App { private_key, .. } => (format!("the private key of {name}"), private_key.clone()),

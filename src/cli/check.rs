@@ -5,6 +5,7 @@ mod backends;
 mod ci;
 mod credential;
 mod finding;
+mod login;
 mod polling;
 mod second_opinion;
 mod service;

@@ -1,5 +1,6 @@
 //! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file.
 
+mod login;
 mod webhook;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -45,6 +46,10 @@ pub struct InitArgs {
     /// Repository to create a webhook for; repeatable
     #[arg(long, value_name = "OWNER/NAME", requires = "webhook")]
     pub repository: Vec<String>,
+    /// Create the client with which people log in to the dashboard (Gitea, Forgejo), or print where GitHub shows it; needs an existing
+    /// configuration
+    #[arg(long, conflicts_with = "webhook")]
+    pub login: bool,
     /// Replace the secrets of the webhooks; the old ones are accepted until the next `init --webhook` without this
     #[arg(long, requires = "webhook")]
     pub new_secret: bool,
@@ -88,11 +93,18 @@ enum Auth {
 /// Fails on a missing or invalid answer, an existing configuration, or a write error.
 pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let file = operator_file(global.config.as_deref(), env);
+    if args.login && file.exists() {
+        return login(args, global, env, &file);
+    }
     if file.exists() && !args.force {
         if args.webhook {
             return webhooks(args, &args.repository, global, env, &file);
         }
         let message = format!("{} exists; --force replaces it, --config names another file", file.display());
+        return Err(CliError::Usage(message));
+    }
+    if args.login {
+        let message = format!("{} does not exist; run `ralph-bot init` without --login first", file.display());
         return Err(CliError::Usage(message));
     }
     let interactive = !args.yes;
@@ -148,6 +160,21 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
             print(&(outcome.lines.join("\n") + "\n"))?;
         }
         Ok(if outcome.good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// Creates the client of logins with the configuration in `file`.
+fn login(args: &InitArgs, global: &Global, env: &Env, file: &Path) -> CliResult {
+    let config = Config::load(file, env)?;
+    let forge = chosen(&config, args.name.as_deref())?;
+    block_on(async {
+        let lines = login::create(&config, forge).await?;
+        if global.json {
+            print(&format!("{}\n", serde_json::json!({ "login": lines })))?;
+        } else {
+            print(&(lines.join("\n") + "\n"))?;
+        }
+        Ok(ExitCode::SUCCESS)
     })
 }
 

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{CliError, CliResult, Global, block_on_with, load, print};
-use crate::app::{Application, Options};
+use crate::app::{Application, Dashboard, Options};
 use crate::config::{Config, ConfigScope, Env};
 use crate::engine::Role;
 use crate::forge::http::RateSettings;
@@ -74,7 +75,8 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
     let app = Application::start(config, env, Options { role, rates, ..Options::default() })
         .await
         .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
-    print(&announcement(config, app.address, json))?;
+    let dashboard = app.dashboard.as_ref().map(Dashboard::link);
+    print(&announcement(config, app.address, dashboard.as_ref(), json))?;
     let asked = tokio::select! {
         () = signals.next() => true,
         () = app.stopped() => false,
@@ -117,8 +119,10 @@ impl Signals {
     }
 }
 
-/// Formats the listening address and the webhook address of each forge.
-fn announcement(config: &Config, address: Option<SocketAddr>, json: bool) -> String {
+/// Formats the listening address, the webhook address of each forge, and the address of the dashboard, which has its token if it
+/// is without a login.
+fn announcement(config: &Config, address: Option<SocketAddr>, dashboard: Option<&SecretString>, json: bool) -> String {
+    let dashboard = dashboard.map(ExposeSecret::expose_secret);
     let listening = address.map(|address| format!("http://{address}"));
     let base = match (&config.server.public_url, &listening) {
         (Some(url), _) => Some(url.as_str().trim_end_matches('/').to_owned()),
@@ -131,11 +135,17 @@ fn announcement(config: &Config, address: Option<SocketAddr>, json: bool) -> Str
     });
     if json {
         let hooks: serde_json::Map<_, _> = hooks.map(|(name, url)| (name, url.into())).collect();
-        return format!("{}\n", serde_json::json!({ "listening": listening, "webhooks": hooks }));
+        return format!(
+            "{}\n",
+            serde_json::json!({ "listening": listening, "webhooks": hooks, "dashboard": dashboard })
+        );
     }
     let hooks: Vec<_> = hooks.map(|(name, url)| format!("{name}: {url}")).collect();
     match listening {
-        Some(listening) => format!("listening on {listening}; webhooks: {}\n", hooks.join(", ")),
+        Some(listening) => {
+            let dashboard = dashboard.map(|address| format!("dashboard: {address}\n")).unwrap_or_default();
+            format!("listening on {listening}; webhooks: {}\n{dashboard}", hooks.join(", "))
+        }
         None => "running; another process accepts webhooks\n".to_owned(),
     }
 }
@@ -160,13 +170,23 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     fn announcement_names_addresses() {
         let folder = tempfile::tempdir().expect("a folder");
         let address = Some(SocketAddr::from(([127, 0, 0, 1], 8080)));
-        let plain = announcement(&config(folder.path(), ""), address, false);
+        let plain = announcement(&config(folder.path(), ""), address, None, false);
         assert_eq!(plain, "listening on http://127.0.0.1:8080; webhooks: work: http://127.0.0.1:8080/webhooks/work\n");
         let public = config(folder.path(), "server: { public_url: 'https://r.example.org/' }");
-        let line: serde_json::Value = serde_json::from_str(&announcement(&public, address, true)).expect("JSON");
+        let line: serde_json::Value =
+            serde_json::from_str(&announcement(&public, address, Some(&"https://r.example.org/".into()), true))
+                .expect("JSON");
         assert_eq!(line["webhooks"]["work"], "https://r.example.org/webhooks/work");
         assert_eq!(line["listening"], "http://127.0.0.1:8080");
-        assert!(announcement(&public, None, false).starts_with("running; "));
+        assert_eq!(line["dashboard"], "https://r.example.org/");
+        assert!(announcement(&public, None, None, false).starts_with("running; "));
+        let with_token = announcement(
+            &config(folder.path(), ""),
+            address,
+            Some(&"http://127.0.0.1:8080/login?token=t".into()),
+            false,
+        );
+        assert!(with_token.ends_with("\ndashboard: http://127.0.0.1:8080/login?token=t\n"), "{with_token}");
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Keys of the operator's file with their defaults, ranges and documentation. `docs/configuration.md` and the JSON Schema are
 //! generated from these types.
 
+mod dashboard;
 mod escalation;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use dashboard::{DashboardSection, LoginSection};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
 use crate::agent::presets;
@@ -35,6 +37,8 @@ config_section! {
     pub struct OperatorFile {
         /// Addresses of the service.
         pub server: ServerSection;
+        /// Dashboard and API: `docs/login.md`.
+        pub dashboard: DashboardSection;
         /// Folder for the database, mirrors, work trees and logs.
         pub data_dir: PathBuf = PathBuf::from("data");
         /// Watched forges; at least one.
@@ -158,6 +162,9 @@ config_section! {
         pub poll: Duration = Duration::seconds(30);
         /// Numeric id of the bot's account, if its token cannot read it.
         pub own_id: Option<i64>;
+        /// Client with which people log in to the dashboard: `docs/login.md`. `ralph-bot init --login` makes one on Gitea and
+        /// Forgejo and keeps it in `data_dir`.
+        pub login: Option<LoginSection>;
     }
 }
 

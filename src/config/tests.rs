@@ -1,6 +1,7 @@
 //! Both files: the exact message of every kind of error, overrides, secrets, and malformed text.
 
 mod backends;
+mod dashboard;
 mod thresholds;
 
 use std::path::Path;

@@ -3,6 +3,7 @@
 mod backends;
 mod channels;
 mod commits;
+mod dashboard;
 mod hooks;
 
 use std::net::SocketAddr;
@@ -51,11 +52,13 @@ pub(super) fn operator(
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
     let mut forges = if reach == ConfigScope::Service { check.forges(&file.forges) } else { Vec::new() };
     check.repository_secrets(&mut forges, &base.join(&file.data_dir));
+    check.login_clients(&mut forges, &base.join(&file.data_dir));
     let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
     let repositories = check.patterns(&file.repositories, &names);
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
     let teams = check.teams(&file.permissions.teams, &names);
     let allow_bots = check.accounts("permissions.allow_bots", &file.permissions.allow_bots, &names);
+    let dashboard = check.dashboard(&file.dashboard, &forges, public_url.as_ref(), &names);
     let backends = check.backends(&file.backends);
     let choice = check.choice(&file);
     check.schedule(&file);
@@ -74,6 +77,7 @@ pub(super) fn operator(
     let Validator { mut report, secret_files, .. } = check;
     let config = Config {
         server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
+        dashboard,
         data_dir: base.join(&file.data_dir),
         forges,
         repositories,
@@ -263,6 +267,7 @@ impl Validator<'_> {
         let auth = self.forge_auth(key, forge, kind);
         let updates = self.updates(key, forge);
         let webhook_secrets = self.webhook_secrets(key, forge);
+        let login = self.login(key, forge.login.as_ref());
         Some(ForgeConfig {
             name: ForgeName::new(&forge.name),
             kind: kind?,
@@ -273,6 +278,7 @@ impl Validator<'_> {
             webhook_secrets,
             repository_secrets: Vec::new(),
             own_id: forge.own_id.map(UserId),
+            login,
         })
     }
 

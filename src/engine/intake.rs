@@ -349,8 +349,19 @@ impl Engine {
         repo: &RepoRef,
         actor: &User,
     ) -> Result<Authorization, ForgeError> {
-        let policy = self.settings.policy(&repo.forge);
         let level = level(account.forge.permission(repo, actor).await?);
+        self.permitted_at(account, repo, actor, level).await
+    }
+
+    /// Returns the decision about an actor who has `level` in the repository; teams are asked of the forge.
+    pub(super) async fn permitted_at(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        actor: &User,
+        level: AccessLevel,
+    ) -> Result<Authorization, ForgeError> {
+        let policy = self.settings.policy(&repo.forge);
         let mut facts = PermitFacts {
             floor: floor(&policy),
             allowed: &policy.allow,

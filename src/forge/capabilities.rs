@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 use url::Url;
 
+use super::login::{LoginAccount, LoginAddresses, LoginClient};
 use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
     PullReview, Reaction, RecordedChanges, ReviewComment, TeamVisibility, TextFile,
@@ -274,6 +275,23 @@ pub trait Attachments: Send + Sync {
     /// The reason why the image is not used.
     async fn image(&self, repo: &RepoRef, address: &Url, limits: &DownloadLimits)
     -> Result<FetchedImage, ImageFailure>;
+}
+
+/// Login of people with their accounts, by OAuth 2.0.
+#[async_trait]
+pub trait Login: Send + Sync {
+    /// Returns the addresses and the scope of logins; never a scope that allows changes.
+    fn login_addresses(&self) -> LoginAddresses;
+    /// Reads the account from the answer of the address [`user`](LoginAddresses::user).
+    ///
+    /// # Errors
+    /// The answer has no account; the message is a phrase.
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String>;
+    /// Creates the client that logins need as an application of the service's account, or gives an existing one of that name a new
+    /// secret. `None` if only the forge's own pages can do so.
+    async fn create_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<LoginClient>> {
+        Ok(None)
+    }
 }
 
 /// Whether a path is wanted.

@@ -7,6 +7,7 @@ mod ci;
 mod client;
 mod commit_status;
 mod labels;
+mod login;
 mod map;
 mod parts;
 mod teams;
@@ -35,8 +36,8 @@ use super::http::{
 };
 use super::{
     Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
-    LabelSpec, NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo,
-    Teams, Webhooks, refused_scope,
+    LabelSpec, Login, NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews,
+    ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -448,6 +449,6 @@ impl Forge for Gitea {
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
         commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments, auto_merge: AutoMerge,
-        files: RepositoryFiles,
+        files: RepositoryFiles, login: Login,
     }
 }

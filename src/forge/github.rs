@@ -11,6 +11,7 @@ mod client;
 mod commit_status;
 mod deliveries;
 mod issues;
+mod login;
 mod threads;
 mod transport;
 mod webhook;
@@ -36,7 +37,7 @@ use super::attachments::Downloader;
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
     Attachments, AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
-    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec,
+    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Login,
     Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
     Reactions, RecordedChanges, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams,
     TextFile, Webhooks,
@@ -117,6 +118,7 @@ pub enum GitHubSetupError {
 pub struct GitHub {
     name: ForgeName,
     web_url: Url,
+    api_url: Url,
     client: GitHubClient,
     downloads: Downloader,
     own_account: OnceCell<User>,
@@ -159,6 +161,7 @@ impl GitHub {
             name: settings.name,
             downloads,
             web_url: settings.web_url,
+            api_url: settings.api_url.clone(),
             client: GitHubClient::new(settings.api_url, identity, transport, clock, settings.rates),
             own_account: OnceCell::new(),
             product: OnceCell::new(),
@@ -363,6 +366,7 @@ impl Forge for GitHub {
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
         commit_statuses: CommitStatuses, reactions: Reactions, attachments: Attachments, files: RepositoryFiles,
+        login: Login,
     }
 
     fn history(&self) -> Option<&dyn IssueHistory> {

@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -24,6 +26,10 @@ const HEAD: Duration = Duration::from_secs(5);
 const MOST_CONNECTIONS: u64 = 8_192;
 /// File descriptors reserved for the database, git, agents and calls to forges.
 const OTHER_FILES: u64 = 512;
+
+/// Address of the other end of a connection, an extension of its requests.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub SocketAddr);
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
@@ -76,8 +82,8 @@ pub async fn serve(
             () = &mut stop => break,
             accepted = accepted => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -86,7 +92,12 @@ pub async fn serve(
         };
         // Responses are small and latency matters.
         let _ = stream.set_nodelay(true);
-        let served = connection.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let routes = TowerToHyperService::new(router.clone());
+        let routes = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(PeerAddress(peer));
+            routes.call(request)
+        });
+        let served = connection.serve_connection(TokioIo::new(stream), routes);
         let served = graceful.watch(served);
         open.spawn(async move {
             // Errors of a connection concern only its client.

@@ -1,19 +1,50 @@
 //! Who asks, and what they may see and do.
+//!
+//! `guard` runs before every route: it finds out who asks, refuses changes that a page of this server did not send, and logs
+//! changes. `login` has the routes of login and logout, `cookies` what browsers hold.
 
-use std::sync::Arc;
+mod cookies;
+mod guard;
+mod login;
 
-use axum::Router;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use axum::extract::FromRequestParts;
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use secrecy::{ExposeSecret, SecretString};
-use subtle::ConstantTimeEq;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use futures::StreamExt;
+use secrecy::SecretString;
+use url::Url;
 
+use self::guard::RequestFacts;
 use super::WebState;
-use crate::domain::model::ids::{ForgeName, RepoRef, User};
-use crate::domain::trust::viewer::ViewRight;
+use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp, User, UserId};
+use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, STREAM_RIGHT_KEPT_MS, ViewRight};
 use crate::engine::Engine;
+use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
+use crate::forge::login::LoginClient;
+use crate::store::web_sessions;
+
+pub(super) use self::guard::guard;
+pub(super) use self::login::routes;
+
+/// Maximum number of remembered rights.
+const MAX_RIGHTS: usize = 20_000;
+/// Maximum wait for a forge's answer about a right.
+const RIGHT_WAIT: Duration = Duration::from_secs(10);
+/// Time between two looks at the right of an open stream.
+const STREAM_LOOK: Duration = Duration::from_secs(60);
+/// Number of repositories whose rights are asked for at the same time.
+const ASKED_AT_ONCE: usize = 8;
+/// Timeouts of the requests of a login, which a person waits for.
+const LOGIN_TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_secs(5), idle: Duration::from_secs(10), total: Duration::from_secs(15) };
 
 /// Person or program that asks.
 #[derive(Debug, Clone)]
@@ -24,38 +55,255 @@ pub struct Viewer {
     pub operator: bool,
     /// Token that forms send back with each change, against requests from other sites.
     pub csrf: String,
+    /// Session, if the viewer has one.
+    pub session: Option<SessionKey>,
+    /// Address that the request came from.
+    pub from: Option<IpAddr>,
+    /// Whether a forge could not be asked about a right, shared by all clones.
+    forge_unavailable: Arc<AtomicBool>,
 }
 
-/// Sessions and rights.
-pub struct Access {
-    /// Token of the operator on this machine, for a dashboard without a login.
-    pub token: SecretString,
-}
-
-impl Access {
-    /// Returns the right of a viewer in a repository. `fresh` asks the forge again, as each change does; otherwise an answer of
-    /// the last five minutes is enough.
-    pub async fn right(&self, _engine: &Engine, viewer: &Viewer, _repo: &RepoRef, _fresh: bool) -> ViewRight {
-        if viewer.operator { ViewRight::Operate } else { ViewRight::None }
-    }
-}
-
-impl FromRequestParts<Arc<WebState>> for Viewer {
-    type Rejection = StatusCode;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<WebState>) -> Result<Self, Self::Rejection> {
-        let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        let known = state.access.token.expose_secret().as_bytes().ct_eq(token.as_bytes());
-        if bool::from(known) {
-            Ok(Self { account: None, operator: true, csrf: String::new() })
-        } else {
-            Err(StatusCode::UNAUTHORIZED)
+impl Viewer {
+    /// Returns the holder of the token that `serve` prints, without a session.
+    pub fn of_token() -> Self {
+        Self {
+            account: None,
+            operator: true,
+            csrf: String::new(),
+            session: None,
+            from: None,
+            forge_unavailable: Arc::default(),
         }
     }
 }
 
-/// Returns the routes of login and logout.
-pub(super) fn routes() -> Router<Arc<WebState>> {
-    Router::new()
+/// Names the viewer for logs, safely: the login in quotes, with control characters escaped.
+impl fmt::Display for Viewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.account {
+            Some((forge, user)) => write!(f, "{forge}:{} {:?}", user.id, user.login),
+            None => f.write_str("the operator's token"),
+        }
+    }
+}
+
+/// Digest of a session's cookie, under which the session is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionKey(String);
+
+/// Settings of [`Access`].
+#[derive(Debug, Clone)]
+pub struct AccessSettings {
+    /// Token for a dashboard without a login, which is only on this machine; `None` with a login.
+    pub token: Option<SecretString>,
+    /// Address at which browsers reach the dashboard, without a path.
+    pub base: Url,
+    /// Accounts that see everything.
+    pub operators: Vec<(ForgeName, UserId)>,
+    /// Clients of logins, by forge.
+    pub logins: HashMap<ForgeName, LoginClient>,
+}
+
+/// Right of an account in a repository with the time of the forge's answer.
+type KnownRights = HashMap<(ForgeName, UserId, RepoId), (RightFacts, Timestamp)>;
+
+/// Sessions and rights.
+pub struct Access {
+    settings: AccessSettings,
+    transport: Arc<dyn Transport>,
+    rights: Mutex<KnownRights>,
+    failed: Mutex<FailedAttempts>,
+}
+
+impl Access {
+    /// Creates the state, without sessions of its own: they are in the database.
+    ///
+    /// # Errors
+    /// The TLS roots of the system cannot be used.
+    pub fn new(settings: AccessSettings) -> Result<Self, TransportError> {
+        let transport = Arc::new(ReqwestTransport::new(LOGIN_TIMEOUTS)?);
+        Ok(Self { settings, transport, rights: Mutex::default(), failed: Mutex::default() })
+    }
+
+    /// Whether the dashboard is only on this machine, for the holder of the token that `serve` prints.
+    pub fn is_local(&self) -> bool {
+        self.settings.token.is_some()
+    }
+
+    /// Returns the right of a viewer in a repository. `fresh` asks the forge again, as each change does; otherwise an answer of
+    /// the last five minutes is enough. If the forge cannot be asked, there is no right, and the request is answered with 503
+    /// instead of 403 or 404.
+    pub async fn right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
+        if fresh {
+            self.right_to_change(engine, viewer, repo).await
+        } else {
+            self.right_to_view(engine, viewer, repo, RIGHT_KEPT_MS).await
+        }
+    }
+
+    /// Returns the rights to view repositories, in their order, as [`right`](Self::right) does.
+    pub async fn rights(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<ViewRight> {
+        let asked = repos.iter().map(|repo| self.right(engine, viewer, repo, false));
+        futures::stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await
+    }
+
+    async fn right_to_view(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, kept_ms: i64) -> ViewRight {
+        if viewer.operator {
+            return ViewRight::Operate;
+        }
+        self.facts(engine, viewer, repo, kept_ms).await.map_or(ViewRight::None, RightFacts::to_view)
+    }
+
+    async fn right_to_change(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef) -> ViewRight {
+        if viewer.account.is_none() {
+            return if viewer.operator { ViewRight::Operate } else { ViewRight::None };
+        }
+        let right = self.facts(engine, viewer, repo, 0).await.map_or(ViewRight::None, RightFacts::to_change);
+        // Operators see everything, and change what they may change on the forge.
+        if viewer.operator { right.max(ViewRight::Read) } else { right }
+    }
+
+    /// Returns the forge's answer, which is at most `kept_ms` old; `None` if the forge could not be asked.
+    async fn facts(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, kept_ms: i64) -> Option<RightFacts> {
+        let Some((_, user)) = viewer.account.as_ref().filter(|(forge, _)| *forge == repo.forge) else {
+            return Some(RightFacts::NOTHING);
+        };
+        let key = (repo.forge.clone(), user.id, repo.id);
+        let now = engine.clock.now();
+        let is_new = |at: Timestamp| at <= now && now.since(at) < kept_ms;
+        if let Some((facts, _)) = lock(&self.rights).get(&key).filter(|(_, at)| is_new(*at)) {
+            return Some(*facts);
+        }
+        let answer = match tokio::time::timeout(RIGHT_WAIT, engine.right_now(repo, user)).await {
+            Ok(Ok(facts)) => Ok(facts),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", RIGHT_WAIT.as_secs())),
+        };
+        match answer {
+            Ok(facts) => {
+                self.remember(key, facts, now);
+                Some(facts)
+            }
+            Err(error) => {
+                tracing::warn!(%error, %repo, "the right of a viewer is not known");
+                viewer.forge_unavailable.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn remember(&self, key: (ForgeName, UserId, RepoId), facts: RightFacts, now: Timestamp) {
+        let mut rights = lock(&self.rights);
+        if rights.len() >= MAX_RIGHTS {
+            rights.retain(|_, (_, at)| now.since(*at) < RIGHT_KEPT_MS);
+        }
+        if rights.len() >= MAX_RIGHTS {
+            rights.clear();
+        }
+        rights.insert(key, (facts, now));
+    }
+
+    /// Whether an open stream of a viewer may go on: the session has not ended, and the right is at least `least`. Looked at once a
+    /// minute, a right that was taken away on the forge ends within five minutes. A forge that cannot be asked ends it, too.
+    pub async fn may_go_on(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) -> bool {
+        if let Some(SessionKey(id)) = viewer.session.clone() {
+            let now = engine.clock.now();
+            match engine.store.read(move |c| web_sessions::find(c, &id, now)).await {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        match repo {
+            Some(repo) => self.right_to_view(engine, viewer, repo, STREAM_RIGHT_KEPT_MS).await >= least,
+            None => true,
+        }
+    }
+
+    /// Waits until an open stream of a viewer may not go on; see [`may_go_on`](Self::may_go_on).
+    pub async fn revoked(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) {
+        loop {
+            tokio::time::sleep(STREAM_LOOK).await;
+            if !self.may_go_on(engine, viewer, repo, least).await {
+                return;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Code under these locks changes maps by single operations, so the state is valid even after a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answer to a request that needs a viewer and has none.
+#[derive(Debug)]
+pub enum NotLoggedIn {
+    /// A page: to the login, and then to this path.
+    Page(String),
+    /// A part of a page, which a script asked for.
+    Part,
+    /// A program.
+    Program,
+}
+
+impl IntoResponse for NotLoggedIn {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Page(path) => {
+                let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", &path).finish();
+                Redirect::to(&format!("/login?{query}")).into_response()
+            }
+            Self::Part => {
+                let to_login = [("hx-redirect", HeaderValue::from_static("/login"))];
+                (StatusCode::UNAUTHORIZED, to_login, "log in again\n").into_response()
+            }
+            Self::Program => {
+                let scheme = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
+                let body = serde_json::json!({ "error": "not logged in; send `Authorization: Bearer TOKEN`" });
+                (StatusCode::UNAUTHORIZED, scheme, axum::Json(body)).into_response()
+            }
+        }
+    }
+}
+
+impl FromRequestParts<Arc<WebState>> for Viewer {
+    type Rejection = NotLoggedIn;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &Arc<WebState>) -> Result<Self, Self::Rejection> {
+        let facts = parts.extensions.get::<RequestFacts>();
+        if let Some(viewer) = facts.and_then(|facts| facts.viewer.clone()) {
+            return Ok(viewer);
+        }
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let asks_for_page = parts.method.is_safe() && !parts.headers.contains_key(header::AUTHORIZATION);
+        Err(if parts.headers.contains_key("hx-request") {
+            NotLoggedIn::Part
+        } else if path.starts_with("/api/") || !asks_for_page {
+            NotLoggedIn::Program
+        } else {
+            NotLoggedIn::Page(path.to_owned())
+        })
+    }
+}
+
+/// Address of the other end of a connection.
+pub(super) fn peer(request: &axum::extract::Request) -> Option<SocketAddr> {
+    request.extensions().get::<crate::net::serve::PeerAddress>().map(|peer| peer.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::ids::AccountKind;
+
+    #[test]
+    fn name_for_logs_has_no_control_characters() {
+        let mut viewer = Viewer::of_token();
+        assert_eq!(viewer.to_string(), "the operator's token");
+        let login = "ann\r\n2026 INFO forged\u{1b}[31m\u{202e}\"".to_owned();
+        viewer.account = Some((ForgeName::new("work"), User { id: UserId(7), login, kind: AccountKind::User }));
+        let shown = viewer.to_string();
+        assert!(shown.starts_with("work:7 \"ann\\r\\n2026 INFO forged\\u{1b}[31m\\u{202e}\\\""), "{shown}");
+        assert!(!shown.chars().any(|c| c.is_control()), "{shown}");
+    }
 }

@@ -11,6 +11,7 @@ pub mod service;
 pub mod session_memory;
 pub mod setup;
 pub mod stories;
+pub mod viewers;
 pub mod world;
 
 pub use self::setup::{SECRET, Setup, UpdateMode, WILLING, sandbox};

@@ -8,6 +8,7 @@ mod egress;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod landlock;
+mod login;
 mod memory;
 mod permission;
 mod plans;

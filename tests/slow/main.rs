@@ -28,6 +28,7 @@ mod interference;
 mod isolation;
 mod kills;
 mod learning;
+mod login;
 mod merges;
 mod polling;
 mod power;

@@ -110,8 +110,14 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         }
         ("GET", ["user"]) => {
             let user = call.actor()?;
-            Ok(core.act(|state| FakeReply::json(200, &GiteaShape { core, state }.user(user))))
+            // An account sees its own marks.
+            let suspended = core.act(|state| state.accounts.get(&user).is_some_and(|account| account.suspended));
+            let mut own = core.act(|state| GiteaShape { core, state }.user(user));
+            own["active"] = json!(!suspended);
+            own["prohibit_login"] = json!(suspended);
+            Ok(FakeReply::json(200, &own))
         }
+        (_, ["user", "applications", "oauth2", rest @ ..]) => admin::login_apps(core, call, rest),
         ("GET", ["users", login]) => core.act(|state| {
             let account = state.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;
             Ok(FakeReply::json(200, &GiteaShape { core, state }.user(account.user.id)))

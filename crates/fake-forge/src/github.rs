@@ -20,7 +20,7 @@ use sha2::Digest;
 
 pub(super) use self::apps::{PRIVATE_KEY, for_git};
 use self::shape::GitHubShape;
-use super::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
+use super::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id, utc};
 use super::core::Core;
 use super::state::{Access, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{RepoId, Timestamp};
@@ -168,7 +168,12 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         ("GET", ["user"]) => {
             apps::only_people(call)?;
             let user = call.actor()?;
-            Ok(core.act(|state| FakeReply::json(200, &GitHubShape { core, state }.profile(user))))
+            Ok(core.act(|state| {
+                let suspended =
+                    state.accounts.get(&user).filter(|account| account.suspended).map(|known| utc(known.created_at));
+                let own = shape::with(GitHubShape { core, state }.profile(user), json!({"suspended_at": suspended}));
+                FakeReply::json(200, &own)
+            }))
         }
         ("GET", ["users", login]) => core.act(|state| {
             let account = state.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;

@@ -9,6 +9,7 @@ mod gitea;
 mod github;
 mod hooks;
 mod http_git;
+mod logins;
 mod memory;
 mod pages;
 mod serve;
@@ -27,6 +28,7 @@ pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, FakeDelivery, Outgoing};
 pub use self::memory::temporary_in_memory;
 pub use self::state::apps::{FakeApp, TokenScope};
+pub use self::state::logins::{FakeLoginApp, FakeLogins};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeAttachment, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook,
@@ -334,6 +336,23 @@ impl FakeForge {
             installation: app.installation,
             bot: self.with(|state| state.user(app.bot)),
         }
+    }
+
+    /// Creates an application for logins, whose codes may be sent to `redirect`.
+    pub fn add_login_app(&self, name: &str, redirect: &str) -> FakeLoginApp {
+        self.with(|state| {
+            let owner = state.add_account("ralph-bot", AccountKind::User, false).id;
+            state.add_login_app(owner, name, vec![redirect.to_owned()])
+        })
+    }
+
+    /// Sets whether an account is suspended.
+    pub fn suspend_account(&self, user: &User, suspended: bool) {
+        self.with(|state| {
+            if let Some(account) = state.accounts.get_mut(&user.id) {
+                account.suspended = suspended;
+            }
+        });
     }
 
     /// Adds a repository to an App's installation, or removes it, and delivers the event.

@@ -62,7 +62,7 @@ pub(super) async fn serve(core: &Core, path: &str) -> FakeReply {
         .with("content-security-policy", POLICY)
 }
 
-fn frame(title: &str, body: &str) -> String {
+pub(super) fn frame(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -329,7 +329,7 @@ fn coloured(diff: &str) -> String {
     out
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 

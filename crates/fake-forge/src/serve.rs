@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::call::{FakeCall, FakeReply, SignedIn};
 use super::core::Core;
 use super::faults::{CutSwitch, FakeFault, RequestRecord};
-use super::{Dialect, gitea, github, http_git, pages};
+use super::{Dialect, gitea, github, http_git, logins, pages};
 use ralph_types::ids::UserId;
 
 /// Maximum body of an API request, in bytes; pushes are not limited.
@@ -86,6 +86,13 @@ fn scripted(status: u16, headers: &[(String, String)], body: String) -> Response
 
 async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
     let path = request.uri().path().to_owned();
+    if path.starts_with("/login/oauth/") {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, MAX_API_BODY).await.unwrap_or_default();
+        let query = parts.uri.query().unwrap_or_default();
+        let answer = logins::serve(core, &parts.method, &path, query, &parts.headers, &body);
+        return answer.unwrap_or_else(|| FakeReply::text(404, "no such page".to_owned())).into_response();
+    }
     if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
         return http_git::serve(core, request, repo, rest).await;
     }

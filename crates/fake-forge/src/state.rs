@@ -4,6 +4,7 @@ mod accounts;
 pub(super) mod apps;
 mod attachments;
 mod issues;
+pub(super) mod logins;
 mod people;
 pub(super) mod pulls;
 mod repos;
@@ -593,6 +594,8 @@ pub struct FakeState {
     pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
+    /// Applications for logins, and their codes.
+    pub logins: logins::FakeLogins,
     /// Remaining API requests and time of the next renewal, by account (GitHub).
     pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,
     /// Repositories by id.
@@ -627,6 +630,7 @@ impl FakeState {
             new_token_refusals: None,
             refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),
+            logins: logins::FakeLogins::default(),
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),
             attachments: BTreeMap::new(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 mod contract;
 mod gitea;
 mod github;
+mod logins;
 mod recorded;
 
 use super::*;

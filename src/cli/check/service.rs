@@ -48,8 +48,10 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
             findings.push(webhook(forge, store.as_ref()).await);
             findings.extend(unconfirmed(forge, store.as_ref()).await);
         }
+        findings.extend(super::login::look(config, forge).await);
         findings.extend(locked_out(forge, store.as_ref()).await);
     }
+    findings.extend(super::login::without(config));
     findings.extend(open_folder(&config.data_dir));
     if config.sandbox.required == SandboxRequired::None {
         let detail = "disabled; agents can read and write everything that this account can";

@@ -9,6 +9,7 @@ use super::shape::GiteaShape;
 use super::{PAGE, answer_with};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
 use crate::core::Core;
+use crate::state::logins::FakeLoginApp;
 use crate::state::{Access, FakeRefusal, FakeState, FakeTeam};
 use ralph_types::ids::{RepoId, UserId};
 
@@ -72,6 +73,42 @@ fn token(core: &Core, call: &FakeCall, login: &str) -> FakeAnswer {
         let fields = json!({"id": 1, "name": name, "sha1": made, "token_last_eight": last, "scopes": scopes});
         Ok(FakeReply::json(201, &fields))
     })
+}
+
+/// Handles requests for an account's applications for logins. The secret is only in answers to changes.
+pub(super) fn login_apps(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
+    let owner = call.actor()?;
+    let shape = |app: &FakeLoginApp, secret: &str| {
+        json!({
+            "id": app.id, "name": app.name, "client_id": app.client_id, "client_secret": secret,
+            "confidential_client": true, "skip_secondary_authorization": false, "redirect_uris": app.redirects,
+            "created": "2026-01-02T03:04:05Z",
+        })
+    };
+    match (call.method.as_str(), rest) {
+        ("GET", []) => {
+            let own = |state: &mut FakeState| -> Vec<Value> {
+                state.logins.apps.iter().filter(|app| app.owner == owner).map(|app| shape(app, "")).collect()
+            };
+            Ok(call.page(core.act(own), &core.at("api/v1/user/applications/oauth2"), PAGE))
+        }
+        ("POST", []) => {
+            let name = call.needed("name")?;
+            let app = core.act(|state| state.add_login_app(owner, name, call.list("redirect_uris")));
+            Ok(FakeReply::json(201, &shape(&app, &app.secret)))
+        }
+        ("PATCH", [text]) => {
+            let (name, number) = (call.needed("name")?, id(text)?);
+            core.act(|state| {
+                let secret = state.fresh_secret();
+                let mut apps = state.logins.apps.iter_mut();
+                let app = apps.find(|app| app.id == number && app.owner == owner).ok_or_else(nothing_here)?;
+                (app.name, app.secret, app.redirects) = (name.to_owned(), secret, call.list("redirect_uris"));
+                Ok(FakeReply::json(200, &shape(app, &app.secret)))
+            })
+        }
+        _ => Err(nothing_here()),
+    }
 }
 
 fn organisation(core: &Core, call: &FakeCall) -> FakeAnswer {

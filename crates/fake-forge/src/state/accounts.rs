@@ -14,6 +14,8 @@ pub struct FakeAccount {
     pub organisation: bool,
     /// Whether it may do everything on the forge.
     pub administrator: bool,
+    /// Whether it is suspended.
+    pub suspended: bool,
     /// Password, for basic authentication on Gitea; none if empty.
     pub password: String,
     /// Creation time.
@@ -63,6 +65,7 @@ impl FakeState {
             user: user.clone(),
             organisation,
             administrator: false,
+            suspended: false,
             password: String::new(),
             created_at: self.clock.now(),
         };

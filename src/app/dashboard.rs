@@ -1,0 +1,149 @@
+//! Where the dashboard and the API are served, and for whom.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::net::TcpListener;
+use url::{Host, Url};
+
+use crate::config::webhook_secrets::random_secret;
+use crate::config::{Config, ServerConfig};
+use crate::engine::Engine;
+use crate::forge::login::LoginClient;
+use crate::web::{Access, AccessSettings, WebState};
+
+/// Place at which the dashboard is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DashboardPlace {
+    /// With the webhooks.
+    Shared,
+    /// At an address of its own, which the operator chose.
+    Chosen(SocketAddr),
+    /// At this address of this machine, or at another port if it is taken.
+    Usual(SocketAddr),
+}
+
+/// Returns the place. Without a login it is never one that other machines reach: not a public address, and not one that a reverse
+/// proxy forwards to, which a public address in the configuration tells.
+fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> DashboardPlace {
+    if let Some(address) = chosen {
+        return DashboardPlace::Chosen(address);
+    }
+    let is_public = server.public_url.as_ref().is_some_and(|url| match url.host() {
+        Some(Host::Domain(name)) => name != "localhost",
+        Some(Host::Ipv4(address)) => !address.is_loopback(),
+        Some(Host::Ipv6(address)) => !address.is_loopback(),
+        None => true,
+    });
+    if has_login || (server.listen.ip().is_loopback() && !is_public) {
+        return DashboardPlace::Shared;
+    }
+    let port = server.listen.port();
+    let next = if port == 0 { 0 } else { port.wrapping_add(1) };
+    DashboardPlace::Usual(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), next))
+}
+
+/// A served dashboard.
+pub struct Dashboard {
+    /// Its address, without a path.
+    pub base: Url,
+    /// Token of who may use it without a login.
+    pub token: Option<SecretString>,
+    /// State of its handlers.
+    pub state: Arc<WebState>,
+}
+
+impl Dashboard {
+    /// Returns the address for people to open. It has the token, if there is one: it is printed once, and never logged.
+    pub fn link(&self) -> SecretString {
+        let mut link = self.base.clone();
+        if let Some(token) = &self.token {
+            link.set_path("/login");
+            link.query_pairs_mut().append_pair("token", token.expose_secret());
+        }
+        SecretString::from(link.to_string())
+    }
+}
+
+/// Opens the dashboard. `shared` is the address at which webhooks are received. Returns a listener if it has one of its own.
+pub(super) async fn open(
+    config: &Config,
+    engine: &Arc<Engine>,
+    shared: SocketAddr,
+) -> anyhow::Result<(Dashboard, Option<TcpListener>)> {
+    let logins = config.forges.iter().filter_map(|forge| {
+        let client = forge.login.as_ref()?;
+        Some((forge.name.clone(), LoginClient { id: client.id.clone(), secret: client.secret.clone() }))
+    });
+    let logins: std::collections::HashMap<_, _> = logins.collect();
+    let has_login = !logins.is_empty();
+    let bind = async |address: SocketAddr| TcpListener::bind(address).await;
+    let listener = match place(&config.server, config.dashboard.listen, has_login) {
+        DashboardPlace::Shared => None,
+        DashboardPlace::Chosen(address) => {
+            let why =
+                || format!("cannot listen on {address} for the dashboard; set `dashboard.listen` to another address");
+            Some(bind(address).await.with_context(why)?)
+        }
+        DashboardPlace::Usual(address) => {
+            let other = SocketAddr::new(address.ip(), 0);
+            let opened = match bind(address).await {
+                Ok(listener) => Ok(listener),
+                Err(_) => bind(other).await,
+            };
+            Some(opened.context(
+                "cannot listen on 127.0.0.1 for the dashboard; set `dashboard.enabled: false` to go without",
+            )?)
+        }
+    };
+    let address = match &listener {
+        Some(listener) => listener.local_addr()?,
+        None => shared,
+    };
+    let own = Url::parse(&format!("http://{address}")).context("the dashboard's address is not valid")?;
+    let public = config.server.public_url.clone().filter(|_| has_login);
+    let base = public.unwrap_or(own);
+    let token = if has_login { None } else { Some(random_secret().context("there are no random numbers")?.into()) };
+    let operators = config.dashboard.operators.clone();
+    let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
+    let access =
+        Access::new(settings).map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
+    Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access }) }, listener))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See docs/threats.md#v4.
+    #[test]
+    fn dashboard_without_a_login_is_only_on_this_machine() {
+        use DashboardPlace::{Chosen, Shared, Usual};
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        let table = [
+            ("127.0.0.1:8080", None, None, false, Shared),
+            ("[::1]:8080", None, None, false, Shared),
+            ("127.0.0.1:8080", Some("http://localhost:8080"), None, false, Shared),
+            ("0.0.0.0:8080", None, None, false, Usual(at("127.0.0.1:8081"))),
+            ("10.0.0.5:0", None, None, false, Usual(at("127.0.0.1:0"))),
+            ("[::]:65535", None, None, false, Usual(at("127.0.0.1:0"))),
+            // A reverse proxy forwards to it.
+            ("127.0.0.1:8080", Some("https://ralph.example.org"), None, false, Usual(at("127.0.0.1:8081"))),
+            ("127.0.0.1:8080", Some("https://10.0.0.5"), None, false, Usual(at("127.0.0.1:8081"))),
+            ("0.0.0.0:8080", None, Some("127.0.0.1:9000"), false, Chosen(at("127.0.0.1:9000"))),
+            ("0.0.0.0:8080", Some("https://ralph.example.org"), None, true, Shared),
+            ("0.0.0.0:8080", None, Some("0.0.0.0:9000"), true, Chosen(at("0.0.0.0:9000"))),
+        ];
+        for (listen, public, chosen, has_login, expected) in table {
+            let public_url = public.map(|url| Url::parse(url).unwrap());
+            let server = ServerConfig { listen: at(listen), public_url };
+            assert_eq!(
+                place(&server, chosen.map(at), has_login),
+                expected,
+                "{listen} {public:?} {chosen:?} {has_login}"
+            );
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Login of people with GitHub, by the App's own client or an OAuth app.
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use url::Url;
+
+use super::{GitHub, wire};
+use crate::forge::Login;
+use crate::forge::login::{LoginAccount, LoginAddresses};
+
+/// Account that a token belongs to; Enterprise Server tells whether it is suspended.
+#[derive(Deserialize)]
+struct TokenOwner {
+    #[serde(flatten)]
+    user: wire::GitHubUser,
+    suspended_at: Option<IgnoredAny>,
+}
+
+#[async_trait]
+impl Login for GitHub {
+    fn login_addresses(&self) -> LoginAddresses {
+        let below = |base: &Url, parts: &[&str]| {
+            let mut address = base.clone();
+            if let Ok(mut path) = address.path_segments_mut() {
+                path.pop_if_empty().extend(parts);
+            }
+            address
+        };
+        LoginAddresses {
+            authorize: below(&self.web_url, &["login", "oauth", "authorize"]),
+            token: below(&self.web_url, &["login", "oauth", "access_token"]),
+            user: below(&self.api_url, &["user"]),
+            // A token without scopes reads what is public, and whose it is.
+            scope: None,
+        }
+    }
+
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String> {
+        let owner: TokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
+        Ok(LoginAccount { user: owner.user.account(), suspended: owner.suspended_at.is_some() })
+    }
+}
