@@ -158,10 +158,10 @@ async fn wrong_client_and_silent_forge_are_reported(dialect: Dialect) {
         let secret = world.forge.with(|state| std::mem::replace(&mut state.logins.apps[0].secret, "changed".into()));
         assert_refused(&mut browser, &back, 503, "does not accept the service as a client").await;
         world.forge.with(|state| state.logins.apps[0].secret = secret);
-        for path in ["access_token$", "/user$"] {
+        for (method, path) in [("POST", "access_token$"), ("GET", "/user$")] {
             let page = browser.begin("").await;
             let back = browser.answer(&page, "wanda").await;
-            world.forge.faults().next(1, ".*", path, FakeFault::status(502)).expect("a pattern");
+            world.forge.faults().next(1, method, path, FakeFault::status(502)).expect("a pattern");
             assert_refused(&mut browser, &back, 503, "could not be asked").await;
         }
         assert_eq!(browser.log_in("wanda").await.status, 303, "and afterwards it succeeds");
