@@ -13,14 +13,14 @@ use axum::{Router, middleware};
 
 use crate::engine::Engine;
 
-pub use access::{Access, AccessSettings, NotLoggedIn, SessionKey, Viewer};
+pub use access::{AccessSettings, NotLoggedIn, SessionKey, Viewer, WebAccess};
 
 /// State shared by the handlers.
 pub struct WebState {
     /// Engine, for the database, the forges and the commands.
     pub engine: Arc<Engine>,
     /// Sessions and rights.
-    pub access: Access,
+    pub access: WebAccess,
 }
 
 /// Returns the routes of the dashboard and the API.

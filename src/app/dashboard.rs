@@ -1,4 +1,4 @@
-//! Where the dashboard and the API are served, and for whom.
+//! Place at which the dashboard and the API are served, and for whom.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::config::webhook_secrets::random_secret;
 use crate::config::{Config, ServerConfig};
 use crate::engine::Engine;
 use crate::forge::login::LoginClient;
-use crate::web::{Access, AccessSettings, WebState};
+use crate::web::{AccessSettings, WebAccess, WebState};
 
 /// Place at which the dashboard is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,8 @@ pub(super) async fn open(
     let token = if has_login { None } else { Some(random_secret().context("there are no random numbers")?.into()) };
     let operators = config.dashboard.operators.clone();
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
-    let access =
-        Access::new(settings).map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
+    let access = WebAccess::new(settings)
+        .map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
     Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access }) }, listener))
 }
 

@@ -93,8 +93,14 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     forge.label(&maintainer, repo, issue, "ralph:run").await?;
     screen.say("labelled", "mira labelled it ralph:run", json!({ "label": "ralph:run" }));
 
-    let mut viewer =
-        Viewer { forge: &forge, repo, maintainer: &maintainer, seen: HashMap::new(), state: None, answered: false };
+    let mut viewer = IssueViewer {
+        forge: &forge,
+        repo,
+        maintainer: &maintainer,
+        seen: HashMap::new(),
+        state: None,
+        answered: false,
+    };
     let watched = tokio::select! {
         watched = tokio::time::timeout(READY_TIMEOUT, viewer.watch(&app, &screen)) => {
             watched.context("the pull request was not ready in time")?
@@ -205,7 +211,7 @@ impl Screen {
 }
 
 /// Watches the forge and remembers what was shown.
-struct Viewer<'a> {
+struct IssueViewer<'a> {
     forge: &'a FakeForge,
     repo: RepoId,
     maintainer: &'a User,
@@ -216,7 +222,7 @@ struct Viewer<'a> {
     answered: bool,
 }
 
-impl Viewer<'_> {
+impl IssueViewer<'_> {
     /// Prints events until the pull request is ready for review.
     async fn watch(&mut self, app: &Application, screen: &Screen) -> anyhow::Result<Loop> {
         loop {

@@ -1,4 +1,4 @@
-//! Who asks, and what they may see and do.
+//! Viewers: who asks, and what they may see and do.
 //!
 //! `guard` runs before every route: it finds out who asks, refuses changes that a page of this server did not send, and logs
 //! changes. `login` has the routes of login and logout, `cookies` what browsers hold.
@@ -91,7 +91,7 @@ impl fmt::Display for Viewer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey(String);
 
-/// Settings of [`Access`].
+/// Settings of [`WebAccess`].
 #[derive(Debug, Clone)]
 pub struct AccessSettings {
     /// Token for a dashboard without a login, which is only on this machine; `None` with a login.
@@ -108,14 +108,14 @@ pub struct AccessSettings {
 type KnownRights = HashMap<(ForgeName, UserId, RepoId), (RightFacts, Timestamp)>;
 
 /// Sessions and rights.
-pub struct Access {
+pub struct WebAccess {
     settings: AccessSettings,
     transport: Arc<dyn Transport>,
     rights: Mutex<KnownRights>,
     failed: Mutex<FailedAttempts>,
 }
 
-impl Access {
+impl WebAccess {
     /// Creates the state, without sessions of its own: they are in the database.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub enum ViewerKind {
     Writer,
     /// Has write access to another repository, and none to this one, which is private.
     OtherWriter,
-    /// Is in `dashboard.operators`, and has no access to the repository.
+    /// Account in `dashboard.operators`, without access to the repository.
     Operator,
 }
 

@@ -44,6 +44,16 @@ async fn login_story(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World)) {
     prepared_story(with_login(Setup::new(dialect)), prepare_logins, async |world| {
         open_logins(world).await;
         scenario(world).await;
+        world.settle().await;
+    })
+    .await;
+}
+
+/// Runs a story of a dashboard without a login.
+async fn local_story(setup: Setup, scenario: impl AsyncFnOnce(&mut World)) {
+    story(setup, async |world| {
+        scenario(world).await;
+        world.settle().await;
     })
     .await;
 }
@@ -158,10 +168,10 @@ async fn wrong_client_and_silent_forge_are_reported(dialect: Dialect) {
         let secret = world.forge.with(|state| std::mem::replace(&mut state.logins.apps[0].secret, "changed".into()));
         assert_refused(&mut browser, &back, 503, "does not accept the service as a client").await;
         world.forge.with(|state| state.logins.apps[0].secret = secret);
-        for path in ["access_token$", "/user$"] {
+        for (method, path) in [("POST", "access_token$"), ("GET", "/user$")] {
             let page = browser.begin("").await;
             let back = browser.answer(&page, "wanda").await;
-            world.forge.faults().next(1, ".*", path, FakeFault::status(502)).expect("a pattern");
+            world.forge.faults().next(1, method, path, FakeFault::status(502)).expect("a pattern");
             assert_refused(&mut browser, &back, 503, "could not be asked").await;
         }
         assert_eq!(browser.log_in("wanda").await.status, 303, "and afterwards it succeeds");
@@ -395,7 +405,7 @@ async fn routes_answer_those_who_have_the_right(dialect: Dialect) {
 
 /// See docs/threats.md#v4.
 async fn other_names_of_this_machine_are_refused(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
+    local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
         let mut browser = LoginBrowser::new(world);
         for host in ["evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0", "169.254.169.254"] {
@@ -410,7 +420,7 @@ async fn other_names_of_this_machine_are_refused(dialect: Dialect) {
 
 /// See docs/threats.md#v4.
 async fn proxied_requests_are_refused_without_a_login(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
+    local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
         let mut browser = LoginBrowser::new(world);
         for header in ["x-forwarded-for", "forwarded", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"] {
@@ -423,7 +433,7 @@ async fn proxied_requests_are_refused_without_a_login(dialect: Dialect) {
 }
 
 async fn dashboard_has_an_address_of_its_own(dialect: Dialect) {
-    story(Setup::new(dialect).config("dashboard: { listen: \"127.0.0.1:0\" }"), async |world| {
+    local_story(Setup::new(dialect).config("dashboard: { listen: \"127.0.0.1:0\" }"), async |world| {
         let mut browser = LoginBrowser::new(world);
         let webhooks = format!("http://{}/", world.app().address.expect("an address"));
         assert_eq!(browser.get(&format!("{webhooks}login")).await.status, 404, "not where webhooks are received");
@@ -436,7 +446,7 @@ async fn dashboard_has_an_address_of_its_own(dialect: Dialect) {
 
 /// See docs/threats.md#v5.
 async fn wrong_tokens_are_limited(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
+    local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
         let mut browser = LoginBrowser::new(world);
         let mut inside = LoginBrowser::new(world);
@@ -474,7 +484,7 @@ async fn failed_logins_are_limited(dialect: Dialect) {
 }
 
 async fn switched_off_dashboard_is_not_served(dialect: Dialect) {
-    story(Setup::new(dialect).config("dashboard: { enabled: false }"), async |world| {
+    local_story(Setup::new(dialect).config("dashboard: { enabled: false }"), async |world| {
         assert!(world.app().dashboard.is_none());
         let address = world.app().address.expect("an address");
         let answer = reqwest::get(format!("http://{address}/login")).await.expect("an answer");

@@ -10,10 +10,10 @@ use super::pages::{escape, frame};
 use super::state::logins::{CodeRefusal, LoginAsked};
 use ralph_types::ids::AccountKind;
 
-/// Values of a query or a form.
-struct Values(Vec<(String, String)>);
+/// LoginValues of a query or a form.
+struct LoginValues(Vec<(String, String)>);
 
-impl Values {
+impl LoginValues {
     fn parse(text: &[u8]) -> Self {
         Self(url::form_urlencoded::parse(text).into_owned().collect())
     }
@@ -50,7 +50,7 @@ fn page(status: u16, title: &str, body: &str) -> FakeReply {
 }
 
 fn authorize(core: &Core, method: &Method, query: &str, body: &[u8]) -> FakeReply {
-    let asked = Values::parse(query.as_bytes());
+    let asked = LoginValues::parse(query.as_bytes());
     let app = core.act(|state| state.login_app(asked.text("client_id")).cloned());
     let Some(app) = app else {
         return match core.dialect {
@@ -77,7 +77,7 @@ fn authorize(core: &Core, method: &Method, query: &str, body: &[u8]) -> FakeRepl
     if method == Method::GET {
         return page(200, "Log in", &choices(core, &app.name, query));
     }
-    let answer = Values::parse(body);
+    let answer = LoginValues::parse(body);
     let person = answer.get("as").and_then(|login| core.act(|state| Some(state.account_named(login)?.clone())));
     let Some(person) = person else { return back(&[("error", "access_denied")]) };
     if person.suspended {
@@ -119,9 +119,9 @@ fn token(core: &Core, headers: &HeaderMap, body: &[u8]) -> FakeReply {
     let values = if header("content-type").starts_with("application/json") {
         let read: Value = serde_json::from_slice(body).unwrap_or_default();
         let pairs = read.as_object().into_iter().flatten();
-        Values(pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
+        LoginValues(pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
     } else {
-        Values::parse(body)
+        LoginValues::parse(body)
     };
     let (client, code) = ((values.text("client_id"), values.text("client_secret")), values.text("code"));
     let (redirect, verifier) = (values.text("redirect_uri"), values.get("code_verifier"));

@@ -15,7 +15,7 @@ use crate::forge::{ForgeResult, Login};
 
 /// Account that a token belongs to; servers tell the two marks to the account itself.
 #[derive(Deserialize)]
-struct TokenOwner {
+struct GiteaTokenOwner {
     #[serde(flatten)]
     user: WireUser,
     active: Option<bool>,
@@ -44,7 +44,7 @@ impl Login for Gitea {
     }
 
     fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String> {
-        let owner: TokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
+        let owner: GiteaTokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
         let suspended = owner.active == Some(false) || owner.prohibit_login == Some(true);
         Ok(LoginAccount { user: owner.user.account(), suspended })
     }

@@ -11,7 +11,7 @@ use crate::forge::login::{LoginAccount, LoginAddresses};
 
 /// Account that a token belongs to; Enterprise Server tells whether it is suspended.
 #[derive(Deserialize)]
-struct TokenOwner {
+struct GitHubTokenOwner {
     #[serde(flatten)]
     user: wire::GitHubUser,
     suspended_at: Option<IgnoredAny>,
@@ -37,7 +37,7 @@ impl Login for GitHub {
     }
 
     fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String> {
-        let owner: TokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
+        let owner: GitHubTokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
         Ok(LoginAccount { user: owner.user.account(), suspended: owner.suspended_at.is_some() })
     }
 }

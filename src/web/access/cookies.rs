@@ -1,4 +1,4 @@
-//! What browsers hold: random values in cookies that scripts cannot read, and what is derived from them.
+//! Cookies: random values that scripts cannot read, and what is derived from them.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
@@ -10,14 +10,14 @@ use crate::domain::trust::viewer::{LOGIN_MS, SESSION_MS};
 
 /// Cookies of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cookie {
+pub(super) enum WebCookie {
     /// Session.
     Session,
     /// Browser that began a login.
     Login,
 }
 
-impl Cookie {
+impl WebCookie {
     /// Returns the name. With https it is one that browsers accept only for this host, over https.
     fn name(self, https: bool) -> &'static str {
         match (self, https) {
@@ -85,26 +85,26 @@ mod tests {
     fn cookie_is_bound_to_the_host_over_https() {
         let value = random();
         assert_eq!(
-            Cookie::Session.set(&value, true).to_str().unwrap(),
+            WebCookie::Session.set(&value, true).to_str().unwrap(),
             format!("__Host-ralph-session={value}; Path=/; Max-Age=43200; HttpOnly; SameSite=Lax; Secure")
         );
         assert_eq!(
-            Cookie::Login.set("", false).to_str().unwrap(),
+            WebCookie::Login.set("", false).to_str().unwrap(),
             "ralph-login=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"
         );
-        assert!(Cookie::Session.set(&value, true).is_sensitive());
+        assert!(WebCookie::Session.set(&value, true).is_sensitive());
     }
 
     #[test]
     fn value_is_read_if_it_can_be_ours() {
         let value = random();
-        let of = |line: &str| Cookie::Session.of(&sent(line), false);
+        let of = |line: &str| WebCookie::Session.of(&sent(line), false);
         assert_eq!(of(&format!("a=b; ralph-session={value}; c=d")), Some(value.clone()));
         for other in [String::new(), "short".into(), format!("{value}x"), "'".repeat(64)] {
             assert_eq!(of(&format!("ralph-session={other}")), None, "{other}");
         }
-        assert_eq!(Cookie::Session.of(&sent(&format!("ralph-session={value}")), true), None, "not the host's");
-        assert_eq!(Cookie::Login.of(&sent(&format!("ralph-session={value}")), false), None);
+        assert_eq!(WebCookie::Session.of(&sent(&format!("ralph-session={value}")), true), None, "not the host's");
+        assert_eq!(WebCookie::Login.of(&sent(&format!("ralph-session={value}")), false), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What runs before every route of the dashboard and the API: who asks, from where, and whether a change comes from a page of
+//! Guard before every route of the dashboard and the API: who asks, from where, and whether a change comes from a page of
 //! this server.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use secrecy::ExposeSecret;
 use subtle::ConstantTimeEq;
 
-use super::cookies::{Cookie, derived, digest};
-use super::{Access, SessionKey, Viewer, WebState, lock, peer};
+use super::cookies::{WebCookie, derived, digest};
+use super::{SessionKey, Viewer, WebAccess, WebState, lock, peer};
 use crate::domain::model::ids::ForgeName;
 use crate::domain::model::ids::User;
 use crate::domain::trust::viewer::{is_from_own_page, is_loopback_host};
@@ -32,7 +32,7 @@ const CSRF: &str = "csrf";
 /// Header with the value that forms send back.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// What is known about a request, an extension of it.
+/// Known facts about a request, an extension of it.
 #[derive(Clone)]
 pub(super) struct RequestFacts {
     /// Viewer, if there is one.
@@ -41,7 +41,7 @@ pub(super) struct RequestFacts {
     pub(super) from: IpAddr,
 }
 
-impl Access {
+impl WebAccess {
     /// Whether browsers reach the dashboard over https.
     pub(super) fn https(&self) -> bool {
         self.settings.base.scheme() == "https"
@@ -187,7 +187,7 @@ fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
 
 /// Returns who sends a request, by its token or else by its cookie.
 async fn identified(
-    access: &Access,
+    access: &WebAccess,
     engine: &Engine,
     headers: &HeaderMap,
     from: IpAddr,
@@ -204,7 +204,7 @@ async fn identified(
         access.has_failed(engine, from, "a wrong token in the header Authorization");
         return Ok(None);
     }
-    let Some(held) = Cookie::Session.of(headers, access.https()) else { return Ok(None) };
+    let Some(held) = WebCookie::Session.of(headers, access.https()) else { return Ok(None) };
     access.viewer_of_session(engine, &held).await.map_err(|error| unavailable(&error))
 }
 

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::cookies::{Cookie, derived, digest};
+use super::cookies::{WebCookie, derived, digest};
 use super::guard::{RequestFacts, too_many, unavailable};
-use super::{Access, SessionKey, Viewer, WebState};
+use super::{SessionKey, Viewer, WebAccess, WebState};
 use crate::config::webhook_secrets::random_secret;
 use crate::domain::model::ids::{ForgeName, User, UserId};
 use crate::domain::trust::viewer::{LOGIN_MS, local_path, may_not_log_in};
@@ -122,7 +122,7 @@ fn login_of<'a>(state: &'a WebState, name: &ForgeName) -> Option<(&'a dyn Login,
     Some((account.forge.login()?, state.access.settings.logins.get(name)?, account.user_id()?))
 }
 
-fn redirect_address(access: &Access, forge: &ForgeName) -> Option<Url> {
+fn redirect_address(access: &WebAccess, forge: &ForgeName) -> Option<Url> {
     access.settings.base.join(&format!("/login/callback/{forge}")).ok()
 }
 
@@ -156,7 +156,7 @@ async fn start(
     }
     let verifier = derived(&browser, PKCE);
     let address = authorize_address(&login.login_addresses(), client, &redirect, &asked, &verifier);
-    with_cookies(to(address.as_str()), [Cookie::Login.set(&browser, access.https())])
+    with_cookies(to(address.as_str()), [WebCookie::Login.set(&browser, access.https())])
 }
 
 /// Answer of the forge to a login, in its redirect.
@@ -193,7 +193,7 @@ async fn callback(
     if let Some(wait) = access.wait_ms(engine, facts.from) {
         return too_many(wait);
     }
-    let forget = Cookie::Login.set("", access.https());
+    let forget = WebCookie::Login.set("", access.https());
     let refusal = match finished(&state, &forge, &headers, &query).await {
         Ok((user, next)) => {
             let account = (forge, user);
@@ -243,7 +243,7 @@ async fn finished(
 ) -> Result<(User, String), LoginRefusal> {
     use LoginRefusal::{Denied, Fault, NotAllowed, Other, Refused};
     let (access, engine) = (&state.access, &*state.engine);
-    let browser = Cookie::Login.of(headers, access.https()).ok_or(Refused("no login was begun in this browser"))?;
+    let browser = WebCookie::Login.of(headers, access.https()).ok_or(Refused("no login was begun in this browser"))?;
     let key = digest(query.state.as_deref().ok_or(Refused("the state is missing"))?);
     let now = engine.clock.now();
     let taken = engine.store.write(move |c| web_sessions::take_login(c, &key, now)).await;
@@ -292,14 +292,14 @@ async fn finished(
 
 /// Starts a session under a new random value, ends the browser's earlier one, and returns the cookie.
 async fn begin_session(
-    access: &Access,
+    access: &WebAccess,
     engine: &Engine,
     headers: &HeaderMap,
     account: Option<(ForgeName, User)>,
 ) -> Result<HeaderValue, Response> {
     let Ok(held) = random_secret() else { return Err(no_randomness()) };
     let (id, now) = (digest(&held), engine.clock.now());
-    let earlier = Cookie::Session.of(headers, access.https()).map(|held| digest(&held));
+    let earlier = WebCookie::Session.of(headers, access.https()).map(|held| digest(&held));
     let begun = engine.store.write(move |c| {
         if let Some(earlier) = &earlier {
             web_sessions::end(c, earlier)?;
@@ -307,7 +307,7 @@ async fn begin_session(
         web_sessions::start(c, &id, account.as_ref(), now)
     });
     begun.await.map_err(|error| unavailable(&error))?;
-    Ok(Cookie::Session.set(&held, access.https()))
+    Ok(WebCookie::Session.set(&held, access.https()))
 }
 
 async fn logout(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response {
@@ -318,7 +318,7 @@ async fn logout(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response 
     }
     let from = viewer.from.map(|from: IpAddr| from.to_string()).unwrap_or_default();
     tracing::info!(who = %viewer, from, "logged out of the dashboard");
-    with_cookies(to("/login"), [Cookie::Session.set("", state.access.https())])
+    with_cookies(to("/login"), [WebCookie::Session.set("", state.access.https())])
 }
 
 /// Returns the login page.
