@@ -236,7 +236,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is not a path within the home folder, such as `.tool/sessions`
-    conf/ralph-control.yaml:3:136: `backends.claude.images`: has no effect on a command, which gets images as files; it is for `type: internal`
+    conf/ralph-control.yaml:3:137: `backends.claude.images`: has no effect on a command, which gets images as files; it is for `type: internal`
     conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:4:35: `backends.own.command`: has no effect with `type: internal`, which runs no command; remove it
