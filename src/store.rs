@@ -6,11 +6,14 @@
 
 pub mod audit;
 pub mod calls;
+pub mod costs;
+pub mod feed;
 pub mod forge_posts;
 pub mod forge_state;
 pub mod inbox;
 pub mod installation;
 pub mod leases;
+pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
@@ -18,6 +21,7 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+pub mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -59,6 +63,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_vectors.sql"),
     include_str!("../migrations/0006_due.sql"),
     include_str!("../migrations/0007_proposals.sql"),
+    include_str!("../migrations/0008_search.sql"),
+    include_str!("../migrations/0012_tokens.sql"),
 ];
 
 /// Error of the store.
@@ -229,6 +235,7 @@ impl Store {
             retrying(|| migrate(&mut connection)).map_err(|e| {
                 failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
             })?;
+            listing::fill(&mut connection).map_err(|e| failed(format!("the rows of lists cannot be made: {e}")))?;
             let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
             installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
             before.as_deref() == Some("no")

@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
-use super::StoreResult;
+use super::{StoreResult, costs};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
@@ -294,6 +294,7 @@ pub fn end(
             booking.outcome,
         ],
     )?;
+    costs::add(c, key)?;
     let known = matches!(booking.ending, Ending::Cost(_)).then_some(cost);
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }

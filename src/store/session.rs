@@ -197,7 +197,8 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
     Ok(events)
 }
 
-fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
+/// Reads an event from seven columns: iteration, kind, tool, path, text, failed, at.
+pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     let kind: String = row.get(1)?;
     Ok(SessionEvent {
         iteration: row.get(0)?,

@@ -76,6 +76,11 @@ impl LoopState {
         }
     }
 
+    /// Parses a name in the store.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
     /// Name within a sentence.
     pub fn words(self) -> String {
         self.as_str().replace('_', " ")
