@@ -41,7 +41,7 @@ use crate::process::{SandboxProbe, SandboxTier, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
-use crate::web::{self, Access, WebState};
+use crate::web::{self, Access, LiveFeed, WebState};
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
 use sandbox::{SandboxFound, egress, programs};
@@ -176,7 +176,7 @@ async fn listen(
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-    let web = WebState { engine: engine.clone(), access: Access { token: token.into() } };
+    let web = WebState { engine: engine.clone(), access: Access { token: token.into() }, live: LiveFeed::default() };
     let router = http::router(Arc::new(edge)).merge(web::router(Arc::new(web)));
     let serve = serve(listener, router, ConnectionLimits::of_this_process(), async move { deaf.cancelled().await });
     #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]

@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod live;
 mod pages;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use axum::Router;
 use crate::engine::Engine;
 
 pub use access::{Access, Viewer};
+pub use live::LiveFeed;
 
 /// State shared by the handlers.
 pub struct WebState {
@@ -21,6 +23,8 @@ pub struct WebState {
     pub engine: Arc<Engine>,
     /// Sessions and rights.
     pub access: Access,
+    /// What happens in loops.
+    pub live: LiveFeed,
 }
 
 /// Returns the routes of the dashboard and the API.
