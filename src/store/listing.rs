@@ -230,7 +230,7 @@ impl LoopFilter {
             let states: Vec<String> = self.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
             conditions.push(format!("s.state IN ({})", states.join(", ")));
         }
-        if let Some(expression) = self.text.as_deref().and_then(words_expression) {
+        if let Some(expression) = self.text.as_deref().and_then(|text| words_expression(text, true)) {
             values.push(expression.into());
             from = "loop_summaries_words w CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned();
             conditions.push(format!("loop_summaries_words MATCH ?{}", values.len()));
@@ -239,13 +239,12 @@ impl LoopFilter {
     }
 }
 
-/// Returns the expression of full-text search for a person's words: all of them, the last one as the beginning of a word; `None`
-/// without words.
-pub fn words_expression(text: &str) -> Option<String> {
-    let terms = terms(text);
-    let quoted: Vec<String> = terms.iter().map(|term| format!("\"{term}\"")).collect();
-    let whole = text.ends_with(|last: char| !last.is_alphanumeric());
-    (!quoted.is_empty()).then(|| format!("{}{}", quoted.join(" "), if whole { "" } else { "*" }))
+/// Returns the expression of full-text search for a person's words: all of them; `None` without words. With `open_ended` the last
+/// one is the beginning of a word, which only small indexes can find quickly.
+pub fn words_expression(text: &str, open_ended: bool) -> Option<String> {
+    let quoted: Vec<String> = terms(text).iter().map(|term| format!("\"{term}\"")).collect();
+    let open_ended = open_ended && text.ends_with(char::is_alphanumeric);
+    (!quoted.is_empty()).then(|| format!("{}{}", quoted.join(" "), if open_ended { "*" } else { "" }))
 }
 
 /// Page of loops.

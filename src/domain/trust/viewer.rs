@@ -1,11 +1,12 @@
 //! Rights of people who use the dashboard and the API.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::permit::AccessLevel;
 
 /// Right of a viewer in a repository, lowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewRight {
     /// Sees nothing of the repository, not even that it is known.
