@@ -4,7 +4,7 @@
 //! loop as the comment on the issue would be.
 
 mod access;
-mod api;
+pub mod api;
 mod live;
 mod pages;
 

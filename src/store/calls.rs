@@ -2,7 +2,7 @@
 //! cannot take the same free slot or the same budget, in one process or in several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{StoreResult, costs};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
@@ -109,7 +109,7 @@ pub struct CallSettlement {
 }
 
 /// A recorded call.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// 1-based iteration.
     pub iteration: u32,

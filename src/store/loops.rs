@@ -349,7 +349,7 @@ fn allowed_key(forge: &str, repo: i64) -> String {
 }
 
 /// Entry of a loop's log.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LogLine {
     /// 1-based position.
     pub seq: i64,

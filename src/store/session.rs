@@ -21,7 +21,7 @@ use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionSummary,
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
-pub use everywhere::{FoundTexts, SnippetPart, TextHit, TextPlace, TextPosition, TextQuery, search_texts};
+pub use everywhere::{FoundTexts, MaskText, SnippetPart, TextHit, TextPlace, TextPosition, TextQuery, search_texts};
 pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use search::search;
 

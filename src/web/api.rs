@@ -10,7 +10,7 @@ mod extract;
 mod loops;
 mod memory;
 mod openapi;
-mod problem;
+pub mod problem;
 mod search;
 pub(super) mod tokens;
 pub mod types;
@@ -72,8 +72,11 @@ fn table() -> Vec<ApiRoute> {
 pub(super) fn routes() -> Router<Arc<WebState>> {
     let mut api = Router::new();
     for ApiRoute { operation, handler } in table() {
-        let handler =
-            if operation.streams { handler } else { handler.layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_TIMEOUT)) };
+        let handler = if operation.streams {
+            handler
+        } else {
+            handler.layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_TIMEOUT))
+        };
         api = api.route(operation.path, handler);
     }
     let api = api

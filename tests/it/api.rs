@@ -5,11 +5,13 @@ use std::time::Duration;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
+use ralph_bot::store::feed;
 use ralph_bot::store::tokens::{self, ApiScope, TokenOwner, TokenRequest};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::harness::parts::command;
 use crate::harness::{Setup, WILLING, World, live_story, on_one_forge, story};
 
 on_one_forge!(
@@ -22,16 +24,17 @@ on_one_forge!(
     stream_replays_what_was_missed,
     token_permits_what_its_scope_says,
     secrets_are_masked_in_answers,
+    command_line_prints_the_same_over_the_api,
 );
 
 /// Client of the API with a token.
-struct ApiClient {
+struct TokenClient {
     client: reqwest::Client,
     root: String,
     token: String,
 }
 
-impl ApiClient {
+impl TokenClient {
     /// Returns a client with a token of the operator of the machine.
     async fn of_operator(world: &World) -> Self {
         Self::with(world, TokenOwner { account: None, operator: true }, ApiScope::Write).await
@@ -89,7 +92,8 @@ fn assert_fits(description: &Value, reference: &Value, value: &Value, what: &str
     let schema = json!({ "$ref": reference["$ref"], "components": description["components"] });
     let schema = if reference["$ref"].is_string() { schema } else { reference.clone() };
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
-    let faults: Vec<String> = validator.iter_errors(value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+    let faults: Vec<String> =
+        validator.iter_errors(value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
     assert!(faults.is_empty(), "{what}: {faults:#?}\n{value:#}");
 }
 
@@ -101,7 +105,7 @@ async fn answers_fit_the_description(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let open = reqwest::get(format!("{}/openapi.json", api.root)).await.expect("no credentials are needed");
         let description: Value = open.json().await.expect("JSON");
         assert_eq!(description["openapi"], "3.1.0");
@@ -119,7 +123,7 @@ async fn answers_fit_the_description(dialect: Dialect) {
                 if method == Method::POST {
                     request = request.json(&json!({ "unknown": 1 }));
                 }
-                let (status, body) = ApiClient::sent(request).await;
+                let (status, body) = TokenClient::sent(request).await;
                 let what = format!("{method} {path}: {status}");
                 match (status.as_u16(), method.as_str()) {
                     (200, "GET") => assert_fits(&description, &response["application/json"]["schema"], &body, &what),
@@ -147,10 +151,11 @@ async fn answers_fit_the_description(dialect: Dialect) {
 async fn loops_are_listed_by_pages_and_filters(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
-        let second = world.forge.open_issue(&world.maintainer, world.repo, "Another zebra", "It is 43.").await.expect("opened");
+        let second = world.forge.open_issue(&world.maintainer, world.repo, "Another zebra", "It is 43.", &[]).await;
+        let second = second.expect("opened");
         world.forge.label(&world.maintainer, world.repo, second, "ralph:run").await.expect("labelled");
         world.settle().await;
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let ids = |page: &Value| -> Vec<String> {
             let loops = page["loops"].as_array().expect("loops");
             loops.iter().map(|one| one["id"].as_str().expect("an id").to_owned()).collect()
@@ -190,7 +195,7 @@ async fn forbidden_loop_is_as_unknown_as_a_missing_one(dialect: Dialect) {
         // An account that the forge does not know has no right anywhere.
         let user = User { id: UserId(987_654), login: "stranger".into(), kind: AccountKind::User };
         let owner = TokenOwner { account: Some((ForgeName::new("forge"), user)), operator: true };
-        let stranger = ApiClient::with(world, owner, ApiScope::Write).await;
+        let stranger = TokenClient::with(world, owner, ApiScope::Write).await;
         let missing = "r-99-zzzzzz";
         for path in ["", "/iterations", "/iterations/1", "/audit", "/events"] {
             let (known, forbidden) = stranger.get(&format!("/loops/{}{path}", done.id)).await;
@@ -216,7 +221,7 @@ async fn forbidden_loop_is_as_unknown_as_a_missing_one(dialect: Dialect) {
 async fn invalid_requests_say_what_to_do(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let description = api.found("/openapi.json").await;
         let commands = format!("/loops/{}/commands", done.id);
         let long = "x".repeat(70_000);
@@ -251,7 +256,11 @@ async fn invalid_requests_say_what_to_do(dialect: Dialect) {
             (post(&commands, "application/json", format!("{{\"command\":\"{long}\"}}")), 413, "larger than 65536"),
             (post(&commands, "application/json", "{".into()), 400, "the body is invalid"),
             (post(&commands, "application/json", r#"{"command":1}"#.into()), 400, "the body is invalid"),
-            (post(&commands, "application/json", r#"{"command":"/ralph status","now":1}"#.into()), 400, "unknown field"),
+            (
+                post(&commands, "application/json", r#"{"command":"/ralph status","now":1}"#.into()),
+                400,
+                "unknown field",
+            ),
             (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "begins with /ralph"),
             (post(&commands, "application/json", r#"{"command":"/ralph paus"}"#.into()), 400, "Did you mean"),
             (post("/memory/proposals/9/accept", "application/json", "{}".into()), 404, "no proposal 9"),
@@ -265,7 +274,7 @@ async fn invalid_requests_say_what_to_do(dialect: Dialect) {
             ),
         ];
         for (request, expected, says) in cases {
-            let (status, body) = ApiClient::sent(request).await;
+            let (status, body) = TokenClient::sent(request).await;
             assert_eq!(status.as_u16(), expected, "{says}: {body}");
             assert!(body["detail"].as_str().is_some_and(|detail| detail.contains(says)), "{says}: {body}");
             assert!(body["action"].as_str().is_some_and(|action| !action.is_empty()), "{body}");
@@ -280,15 +289,20 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let places = async |query: &str| -> Vec<(String, Value)> {
             let found = api.found(&format!("/search?q={query}&limit=50")).await;
             let hits = found["hits"].as_array().expect("hits");
             assert!(hits.iter().all(|hit| hit["loop"]["id"] == done.id.as_str()));
-            hits.iter().map(|hit| (hit["place"].as_str().expect("a place").to_owned(), hit["iteration"].clone())).collect()
+            hits.iter()
+                .map(|hit| (hit["place"].as_str().expect("a place").to_owned(), hit["iteration"].clone()))
+                .collect()
         };
         let wrong = places("answer+wrong").await;
-        assert!(wrong.contains(&("title".into(), Value::Null)) && wrong.contains(&("prompt".into(), json!(1))), "{wrong:?}");
+        assert!(
+            wrong.contains(&("title".into(), Value::Null)) && wrong.contains(&("prompt".into(), json!(1))),
+            "{wrong:?}"
+        );
         // What the check printed in the first iteration.
         let printed = places("%22answer+is+40%22").await;
         assert!(printed.contains(&("check".into(), json!(1))), "{printed:?}");
@@ -306,7 +320,7 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
     live_story(setup, async |world| {
         world.label().await;
         let running = world.until("the agent", |l| l.state == LoopState::Running && l.spent.iterations == 1).await;
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let path = format!("/loops/{}/commands", running.id);
         let (status, paused) = api.post(&path, &json!({ "command": "/ralph pause --now for lunch" })).await;
         assert_eq!((status, &paused["taken"]), (StatusCode::OK, &json!(true)), "{paused}");
@@ -327,7 +341,7 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
 
 /// Reads events of a stream until one meets a condition; returns their ids, names and data.
 async fn events_until(
-    api: &ApiClient,
+    api: &TokenClient,
     path: &str,
     after: Option<&str>,
     mut holds: impl FnMut(&str, &str, &Value) -> bool,
@@ -371,16 +385,17 @@ async fn events_until(
 
 async fn stream_replays_what_was_missed(dialect: Dialect) {
     live_story(Setup::new(dialect).agent(WILLING), async |world| {
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         let is_ready = |_: &str, name: &str, data: &Value| name == "step" && data["state"] == "review";
-        let (live, ()) = tokio::join!(events_until(&api, "/events", None, is_ready), async {
-            // The stream begins with what happens after it.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            world.label().await;
-        });
+        let begin = world.engine().store.read(feed::newest).await.expect("read").to_string();
+        world.label().await;
+        let live = events_until(&api, "/events", Some(&begin), is_ready).await;
         let done = world.until("the review", |l| l.state == LoopState::Review).await;
         assert!(live.iter().all(|(_, _, data)| data["loop"] == done.id.as_str()));
-        assert!(live.iter().any(|(_, name, data)| name == "activity" && data["activity"]["kind"] == "check"), "{live:#?}");
+        assert!(
+            live.iter().any(|(_, name, data)| name == "activity" && data["activity"]["kind"] == "check"),
+            "{live:#?}"
+        );
         let positions: Vec<(i64, i64)> = live.iter().map(|(id, ..)| position(id)).collect();
         assert!(positions.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1 && two[0] != two[1]));
         // A listener that comes back gets exactly what it missed, of all loops or of this one.
@@ -393,7 +408,9 @@ async fn stream_replays_what_was_missed(dialect: Dialect) {
                 seen = position(id);
                 seen.0 >= until.0 && seen.1 >= until.1
             });
-            let key = |(_, name, data): &(String, String, Value)| (name.clone(), data["seq"].clone(), data["activity"].clone());
+            let key = |(_, name, data): &(String, String, Value)| {
+                (name.clone(), data["seq"].clone(), data["activity"].clone())
+            };
             let mut replayed: Vec<_> = replayed.await.iter().map(key).collect();
             let mut expected: Vec<_> = missed.iter().map(key).collect();
             replayed.sort_by_key(|one| format!("{one:?}"));
@@ -414,14 +431,14 @@ async fn token_permits_what_its_scope_says(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let operator = TokenOwner { account: None, operator: true };
-        let reader = ApiClient::with(world, operator.clone(), ApiScope::Read).await;
+        let reader = TokenClient::with(world, operator.clone(), ApiScope::Read).await;
         assert_eq!(reader.found("/loops").await["loops"][0]["id"], done.id.as_str());
         let path = format!("/loops/{}/commands", done.id);
         let (status, refused) = reader.post(&path, &json!({ "command": "/ralph abort" })).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{refused}");
         assert!(refused["detail"].as_str().is_some_and(|text| text.contains("only permits reading")), "{refused}");
         assert_eq!(world.the_loop().await.state, LoopState::Review, "nothing happened");
-        let writer = ApiClient::of_operator(world).await;
+        let writer = TokenClient::of_operator(world).await;
         let (status, made) = writer.post("/tokens", &json!({ "name": "another" })).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "a token makes no token: {made}");
         let listed = writer.found("/tokens").await;
@@ -432,11 +449,10 @@ async fn token_permits_what_its_scope_says(dialect: Dialect) {
         assert!(!listed.to_string().contains(&reader.token[6..]), "tokens are not shown again");
         assert_eq!(writer.found("/me").await["token"]["scope"], "write");
         let revoke = writer.request(Method::DELETE, &format!("/tokens/{}", of("read")));
-        assert_eq!(ApiClient::sent(revoke).await.0, StatusCode::NO_CONTENT);
+        assert_eq!(TokenClient::sent(revoke).await.0, StatusCode::NO_CONTENT);
         assert_eq!(reader.get("/loops").await.0, StatusCode::UNAUTHORIZED, "revoked");
         let again = writer.request(Method::DELETE, &format!("/tokens/{}", of("read")));
-        assert_eq!(ApiClient::sent(again).await.0, StatusCode::NOT_FOUND);
-        world.advance(Duration::from_secs(1)).await;
+        assert_eq!(TokenClient::sent(again).await.0, StatusCode::NOT_FOUND);
     })
     .await;
 }
@@ -446,7 +462,7 @@ async fn secrets_are_masked_in_answers(dialect: Dialect) {
     setup.title = "Leaked ghp_abcdefghijklmnopqrstuvwxyz0123456789".into();
     story(setup, async |world| {
         let done = world.run().await;
-        let api = ApiClient::of_operator(world).await;
+        let api = TokenClient::of_operator(world).await;
         for path in [
             "/loops".to_owned(),
             format!("/loops/{}", done.id),
@@ -457,6 +473,90 @@ async fn secrets_are_masked_in_answers(dialect: Dialect) {
             let text = api.found(&path).await.to_string();
             assert!(!text.contains("ghp_abcdefghijklmnopqrstuvwxyz0123456789"), "{path}: {text}");
             assert!(path.contains("iterations") || text.contains("Leaked"), "{path}: {text}");
+        }
+        // A mark in the middle of a token must not hide it from the masker.
+        let found = api.found("/search?q=leaked+ghp").await;
+        for hit in found["hits"].as_array().expect("hits") {
+            let parts = hit["snippet"].as_array().expect("a snippet").iter();
+            let text: String = parts.map(|part| part["text"].as_str().expect("text")).collect();
+            assert!(!text.contains("abcdefghijklmnop"), "{text}");
+        }
+    })
+    .await;
+}
+
+/// Runs `ralph-bot loops` and returns exit code, output and errors.
+async fn loops_of(world: &World, arguments: &[&str], token: &str) -> (Option<i32>, String, String) {
+    let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+    command.current_dir(world.folder.path()).env_clear().envs(world.environment()).env("API_TOKEN", token);
+    let output = command.arg("loops").args(arguments).output().await.expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let api = TokenClient::of_operator(world).await;
+        let file = world.folder.path().join("ralph-control.yaml");
+        std::fs::write(file, world.config_text("127.0.0.1:0", false)).expect("written");
+        let server = api.root.trim_end_matches("/api/v1").to_owned();
+        let with_server = ["--server", &server, "--token-env", "API_TOKEN"];
+        let remote =
+            |more: &[&str]| -> Vec<String> { more.iter().chain(&with_server).map(|word| (*word).to_owned()).collect() };
+        let id = done.id.as_str();
+        let printed: [&[&str]; 7] = [
+            &["list"],
+            &["list", "--all", "--json"],
+            &["show", id],
+            &["show", id, "--audit"],
+            &["show", id, "--audit", "--json"],
+            &["show", id, "--prompt", "1"],
+            &["show", id, "--prompt", "1", "--json"],
+        ];
+        for arguments in printed {
+            let own = loops_of(world, arguments, &api.token).await;
+            let over = remote(arguments);
+            let over = loops_of(world, &over.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
+            assert_eq!(own.0, Some(0), "{}", own.2);
+            assert!(own.1.contains(id) || arguments.contains(&"--prompt"), "{}", own.1);
+            if arguments.contains(&"--json") && arguments.contains(&"list") {
+                // The age may have grown by a second.
+                let without_age = |text: &str| text.split("\"age_s\"").next().unwrap_or_default().to_owned();
+                assert_eq!(without_age(&own.1), without_age(&over.1));
+                continue;
+            }
+            let value = |text: &str| {
+                serde_json::from_str::<Value>(text).map(|mut value| {
+                    value["age_s"] = Value::Null;
+                    // What the loop's prompts had learnt is not part of the API.
+                    if let Some(turn) = value.get_mut(0) {
+                        turn["learnings"] = Value::Null;
+                    }
+                    value
+                })
+            };
+            match (value(&own.1), value(&over.1)) {
+                (Ok(own), Ok(over)) => assert_eq!(own, over, "{arguments:?}"),
+                _ => assert_eq!(own, over, "{arguments:?}"),
+            }
+        }
+        for (arguments, token, says) in [
+            (remote(&["show", "r-9-zzzzzz"]), api.token.as_str(), "there is no loop r-9-zzzzzz, or you may not see it"),
+            (remote(&["list"]), "ralph_0", "refused the token in API_TOKEN"),
+            (remote(&["show", id, "--report"]), api.token.as_str(), "--report sums up all loops of the database"),
+            (
+                ["list", "--server", &world.forge.url().to_string(), "--token-env", "API_TOKEN"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                api.token.as_str(),
+                "it has no API of ralph-bot at this address",
+            ),
+        ] {
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let (code, _, errors) = loops_of(world, &words, token).await;
+            assert!(code.is_some_and(|code| code > 0) && errors.contains(says), "{arguments:?}: {errors}");
+            assert!(!errors.contains(&api.token), "{errors}");
         }
     })
     .await;

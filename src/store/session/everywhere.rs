@@ -26,6 +26,8 @@ const QUICK: Duration = Duration::from_millis(5);
 /// Length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
+/// Length of the text before and after the first match that is masked, in bytes.
+const MASKED: usize = 8 * 1024;
 
 /// Kinds of searched rows, in the order in which matches are mixed.
 const TIERS: [TextTier; 4] = [
@@ -174,15 +176,24 @@ struct TierMatches {
     rows: Vec<i64>,
 }
 
-/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops.
+/// Removes secrets from a text.
+pub type MaskText<'a> = &'a dyn Fn(&str) -> String;
+
+/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before snippets are cut
+/// into parts, because a part of a secret is none that could be found.
 ///
 /// # Errors
 /// The database fails or contains values of another version.
-pub fn search_texts(c: &Connection, query: &TextQuery) -> StoreResult<FoundTexts> {
-    search_within(c, query, BUDGET)
+pub fn search_texts(c: &Connection, query: &TextQuery, mask: MaskText<'_>) -> StoreResult<FoundTexts> {
+    search_within(c, query, mask, BUDGET)
 }
 
-pub(super) fn search_within(c: &Connection, query: &TextQuery, budget: Duration) -> StoreResult<FoundTexts> {
+pub(super) fn search_within(
+    c: &Connection,
+    query: &TextQuery,
+    mask: MaskText<'_>,
+    budget: Duration,
+) -> StoreResult<FoundTexts> {
     if words_expression(&query.text, false).is_none() {
         return Ok(FoundTexts::default());
     }
@@ -213,7 +224,7 @@ pub(super) fn search_within(c: &Connection, query: &TextQuery, budget: Duration)
     let (chosen, next) = mixed(&tiers, query.limit);
     let mut hits = Vec::with_capacity(chosen.len());
     for (tier, row) in chosen {
-        hits.extend(hit(c, tier, row, finder.as_ref())?);
+        hits.extend(hit(c, (tier, row), finder.as_ref(), mask)?);
     }
     Ok(FoundTexts { hits, next, early })
 }
@@ -279,7 +290,8 @@ impl TierMatches {
 /// Takes the matches of the kinds in turn, at most `limit`; also returns the position after them.
 fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<TextPosition>) {
     let longest = tiers.iter().map(|found| found.rows.len()).max().unwrap_or_default();
-    let in_turn = (0..longest).flat_map(|nth| tiers.iter().filter_map(move |found| Some((found.tier, *found.rows.get(nth)?))));
+    let in_turn =
+        (0..longest).flat_map(|nth| tiers.iter().filter_map(move |found| Some((found.tier, *found.rows.get(nth)?))));
     let chosen: Vec<(TextTier, i64)> = in_turn.take(limit).collect();
     let after = |found: &TierMatches| {
         let taken = chosen.iter().filter(|(tier, _)| *tier == found.tier).count();
@@ -295,7 +307,12 @@ fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<T
 }
 
 /// Reads a result; `None` if its row was deleted meanwhile.
-fn hit(c: &Connection, tier: TextTier, row: i64, finder: Option<&Regex>) -> StoreResult<Option<TextHit>> {
+fn hit(
+    c: &Connection,
+    (tier, row): (TextTier, i64),
+    finder: Option<&Regex>,
+    mask: MaskText<'_>,
+) -> StoreResult<Option<TextHit>> {
     let found = match tier {
         TextTier::Loops => loop_text(c, row, finder)?,
         TextTier::Session(SessionTier::Raw) => turn_text(c, row, finder)?,
@@ -304,7 +321,7 @@ fn hit(c: &Connection, tier: TextTier, row: i64, finder: Option<&Regex>) -> Stor
     };
     let Some(LocatedText { id, iteration, place, text, at }) = found else { return Ok(None) };
     let Some(of) = listing::row(c, &id)? else { return Ok(None) };
-    let (line, snippet) = located(&text, finder);
+    let (line, snippet) = located(&text, finder, mask);
     Ok(Some(TextHit { of, iteration, place, line, snippet, at }))
 }
 
@@ -371,9 +388,15 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
 }
 
 /// Returns the 1-based line of the first match, and the text around it; the beginning if a stemmed word is not found again.
-fn located(text: &str, finder: Option<&Regex>) -> (u32, Vec<SnippetPart>) {
-    let first = finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
+fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<SnippetPart>) {
+    let first_in = |text: &str| finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
+    let first = first_in(text);
     let line = text[..first].matches('\n').count() + 1;
+    // More than the snippet, so that a secret that it would cut is whole.
+    let (from, to) = (text.floor_char_boundary(first.saturating_sub(MASKED)), text.ceil_char_boundary(first + MASKED));
+    let (cut_before, cut_after) = (from > 0, to < text.len());
+    let text = mask(&text[from..to]);
+    let first = first_in(&text);
     let begin = text[..first].char_indices().rev().nth(BEFORE - 1).map_or(0, |(at, _)| at);
     let end = text[begin..].char_indices().nth(SNIPPET).map_or(text.len(), |(at, _)| begin + at);
     let part: String = text[begin..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -384,7 +407,7 @@ fn located(text: &str, finder: Option<&Regex>) -> (u32, Vec<SnippetPart>) {
         }
     };
     let mut done = 0;
-    add(if begin > 0 { "…" } else { "" }, false);
+    add(if begin > 0 || cut_before { "…" } else { "" }, false);
     for found in finder.into_iter().flat_map(|finder| finder.find_iter(&part)) {
         // The pattern finds the beginning of a word.
         let length = part[found.end()..].find(|c: char| !c.is_alphanumeric()).unwrap_or(part.len() - found.end());
@@ -395,7 +418,7 @@ fn located(text: &str, finder: Option<&Regex>) -> (u32, Vec<SnippetPart>) {
         }
     }
     add(&part[done..], false);
-    add(if end < text.len() { "…" } else { "" }, false);
+    add(if end < text.len() || cut_after { "…" } else { "" }, false);
     (u32::try_from(line).unwrap_or(u32::MAX), parts)
 }
 

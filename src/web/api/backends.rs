@@ -82,7 +82,8 @@ struct ApiAccount {
 
 /// Returns the routes of backends and of the viewer.
 pub(super) fn routes() -> Vec<ApiRoute> {
-    let list = Operation::get("/backends", "listBackends", "Lists backends with their state, calls and cost, for operators");
+    let list =
+        Operation::get("/backends", "listBackends", "Lists backends with their state, calls and cost, for operators");
     let me = Operation::get("/me", "getMe", "Returns who asks, and the version of the service");
     vec![
         ApiRoute::new(list.answers::<ApiBackends>(), get(self::list)),
@@ -91,11 +92,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer, token }: ApiViewer) -> ApiResult {
-    let account = viewer.account.map(|(forge, user)| ApiAccount {
-        forge: forge.to_string(),
-        id: user.id.0,
-        login: user.login,
-    });
+    let account =
+        viewer.account.map(|(forge, user)| ApiAccount { forge: forge.to_string(), id: user.id.0, login: user.login });
     let token = token.map(|token| token.info);
     ok(&state, &ApiMe { account, operator: viewer.operator, token, version: env!("CARGO_PKG_VERSION").into() })
 }

@@ -105,7 +105,9 @@ async fn command_from_dashboard(
 
 /// Returns the one command of a text.
 fn understood(engine: &Engine, text: &str) -> Result<LoopCommand, ApiProblem> {
-    let invalid = |detail: String| ApiProblem::invalid(detail, "send one command, such as `/ralph pause`; `/ralph help` lists them");
+    let invalid = |detail: String| {
+        ApiProblem::invalid(detail, "send one command, such as `/ralph pause`; `/ralph help` lists them")
+    };
     let mut commands = command::parse(text);
     let parsed = commands.pop().filter(|_| commands.is_empty());
     let parsed = parsed.ok_or_else(|| invalid("the text is not one command that begins with /ralph".into()))?;

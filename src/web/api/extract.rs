@@ -38,10 +38,12 @@ impl FromRequestParts<Arc<WebState>> for ApiViewer {
         let now = state.engine.clock.now();
         if let Some(token) = tokens::viewer_of_token(&state.engine.store, bearer, now).await? {
             if changes && token.scope == ApiScope::Read {
-                return Err(ApiProblem::forbidden("the token only permits reading", "make a token with the scope `write`"));
+                return Err(ApiProblem::forbidden(
+                    "the token only permits reading",
+                    "make a token with the scope `write`",
+                ));
             }
-            let viewer =
-                Viewer { account: token.account.clone(), operator: token.operator, csrf: String::new() };
+            let viewer = Viewer { account: token.account.clone(), operator: token.operator, csrf: String::new() };
             return Ok(Self { viewer, token: Some(token) });
         }
         // Anything that is no personal token, valid or not, is for sessions and their limits.
@@ -96,7 +98,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<WebState>> for ApiBody<T> {
     type Rejection = ApiProblem;
 
     async fn from_request(request: Request, _: &Arc<WebState>) -> Result<Self, Self::Rejection> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind =
+            request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let is_json = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         if !is_json {
             return Err(ApiProblem::new(
@@ -113,7 +116,10 @@ impl<T: DeserializeOwned> FromRequest<Arc<WebState>> for ApiBody<T> {
             )
         })?;
         serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            ApiProblem::invalid(format!("the body is invalid: {error}"), "see the body of this path in the API's description")
+            ApiProblem::invalid(
+                format!("the body is invalid: {error}"),
+                "see the body of this path in the API's description",
+            )
         })
     }
 }

@@ -121,7 +121,10 @@ fn cursor(text: &str) -> Result<i64, ApiProblem> {
 
 /// Problem of a cursor that no answer had.
 pub(super) fn bad_cursor() -> ApiProblem {
-    ApiProblem::invalid("the cursor is invalid", "send the value of `next` of the page before, or none for the first page")
+    ApiProblem::invalid(
+        "the cursor is invalid",
+        "send the value of `next` of the page before, or none for the first page",
+    )
 }
 
 /// Parses `owner/name`.
@@ -134,10 +137,7 @@ pub(super) fn repository(text: &str) -> Result<(String, String), ApiProblem> {
 /// Refuses searched texts that are too long.
 pub(super) fn words(text: String) -> Result<String, ApiProblem> {
     if text.chars().count() > MAX_WORDS {
-        return Err(ApiProblem::invalid(
-            format!("q is longer than {MAX_WORDS} characters"),
-            "search for fewer words",
-        ));
+        return Err(ApiProblem::invalid(format!("q is longer than {MAX_WORDS} characters"), "search for fewer words"));
     }
     Ok(text)
 }
@@ -205,9 +205,8 @@ async fn iteration(
     let found = found.ok_or_else(|| ApiProblem::unknown("iteration", &number))?;
     let (turns, activities) = if right >= ViewRight::Write {
         let (of, at) = (row.id.clone(), found.number);
-        let read = state.engine.store.read(move |c| {
-            Ok((session::turns(c, &of, at..=at)?, session::events(c, &of, at..=at)?))
-        });
+        let read =
+            state.engine.store.read(move |c| Ok((session::turns(c, &of, at..=at)?, session::events(c, &of, at..=at)?)));
         let (turns, mut events) = read.await?;
         events.truncate(MAX_ACTIVITIES);
         (
@@ -254,7 +253,11 @@ async fn follow_loop(
     listen(state, viewer, Some(row.id), &headers).await
 }
 
-async fn follow(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer, headers: HeaderMap) -> ApiResult {
+async fn follow(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    headers: HeaderMap,
+) -> ApiResult {
     listen(state, viewer, None, &headers).await
 }
 
@@ -269,7 +272,9 @@ async fn listen(
         ListenError::Full => {
             ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), "try again in a minute").retry_after(60)
         }
-        ListenError::BadPosition => ApiProblem::invalid(error.to_string(), "send the id of an event, or no Last-Event-ID"),
+        ListenError::BadPosition => {
+            ApiProblem::invalid(error.to_string(), "send the id of an event, or no Last-Event-ID")
+        }
         ListenError::Store(error) => error.into(),
     })?;
     Ok(live::stream(listener, move |item| {

@@ -125,7 +125,11 @@ struct ApiNothing {}
 
 /// Returns the routes of memory.
 pub(super) fn routes() -> Vec<ApiRoute> {
-    let list = Operation::get("/memory", "listLearnings", "Lists or searches learnings of repositories where the viewer may write");
+    let list = Operation::get(
+        "/memory",
+        "listLearnings",
+        "Lists or searches learnings of repositories where the viewer may write",
+    );
     let forget = Operation::delete("/memory/{id}", "forgetLearning", "Deletes a learning");
     let listed = Operation::get("/memory/proposals", "listProposals", "Lists proposals of conventions");
     let accept = Operation::post(
@@ -273,11 +277,7 @@ impl From<Proposal> for ApiProposal {
 }
 
 /// Returns an open proposal that the viewer may answer, and the viewer's name for the record.
-async fn answerable(
-    state: &Arc<WebState>,
-    viewer: &Viewer,
-    number: &str,
-) -> Result<(Proposal, String), ApiProblem> {
+async fn answerable(state: &Arc<WebState>, viewer: &Viewer, number: &str) -> Result<(Proposal, String), ApiProblem> {
     let unknown = || ApiProblem::unknown("proposal", number);
     let wanted: u64 = number.parse().map_err(|_| unknown())?;
     let found = state.engine.store.read(move |c| proposals::proposal(c, wanted)).await?.ok_or_else(unknown)?;
@@ -301,10 +301,14 @@ async fn accept(
 ) -> ApiResult {
     let text = acceptance.text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     if text.as_ref().is_some_and(|text| text.is_empty() || text.chars().count() > MAX_RULE) {
-        return Err(ApiProblem::invalid("text is empty or too long", format!("send 1 to {MAX_RULE} characters, or no text")));
+        return Err(ApiProblem::invalid(
+            "text is empty or too long",
+            format!("send 1 to {MAX_RULE} characters, or no text"),
+        ));
     }
     let (proposal, by) = answerable(&state, &viewer, &number).await?;
-    let memory = StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
+    let memory =
+        StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
     let now = state.engine.clock.now();
     let answered = state.engine.store.write(move |c| {
         let text = text.unwrap_or_else(|| proposal.text.clone());

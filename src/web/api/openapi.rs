@@ -124,7 +124,11 @@ impl Operation {
     fn parameters(&self, generator: &mut SchemaGenerator) -> Vec<Value> {
         let mut parameters: Vec<Value> = path_parameters(self.path)
             .map(|name| {
-                let kind = if matches!(name, "number" | "token") { json!({ "type": "integer", "minimum": 1 }) } else { json!({ "type": "string" }) };
+                let kind = if matches!(name, "number" | "token") {
+                    json!({ "type": "integer", "minimum": 1 })
+                } else {
+                    json!({ "type": "string" })
+                };
                 json!({ "name": name, "in": "path", "required": true, "schema": kind })
             })
             .collect();

@@ -66,7 +66,8 @@ async fn search(
     };
     let Visible { read, write } = visible(&state, &viewer).await?;
     let query = TextQuery { text, titles: read, texts: write, of, before, limit };
-    let found = state.engine.store.read(move |c| search_texts(c, &query)).await?;
+    let door = state.engine.door.clone();
+    let found = state.engine.store.read(move |c| search_texts(c, &query, &|text| door.masked(text))).await?;
     let next = found.next.map(|next| next.to_string());
     ok(&state, &ApiSearchPage { hits: found.hits.into_iter().map(ApiHit::from).collect(), next, early: found.early })
 }

@@ -36,10 +36,8 @@ fn operations_have_unique_ids_and_describe_their_parameters() {
             let of = parameters.iter().filter(|one| one["in"] == place);
             of.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<BTreeSet<_>>()
         };
-        let in_path: BTreeSet<String> = path
-            .split('/')
-            .filter_map(|part| Some(part.strip_prefix('{')?.strip_suffix('}')?.to_owned()))
-            .collect();
+        let in_path: BTreeSet<String> =
+            path.split('/').filter_map(|part| Some(part.strip_prefix('{')?.strip_suffix('}')?.to_owned())).collect();
         assert_eq!(named("path"), in_path, "{path}");
         for one in parameters.iter().filter(|one| one["in"] == "query") {
             assert!(one["description"].as_str().is_some_and(|told| told.len() > 10), "{path}: {one}");

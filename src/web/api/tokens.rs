@@ -157,7 +157,8 @@ struct ApiNewToken {
 pub(super) fn routes() -> Vec<ApiRoute> {
     let list = Operation::get("/tokens", "listTokens", "Lists the personal tokens of the viewer");
     let make = Operation::post("/tokens", "makeToken", "Makes a personal token; only sessions may");
-    let revoke = Operation::delete("/tokens/{token}", "revokeToken", "Revokes a personal token of the viewer by its number");
+    let revoke =
+        Operation::delete("/tokens/{token}", "revokeToken", "Revokes a personal token of the viewer by its number");
     vec![
         ApiRoute::new(list.answers::<ApiTokenList>(), get(self::list)),
         ApiRoute::new(
@@ -189,7 +190,10 @@ async fn make(
     }
     let name = wish.name.trim().to_owned();
     if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-        return Err(ApiProblem::invalid("name is empty, too long, or has control characters", "send 1 to 100 characters"));
+        return Err(ApiProblem::invalid(
+            "name is empty, too long, or has control characters",
+            "send 1 to 100 characters",
+        ));
     }
     let days = wish.days.unwrap_or(DEFAULT_DAYS);
     if !(1..=MAX_DAYS).contains(&days) {
@@ -257,9 +261,14 @@ mod tests {
         }
         let after = viewer_of_token(&store, &token, Timestamp(DAY_MS)).await.expect("read");
         assert!(after.is_none(), "it has expired");
-        let used = store.read(|c| tokens::of_owner(c, &TokenOwner { account: None, operator: true })).await.expect("read");
+        let used =
+            store.read(|c| tokens::of_owner(c, &TokenOwner { account: None, operator: true })).await.expect("read");
         assert_eq!(used[0].used_at, Some(Timestamp(2)));
-        let file = store.read(|c| Ok(c.query_row("SELECT group_concat(quote(digest) || hint) FROM tokens", [], |row| row.get::<_, String>(0))?));
+        let file = store.read(|c| {
+            Ok(c.query_row("SELECT group_concat(quote(digest) || hint) FROM tokens", [], |row| {
+                row.get::<_, String>(0)
+            })?)
+        });
         assert!(!file.await.expect("read").to_lowercase().contains(&token[6..66]), "the token itself is not stored");
     }
 

@@ -88,7 +88,7 @@ fn query(text: &str) -> TextQuery {
 }
 
 fn found(c: &Connection, query: &TextQuery) -> Vec<(u64, &'static str, u32)> {
-    let found = search_texts(c, query).expect("searched");
+    let found = search_texts(c, query, &str::to_owned).expect("searched");
     found.hits.iter().map(|hit| (hit.of.issue.0, hit.place.as_str(), hit.line)).collect()
 }
 
@@ -129,9 +129,13 @@ fn rights_decide_what_is_found() {
 #[test]
 fn snippet_marks_whole_words_on_one_line() {
     let c = database();
-    let found = search_texts(&c, &TextQuery { of: Some(id(2)), ..query("zebra drawn") }).expect("searched");
+    let found =
+        search_texts(&c, &TextQuery { of: Some(id(2)), ..query("zebra drawn") }, &str::to_owned).expect("searched");
     let parts: Vec<(&str, bool)> = found.hits[0].snippet.iter().map(|part| (part.text.as_str(), part.marked)).collect();
-    assert_eq!(parts, [("First line the ", false), ("Zebras", true), (" are ", false), ("drawn", true), (" last", false)]);
+    assert_eq!(
+        parts,
+        [("First line the ", false), ("Zebras", true), (" are ", false), ("drawn", true), (" last", false)]
+    );
 }
 
 #[test]
@@ -145,7 +149,8 @@ fn pages_have_each_result_once() {
     for limit in [1, 3, 7] {
         let (mut paged, mut before) = (Vec::new(), TextPosition::default());
         loop {
-            let page = search_texts(&c, &TextQuery { limit, before, ..query("zebra") }).expect("searched");
+            let page =
+                search_texts(&c, &TextQuery { limit, before, ..query("zebra") }, &str::to_owned).expect("searched");
             assert!(page.hits.len() <= limit && !page.early);
             paged.extend(page.hits.iter().map(|hit| (hit.of.issue.0, hit.place.as_str(), hit.line, hit.iteration)));
             let Some(next) = page.next else { break };
@@ -162,7 +167,7 @@ fn pages_have_each_result_once() {
 #[test]
 fn search_that_takes_too_long_goes_on_from_its_position() {
     let c = database();
-    let first = search_within(&c, &query("zebra"), Duration::ZERO).expect("searched");
+    let first = search_within(&c, &query("zebra"), &str::to_owned, Duration::ZERO).expect("searched");
     assert!(first.early && first.hits.is_empty());
     let next = first.next.expect("a position");
     assert_eq!(found(&c, &TextQuery { before: next, ..query("zebra") }).len(), 4);
@@ -182,4 +187,15 @@ fn texts_that_retention_removes_are_not_found() {
     let removed = apply_retention(&c, SessionRetention { days: 1, max_raw_turns: 10 }, Timestamp(3 * day));
     assert_eq!(removed.expect("applied").turns, 2);
     assert_eq!(found(&c, &query("zebra")), [(2, "title", 1)]);
+}
+
+/// A mark in the middle of a secret would hide its parts from the masker.
+#[test]
+fn secrets_are_masked_before_snippets_are_cut() {
+    let c = database();
+    add_loop(&c, 3, 3, &format!("{}the key is key_secret and more", "word ".repeat(100)), "It is running.");
+    let mask = |text: &str| text.replace("key_secret", "[masked]");
+    let found = search_texts(&c, &query("key"), &mask).expect("searched");
+    let text: String = found.hits[0].snippet.iter().map(|part| part.text.as_str()).collect();
+    assert!(text.contains("the key is [masked] and more") && text.starts_with('…'), "{text}");
 }
