@@ -282,10 +282,10 @@ mod tests {
         assert!(matches!(parse("local --tasks t.yaml --jobs 3"), Ok(Every::Local(a)) if a.jobs == 3));
         assert!(matches!(parse("loops"), Ok(Every::Loops(a)) if a.command.is_none()));
         assert!(matches!(parse("loops abort r-1-aaaaaa no longer needed"),
-            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Abort(a)) }))
+            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Abort(a)), .. }))
             if a.id == "r-1-aaaaaa" && a.reason.join(" ") == "no longer needed"));
         assert!(matches!(parse("loops resume r-1-aaaaaa --max-iterations 5 --timeout 90m --budget 2.5 try harder"),
-            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Resume(a)) }))
+            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Resume(a)), .. }))
             if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
         assert!(matches!(parse("replay t.jsonl --plot --summary"),
             Ok(Every::Replay(a)) if a.plot == Some(None) && a.summary));

@@ -6,11 +6,14 @@
 
 pub mod audit;
 pub mod calls;
+pub mod costs;
+pub mod feed;
 pub mod forge_posts;
 pub mod forge_state;
 pub mod inbox;
 pub mod installation;
 pub mod leases;
+pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
@@ -18,6 +21,7 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+pub mod tokens;
 pub mod web_sessions;
 
 use std::path::{Path, PathBuf};
@@ -60,8 +64,10 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_vectors.sql"),
     include_str!("../migrations/0006_due.sql"),
     include_str!("../migrations/0007_proposals.sql"),
+    include_str!("../migrations/0008_search.sql"),
     include_str!("../migrations/0009_sessions.sql"),
     include_str!("../migrations/0010_polling.sql"),
+    include_str!("../migrations/0011_tokens.sql"),
 ];
 
 /// Error of the store.
@@ -232,6 +238,7 @@ impl Store {
             retrying(|| migrate(&mut connection)).map_err(|e| {
                 failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
             })?;
+            listing::fill(&mut connection).map_err(|e| failed(format!("the rows of lists cannot be made: {e}")))?;
             let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
             installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
             before.as_deref() == Some("no")

@@ -4,7 +4,8 @@
 //! loop as the comment on the issue would be.
 
 mod access;
-mod api;
+pub mod api;
+mod live;
 mod pages;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use axum::{Router, middleware};
 use crate::engine::Engine;
 
 pub use access::{AccessSettings, NotLoggedIn, SessionKey, Viewer, WebAccess};
+pub use live::LiveFeed;
 
 /// State shared by the handlers.
 pub struct WebState {
@@ -21,6 +23,8 @@ pub struct WebState {
     pub engine: Arc<Engine>,
     /// Sessions and rights.
     pub access: WebAccess,
+    /// What happens in loops.
+    pub live: LiveFeed,
 }
 
 /// Returns the routes of the dashboard and the API.

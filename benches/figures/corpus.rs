@@ -112,7 +112,8 @@ impl Corpus {
         &self.words[place.min(self.words.len() - 1)]
     }
 
-    fn text(&mut self, count: usize) -> String {
+    /// Returns words with their frequencies.
+    pub fn text(&mut self, count: usize) -> String {
         let mut text = String::new();
         for _ in 0..count {
             text.push_str(self.word());

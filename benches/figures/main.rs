@@ -18,6 +18,7 @@ mod recall;
 mod report;
 mod restart;
 mod sandbox;
+mod search;
 mod service;
 mod supervision;
 mod thinking;
@@ -32,7 +33,7 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 10] = [
+const FIGURES: [(&str, &str); 11] = [
     ("ingest", ingest::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
@@ -42,6 +43,7 @@ const FIGURES: [(&str, &str); 10] = [
     ("sandbox", sandbox::DESCRIPTION),
     ("supervision", supervision::DESCRIPTION),
     ("recall", recall::DESCRIPTION),
+    ("search", search::DESCRIPTION),
     ("thinking", thinking::DESCRIPTION),
 ];
 
@@ -166,6 +168,7 @@ async fn main() -> anyhow::Result<()> {
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "recall" => recall::run(&mut run).await,
+            "search" => search::run(&mut run).await,
             "sandbox" => sandbox::run(&mut run).await,
             "thinking" => thinking::run(&mut run).await,
             _ => trees::run(&mut run).await,

@@ -1,26 +1,30 @@
 //! `ralph-bot loops`: lists and controls loops from the shell.
 
 mod details;
+mod remote;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use self::details::{age, calls_table, details, opinion_lines, opinions};
-use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
+use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{Loop, LoopInput, RunOptions};
-use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
+use crate::domain::model::ids::{AccountKind, LoopId, Money, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport, report};
+use crate::domain::supervision::oversight::{OversightReport, report};
+use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
+use remote::RemoteLoops;
+use text::{LoopRecord, OversightSums};
 
 /// Time to wait for the loop to process a command.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,8 +32,6 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of listed loops.
 const LIST_MAX: usize = 1000;
-/// Maximum length of a reason in the table, in characters.
-const REASON_MAX: usize = 60;
 
 /// Arguments of `loops`; the default is `list`.
 #[derive(Debug, Clone, Args)]
@@ -37,6 +39,12 @@ pub struct LoopsArgs {
     /// Subcommand.
     #[command(subcommand)]
     pub command: Option<LoopsCommand>,
+    /// Address of a running service whose API is used instead of the database, such as https://ralph.example.org
+    #[arg(long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// Environment variable with a personal token for --server [default: RALPH_TOKEN]
+    #[arg(long, global = true, value_name = "NAME", requires = "server")]
+    pub token_env: Option<String>,
 }
 
 /// Subcommands of `loops`.
@@ -131,6 +139,10 @@ pub struct AbortArgs {
 /// # Errors
 /// Fails on an invalid configuration, a missing database, an unknown loop, or a refused command.
 pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
+    if let Some(server) = &args.server {
+        let shell = RemoteLoops::new(server, args.token_env.as_deref(), global.json, env)?;
+        return block_on(shell.run(args.command.as_ref()));
+    }
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
@@ -144,11 +156,6 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
 fn agents(config: &Config) -> Vec<String> {
     let runs = config.backends.iter().filter(|(_, backend)| backend.settings.roles.contains(&BackendRole::Agent));
     runs.map(|(name, _)| name.clone()).collect()
-}
-
-/// Removes control characters from foreign text, for terminals; keeps line breaks and tabs.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
 
 /// Loads a loop by its id.
@@ -227,17 +234,9 @@ impl LoopsShell<'_> {
     }
 
     async fn list(&self, all: bool) -> CliResult {
-        let loops = self.read(move |c| loops::list(c, !all, LIST_MAX)).await?;
-        let now = self.clock.now();
-        if self.json {
-            return print(&loops.iter().map(|l| format!("{}\n", summary(l, now))).collect::<String>());
-        }
-        if loops.is_empty() {
-            return print(if all { "no loops\n" } else { "no open loops; --all includes loops that ended\n" });
-        }
-        let header = ["LOOP", "STATE", "ISSUE", "ITERATION", "DONE", "COST", "AGE", "REASON"].map(str::to_owned);
-        let rows = std::iter::once(header).chain(loops.iter().map(|l| row(l, now)));
-        print(&table(&rows.collect::<Vec<_>>()))
+        let filter = LoopFilter { open: (!all).then_some(true), ..LoopFilter::of(RepoScope::All) };
+        let page = self.read(move |c| listing::page(c, &filter, None, LIST_MAX)).await?;
+        print(&text::list(&page.rows, all, self.json, self.clock.now()))
     }
 
     /// Prints the prompts of an iteration.
@@ -250,96 +249,31 @@ impl LoopsShell<'_> {
                 "no prompt of iteration {iteration} is stored; the loop is at iteration {last}, and old prompts are deleted"
             )));
         }
-        if self.json {
-            return print(&format!("{}\n", serde_json::to_value(&turns).map_err(failed)?));
-        }
-        let told = turns.iter().map(|turn| {
-            let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
-            let head = format!("{} of {}{model}, attempt {}", turn.role.as_str(), turn.backend, turn.attempt);
-            format!("{head}, {}\n\n{}\n", moment(turn.started), printable(&turn.prompt))
-        });
-        print(&told.collect::<Vec<_>>().join("\n"))
+        print(&text::prompts(&turns, self.json)?)
     }
 
     async fn show(&self, args: &ShowLoopArgs) -> CliResult {
-        let audit = args.audit;
         let current = self.find(&args.id).await?;
         if let Some(iteration) = args.prompt {
             return self.prompts(&current, iteration).await;
         }
         let now = self.clock.now();
-        let (known, subject) = (current.id.clone(), current.id.to_string());
-        let log = self.read(move |c| {
-            Ok((loops::history(c, &known)?, outbox::of_subject(c, &subject)?, audit::trail(c, &known)?))
-        });
-        let log = log.await?;
         let id = current.id.clone();
-        let booked = self.read(move |c| calls::of_loop(c, &id)).await?;
-        let reports = if args.report { self.reports(&current).await? } else { Vec::new() };
-        let given = opinions(&current, &log.0);
-        if self.json {
-            let mut value = summary(&current, now);
-            if let Some(map) = value.as_object_mut() {
-                map.insert("loop".into(), serde_json::to_value(&current).map_err(failed)?);
-                map.insert("calls".into(), serde_json::to_value(&booked).map_err(failed)?);
-                map.insert("second_opinions".into(), serde_json::to_value(&given).map_err(failed)?);
-                if args.report {
-                    let reports: serde_json::Map<_, _> = reports
-                        .iter()
-                        .map(|(of, report, claims)| {
-                            let mut value = serde_json::to_value(report)?;
-                            value["claims"] = serde_json::to_value(claims)?;
-                            Ok((of.clone(), value))
-                        })
-                        .collect::<Result<_, serde_json::Error>>()
-                        .map_err(failed)?;
-                    map.insert("report".into(), reports.into());
-                }
-                if audit {
-                    map.insert("audit".into(), serde_json::to_value(&log.2).map_err(failed)?);
-                    map.insert("events".into(), serde_json::to_value(&log.0).map_err(failed)?);
-                    map.insert("effects".into(), serde_json::to_value(&log.1).map_err(failed)?);
-                }
-            }
-            return print(&format!("{value}\n"));
+        let log = self.read(move |c| {
+            let history = loops::history(c, &id)?;
+            Ok((history, outbox::of_subject(c, id.as_str())?, audit::trail(c, &id)?, calls::of_loop(c, &id)?))
+        });
+        let (history, effects, trail, calls) = log.await?;
+        let reports = if args.report { Some(self.reports(&current).await?) } else { None };
+        let record = LoopRecord { current, calls, history, effects, trail };
+        match self.json {
+            true => print(&text::record_json(&record, reports.as_ref(), args.audit, now)?),
+            false => print(&text::record_text(&record, reports.as_ref(), args.audit, now)),
         }
-        let mut text = details(&current, now);
-        text.push_str(&opinion_lines(&current, &given));
-        text.push_str(&calls_table(&booked));
-        for (of, report, claims) in &reports {
-            text.push_str(&format!("\n{of}\n{report}"));
-            text.extend(claims.words().map(|words| words + "\n"));
-        }
-        if audit {
-            text.push_str("\nDecisions:\n");
-            for line in &log.2 {
-                let AuditEntry { iteration, level, reason, .. } = &line.entry;
-                let level = level.map_or("-", InterventionLevel::name);
-                text.push_str(&format!("  {} {iteration:>4} {level:<8} {}\n", moment(line.at), one_line(reason)));
-            }
-            text.push_str("\nEvents:\n");
-            for line in &log.0 {
-                let reasons = one_line(&line.reasons.join("; "));
-                text.push_str(&format!(
-                    "  {} {:>4} {}: {reasons}\n",
-                    moment(line.at),
-                    line.seq,
-                    input_name(&line.input)
-                ));
-            }
-            text.push_str("\nEffects:\n");
-            for effect in &log.1 {
-                let receipt = one_line(effect.receipt.as_deref().unwrap_or("-"));
-                let tries = if effect.attempts > 1 { format!(" ({} tries)", effect.attempts) } else { String::new() };
-                let (at, key, state) = (moment(effect.created_at), &effect.key, &effect.state);
-                text.push_str(&format!("  {at} {key}: {state}{tries}: {receipt}\n"));
-            }
-        }
-        print(&text)
     }
 
     /// Summarises oversight and the accuracy of agents' claims for the loop, its repository, and all loops.
-    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport, ClaimSums)>, CliError> {
+    async fn reports(&self, current: &Loop) -> Result<OversightSums, CliError> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
             let loops = || all.iter().filter(|l| belongs(l));
@@ -402,12 +336,7 @@ impl LoopsShell<'_> {
     }
 
     fn answer(&self, current: &Loop, taken: bool, says: &str) -> CliResult {
-        let (id, state) = (&current.id, current.state.as_str());
-        if self.json {
-            let line = serde_json::json!({ "id": id, "state": state, "taken": taken, "says": says });
-            return print(&format!("{line}\n"));
-        }
-        print(&format!("{id} is {state}: {says}\n"))
+        print(&text::answer(current.id.as_str(), current.state.as_str(), taken, says, self.json))
     }
 
     /// Loads a loop by its id; the error for an unknown id names the nearest one.
@@ -416,8 +345,9 @@ impl LoopsShell<'_> {
         if let Some(found) = self.read(move |c| loops::get(c, &wanted)).await? {
             return Ok(found);
         }
-        let all = self.read(|c| loops::list(c, false, LIST_MAX)).await?;
-        let alike = all.iter().map(|l| (strsim::jaro_winkler(id, l.id.as_str()), &l.id));
+        let filter = LoopFilter::of(RepoScope::All);
+        let all = self.read(move |c| listing::page(c, &filter, None, LIST_MAX)).await?.rows;
+        let alike = all.iter().map(|row| (strsim::jaro_winkler(id, row.id.as_str()), &row.id));
         let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.6);
         let hint = match nearest {
             Some((_, nearest)) => format!("did you mean {nearest}?"),
@@ -446,53 +376,6 @@ fn refused(input: &LoopInput, reason: &str) -> bool {
 
 fn failed(error: impl std::fmt::Display) -> CliError {
     CliError::Failed(error.to_string())
-}
-
-/// Formats a loop as JSON.
-fn summary(current: &Loop, now: Timestamp) -> serde_json::Value {
-    serde_json::json!({
-        "id": current.id,
-        "state": current.state,
-        "repository": current.place.repo.to_string(),
-        "issue": current.place.issue,
-        "title": current.task.title,
-        "iteration": current.spent.iterations,
-        "max_iterations": current.limits.iterations,
-        "completion": current.completion(),
-        "cost_usd": current.spent.cost.usd(),
-        "age_s": now.since(current.created_at) / 1000,
-        "branch": current.branch,
-        "pull": current.pull.as_ref().map(|pull| &pull.url),
-        "why": current.why,
-    })
-}
-
-fn row(current: &Loop, now: Timestamp) -> [String; 8] {
-    let why = one_line(&current.why);
-    let cut = if why.chars().count() > REASON_MAX {
-        format!("{}…", why.chars().take(REASON_MAX).collect::<String>())
-    } else {
-        why
-    };
-    [
-        current.id.to_string(),
-        current.state.as_str().to_owned(),
-        one_line(&format!("{}#{}", current.place.repo, current.place.issue)),
-        format!("{}/{}", current.spent.iterations, current.limits.iterations),
-        format!("{}%", current.completion().whole_percent()),
-        current.spent.cost.to_string(),
-        age(now.since(current.created_at)),
-        cut,
-    ]
-}
-
-/// Name of an input in the log.
-fn input_name(input: &LoopInput) -> String {
-    let value = serde_json::to_value(input).unwrap_or_default();
-    let word = |key: &str| value.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let inner = value.get("command").and_then(|c| c.get("command")).and_then(serde_json::Value::as_str);
-    let name = word("input").unwrap_or_else(|| "input".into());
-    inner.map_or(name.clone(), |command| format!("{name} {command}"))
 }
 
 pub(super) fn duration(text: &str) -> Result<quantity::Duration, String> {

@@ -1,14 +1,14 @@
 //! Audit log of loops. Entries can only be added: the database refuses changes.
 
 use rusqlite::{Connection, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::supervision::oversight::AuditEntry;
 
 /// Entry of the audit log with its time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuditLine {
     /// Time.
     pub at: Timestamp,

@@ -2,9 +2,9 @@
 //! cannot take the same free slot or the same budget, in one process or in several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::StoreResult;
+use super::{StoreResult, costs};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
@@ -109,7 +109,7 @@ pub struct CallSettlement {
 }
 
 /// A recorded call.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// 1-based iteration.
     pub iteration: u32,
@@ -294,6 +294,7 @@ pub fn end(
             booking.outcome,
         ],
     )?;
+    costs::add(c, key)?;
     let known = matches!(booking.ending, Ending::Cost(_)).then_some(cost);
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }

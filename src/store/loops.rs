@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::listing::{self, LoopRow};
 use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
@@ -348,7 +349,7 @@ fn allowed_key(forge: &str, repo: i64) -> String {
 }
 
 /// Entry of a loop's log.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LogLine {
     /// 1-based position.
     pub seq: i64,
@@ -396,7 +397,7 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
         next.created_at.0,
         next.updated_at.0,
     ])?;
-    Ok(())
+    listing::save(c, &LoopRow::of(next))
 }
 
 fn log(c: &Connection, decision: &StepDecision, input: &LoopInput, now: Timestamp) -> StoreResult<()> {

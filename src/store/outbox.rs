@@ -305,7 +305,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
 }
 
 /// State of an effect, for people and tests.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct EffectRow {
     /// Natural key.
     pub key: String,

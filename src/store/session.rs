@@ -4,6 +4,7 @@
 //! not by the single writer. A row belongs to the loop in its own table; the column `scope` of the indexes only speeds up
 //! searches.
 
+mod everywhere;
 mod packed;
 mod retention;
 mod search;
@@ -20,6 +21,7 @@ use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionSummary,
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
+pub use everywhere::{FoundTexts, MaskText, SnippetPart, TextHit, TextPlace, TextPosition, TextQuery, search_texts};
 pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use search::search;
 
@@ -133,12 +135,17 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> Sto
     let data = serde_json::to_string(summary)?;
     let failed = !summary.errors.is_empty();
     c.execute(insert, params![id.as_str(), summary.from, summary.to, data, failed, summary.made_at.0])?;
-    let errors = summary.errors.iter().map(|error| error.signature.as_str());
-    let parts = summary.decisions.iter().chain(&summary.files).map(String::as_str).chain(errors);
-    let text = std::iter::once(summary.text.as_str()).chain(parts).collect::<Vec<_>>().join("\n");
+    let text = summary_text(summary);
     let words = "INSERT INTO session_summaries_words (rowid, scope, text) VALUES (?1, ?2, ?3)";
     c.execute(words, params![c.last_insert_rowid(), scope(id), text])?;
     Ok(())
+}
+
+/// Returns the searched text of a summary.
+fn summary_text(summary: &SessionSummary) -> String {
+    let errors = summary.errors.iter().map(|error| error.signature.as_str());
+    let parts = summary.decisions.iter().chain(&summary.files).map(String::as_str).chain(errors);
+    std::iter::once(summary.text.as_str()).chain(parts).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the turns of some iterations, in order.
@@ -197,7 +204,8 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
     Ok(events)
 }
 
-fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
+/// Reads an event from seven columns: iteration, kind, tool, path, text, failed, at.
+pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     let kind: String = row.get(1)?;
     Ok(SessionEvent {
         iteration: row.get(0)?,

@@ -1,12 +1,114 @@
 //! JSON for programs, at `/api/v1`.
+//!
+//! Each route is one entry of a file's `routes`, with its types; router and OpenAPI description are made from the same entries. All
+//! answers pass the door, which masks secrets. A repository that the viewer may not read is as unknown as one that does not exist.
+
+mod backends;
+mod commands;
+mod costs;
+mod extract;
+mod loops;
+mod memory;
+mod openapi;
+pub mod problem;
+mod search;
+pub(super) mod tokens;
+pub mod types;
+mod visibility;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::extract::OriginalUri;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use serde::Serialize;
+use tower_http::timeout::TimeoutLayer;
 
 use super::WebState;
+use openapi::Operation;
+use problem::ApiProblem;
+
+/// Path of the API.
+pub const ROOT: &str = "/api/v1";
+/// Header with the version of the service.
+pub const VERSION_HEADER: HeaderName = HeaderName::from_static("ralph-bot-version");
+/// Time limit of a request that is not a stream.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Result of a handler.
+type ApiResult = Result<Response, ApiProblem>;
+
+/// Route with its description.
+struct ApiRoute {
+    operation: Operation,
+    handler: MethodRouter<Arc<WebState>>,
+}
+
+impl ApiRoute {
+    fn new(operation: Operation, handler: MethodRouter<Arc<WebState>>) -> Self {
+        Self { operation, handler }
+    }
+}
+
+/// Returns all routes.
+fn table() -> Vec<ApiRoute> {
+    let files = [
+        loops::routes(),
+        commands::routes(),
+        search::routes(),
+        costs::routes(),
+        backends::routes(),
+        memory::routes(),
+        tokens::routes(),
+        openapi::routes(),
+    ];
+    files.into_iter().flatten().collect()
+}
 
 /// Returns the routes of the API.
 pub(super) fn routes() -> Router<Arc<WebState>> {
-    Router::new()
+    let mut api = Router::new();
+    for ApiRoute { operation, handler } in table() {
+        let handler = if operation.streams {
+            handler
+        } else {
+            handler.layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_TIMEOUT))
+        };
+        api = api.route(operation.path, handler);
+    }
+    let api = api
+        .fallback(|uri: OriginalUri| async move { ApiProblem::no_route(uri.0.path()) })
+        .method_not_allowed_fallback(|method: Method, uri: OriginalUri| async move {
+            ApiProblem::wrong_method(&method, uri.0.path())
+        })
+        .layer(axum::middleware::map_response(finished));
+    Router::new().nest(ROOT, api)
 }
+
+/// Adds the headers of all answers.
+async fn finished(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(VERSION_HEADER, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+/// Returns an answer without secrets.
+fn answer(state: &WebState, status: StatusCode, body: &impl Serialize) -> ApiResult {
+    let value = serde_json::to_value(body).map_err(|error| ApiProblem::internal(&error))?;
+    let text = state.engine.door.json(value).into_value().to_string();
+    let kind = HeaderValue::from_static("application/json");
+    Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// Returns an answer with status 200.
+fn ok(state: &WebState, body: &impl Serialize) -> ApiResult {
+    answer(state, StatusCode::OK, body)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
+mod api;
 mod cli;
 mod clock;
 mod commands;

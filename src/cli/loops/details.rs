@@ -1,105 +1,13 @@
-//! Text of `loops show`: state, plan, checks, iterations, second opinions and calls of a loop.
+//! Texts of `loops show` about the plan and the second opinions of a loop.
 
 use crate::cli::{moment, one_line};
-use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::{Loop, LoopInput, Planning, ProposedPlan};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
-use crate::domain::report::control_words;
-use crate::store::calls;
 use crate::store::loops::LogLine;
 
-/// Formats the calls of a loop and their costs; empty if there are none.
-pub(super) fn calls_table(booked: &[calls::CallRecord]) -> String {
-    let mut text = String::new();
-    for call in booked {
-        let model = call.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
-        let about = if call.estimated { "about " } else { "" };
-        let (at, outcome) = (moment(call.started_at), call.outcome.as_deref().unwrap_or("in progress"));
-        text.push_str(&format!(
-            "  {at} {:>4} {} by {}{model}: {outcome}, {about}{}, {} tokens\n",
-            call.iteration,
-            call.purpose,
-            call.backend,
-            call.cost,
-            call.usage.total(),
-        ));
-    }
-    if text.is_empty() { text } else { format!("\nCalls:\n{text}") }
-}
-
-/// Formats a time span in its largest unit.
-pub(super) fn age(ms: i64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-/// Formats the state of a loop, its plan, checks and iterations.
-pub(super) fn details(current: &Loop, now: Timestamp) -> String {
-    let mut text = String::new();
-    let mut say = |name: &str, value: &str| text.push_str(&format!("{name:11} {}\n", one_line(value)));
-    say("loop", current.id.as_str());
-    say("state", current.state.as_str());
-    say("reason", &current.why);
-    say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
-    say("page", &current.task.url);
-    let (least, most) = current.usual_iterations();
-    let (at, limit) = (current.spent.iterations, current.limits.iterations);
-    say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
-    if let Some(judged) = current.judged() {
-        say("health", judged.health.word());
-        say("alarms", &control_words::raised(current.retained_iterations().filter_map(|i| i.judged.as_ref())));
-    }
-    say("completion", &format!("{}%", current.completion().whole_percent()));
-    say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
-    say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
-    say("branch", &format!("{} from {}", current.branch, current.base_branch));
-    say("pull", current.pull.as_ref().map_or("none", |pull| pull.url.as_str()));
-    say("authority", &current.authority.login);
-    say("sandbox", &current.sandbox);
-    if let Some(words) = ClaimSums::of(current).words() {
-        say("claims", &words);
-    }
-    text.push_str(&plan_lines(current));
-    text.push_str("\nChecks:\n");
-    let latest = current.latest_checks();
-    for check in &current.checks {
-        let outcome = latest.and_then(|report| report.outcomes.iter().find(|o| o.name == check.name));
-        let word = match outcome {
-            Some(outcome) if outcome.holds => "passed".to_owned(),
-            Some(outcome) => format!("failed: {}", outcome.why),
-            None => "not run yet".to_owned(),
-        };
-        text.push_str(&format!("  {}: {}\n", one_line(&check.command), one_line(&word)));
-    }
-    text.push_str("\nIterations:\n");
-    for i in &current.iterations {
-        let (checks, held) = (i.checks.outcomes.len(), i.checks.held());
-        let (added, removed) = i.stat.lines();
-        let said = if i.report.summary.is_empty() { &i.agent_problem } else { &i.report.summary };
-        let thrown = if i.discarded { " (discarded)" } else { "" };
-        let commit = i.commit.as_ref().map_or("no commit", |sha| sha.short());
-        text.push_str(&format!(
-            "  {}{thrown}: {held} of {checks} checks, +{added} -{removed} in {} files, {commit}, {}, {}: {}\n",
-            i.number,
-            i.stat.files.len(),
-            i.cost,
-            age(i64::try_from(i.agent_ms).unwrap_or(i64::MAX)),
-            one_line(said),
-        ));
-        let judgement = i.judged.iter().flat_map(control_words::lines);
-        text.extend(judgement.map(|line| format!("     {}\n", one_line(&line))));
-    }
-    text
-}
-
 /// Formats the plan of a loop with its state, its wishes and its approval; empty if no plan is wanted.
-fn plan_lines(current: &Loop) -> String {
+pub(super) fn plan_lines(current: &Loop) -> String {
     let Some(planning) = &current.planning else { return String::new() };
     let mut text = "\nPlan:\n".to_owned();
     let mut say = |line: &str| text.push_str(&format!("  {}\n", one_line(line)));

@@ -187,13 +187,13 @@ async fn output_contains_no_control_sequences() {
     let setup = setup().await;
     let current = state(&setup).await;
     let now = current.created_at.plus_ms(7_300_000);
-    let text = details(&current, now) + &table(&[row(&current, now)]);
-    assert!(!text.contains('\u{1b}') && text.contains("work:team/app#1 Fix [2J it"), "{text}");
-    assert!(
-        text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  the loop waits for a free slot"),
-        "{text}"
-    );
-    assert_eq!([age(59_000), age(60_000), age(3_600_000), age(172_800_000)], ["59s", "1m", "1h", "2d"]);
+    let rows = [listing::LoopRow::of(&current)];
+    let record = LoopRecord { current, calls: Vec::new(), history: Vec::new(), effects: Vec::new(), trail: Vec::new() };
+    let printed = text::record_text(&record, None, true, now) + &text::list(&rows, false, false, now);
+    assert!(!printed.contains('\u{1b}') && printed.contains("work:team/app#1 Fix [2J it"), "{printed}");
+    let row = printed.lines().last().expect("a row").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(row, "r-1-aaaaaa queued work:team/app#1 0/10 0% $0.00 2h the loop waits for a free slot");
+    assert_eq!([59_000, 60_000, 3_600_000, 172_800_000].map(text::age), ["59s", "1m", "1h", "2d"]);
 }
 
 /// A loop that made a plan and was read by another model.

@@ -365,6 +365,27 @@ impl Loop {
         self.iterations.last_mut()
     }
 
+    /// Whether it continues only after a person did something: a decision, an answer, a higher limit or a repair. A pull request
+    /// in review is ready, and a pause of a repository that takes no changes ends by itself.
+    pub fn waits_for_person(&self) -> bool {
+        match self.state {
+            LoopState::NeedsCriteria
+            | LoopState::NeedsConfirm
+            | LoopState::NeedsApproval
+            | LoopState::NeedsAnswer
+            | LoopState::LimitReached
+            | LoopState::Failed => true,
+            LoopState::Paused => self.wait.is_none(),
+            LoopState::Queued
+            | LoopState::Running
+            | LoopState::Waiting
+            | LoopState::Review
+            | LoopState::Merged
+            | LoopState::Closed
+            | LoopState::Aborted => false,
+        }
+    }
+
     /// Whether people asked for changes that no iteration has begun with.
     pub fn has_requests(&self) -> bool {
         !self.guidance.is_empty() || !self.suggestions.is_empty()

@@ -1,9 +1,10 @@
 //! State of a loop.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// State of a loop, as shown by its label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopState {
     /// No verifiable completion criteria were found.
@@ -74,6 +75,11 @@ impl LoopState {
             Self::Closed => "closed",
             Self::Aborted => "aborted",
         }
+    }
+
+    /// Parses a name in the store.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
     /// Name within a sentence.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
@@ -31,7 +32,7 @@ const MAX_ADDRESSES: usize = 10_000;
 const MAX_PATH: usize = 2_000;
 
 /// Right of a viewer in a repository, lowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewRight {
     /// Sees nothing of the repository, not even that it is known.

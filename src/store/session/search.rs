@@ -85,6 +85,23 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
     found(c, scans, query, finder.as_ref(), notes)
 }
 
+/// Returns the table of a tier; its index of words has the same name with `_words`.
+pub(super) fn table(tier: SessionTier) -> &'static str {
+    match tier {
+        SessionTier::Raw => "session_turns",
+        SessionTier::Events => "session_events",
+        SessionTier::Summaries => "session_summaries",
+    }
+}
+
+/// Returns the searched columns of a tier's index.
+pub(super) fn columns(tier: SessionTier) -> &'static str {
+    match tier {
+        SessionTier::Raw => "{prompt response}",
+        SessionTier::Events | SessionTier::Summaries => "{text}",
+    }
+}
+
 impl SearchFailure {
     fn into_error(self, what: &str) -> StoreError {
         match self {
@@ -152,11 +169,8 @@ impl<'a> Filter<'a> {
 
     /// Builds the statement that selects id, tool, path and backend of matches, best first.
     fn statement(&self, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
-        let (table, columns, weights) = match tier {
-            SessionTier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
-            SessionTier::Events => ("session_events", "{text}", "0.0, 1.0"),
-            SessionTier::Summaries => ("session_summaries", "{text}", "0.0, 1.0"),
-        };
+        let (table, columns) = (table(tier), columns(tier));
+        let weights = if tier == SessionTier::Raw { "0.0, 0.3, 1.0" } else { "0.0, 1.0" };
         let (tool, path) = if tier == SessionTier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
         let backend = if tier == SessionTier::Raw { "t.backend" } else { "NULL" };
         let (first, last) = if tier == SessionTier::Summaries {

@@ -14,6 +14,8 @@ use crate::domain::trust::sanitize;
 
 /// Maximum number of recorded files of a commit.
 const MAX_FILES: usize = 200;
+/// Maximum size of the end of a failed check's output that is recorded, in bytes.
+const MAX_OUTPUT: usize = 4 * 1024;
 
 /// Events of the step from `before` to `after`, in order. Late outcomes and commands that only request information are left
 /// out. Texts are not masked.
@@ -67,11 +69,16 @@ impl CollectedEvents {
     fn checks(&mut self, report: &CheckReport, fresh: bool) {
         let place = if fresh { " in a fresh checkout" } else { "" };
         for outcome in &report.outcomes {
-            let text = match error_signature(&CheckReport { outcomes: vec![outcome.clone()] }) {
+            let mut text = match error_signature(&CheckReport { outcomes: vec![outcome.clone()] }) {
                 _ if outcome.holds => format!("holds{place}"),
                 Some(error) => format!("{}{place}: {error}", outcome.why),
                 None => format!("{}{place}", outcome.why),
             };
+            let output = outcome.output.trim();
+            if !outcome.holds && !output.is_empty() {
+                text.push('\n');
+                text.push_str(&output[output.ceil_char_boundary(output.len().saturating_sub(MAX_OUTPUT))..]);
+            }
             self.add_of(EventKind::Check, Some(outcome.name.clone()), text, !outcome.holds);
         }
     }

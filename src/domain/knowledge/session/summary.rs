@@ -141,7 +141,11 @@ fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
 
 fn errors(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<ErrorPattern> {
     let told = turns.iter().filter_map(|turn| Some((turn.iteration, turn.error.as_deref()?)));
-    let happened = events.iter().filter(|event| event.failed).map(|event| (event.iteration, event.text.as_str()));
+    let happened = events.iter().filter(|event| event.failed).map(|event| {
+        // The output of a check follows on its own lines.
+        let first = if event.kind == EventKind::Check { event.text.lines().next() } else { Some(event.text.as_str()) };
+        (event.iteration, first.unwrap_or_default())
+    });
     let mut patterns: BTreeMap<String, ErrorPattern> = BTreeMap::new();
     for (iteration, text) in told.chain(happened) {
         let signature = normalise(text);

@@ -1,0 +1,93 @@
+//! Costs over days by repository, backend and person. The rows are sums that are written when a call ends.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::StoreResult;
+use super::listing::RepoScope;
+use crate::domain::model::ids::Money;
+
+/// Part of the statement that adds ended calls to their days.
+const ADD: &str =
+    "INSERT INTO daily_costs (day, forge, repo_id, backend, person_id, person, calls, cost, tokens_in, tokens_out)
+    SELECT c.day, c.forge, c.repo_id, c.backend, coalesce(s.person_id, 0), coalesce(max(s.person), ''), count(*),
+        coalesce(sum(c.cost), 0), sum(c.tokens_in + c.cache_read + c.cache_write), sum(c.tokens_out)
+    FROM calls c LEFT JOIN loop_summaries s ON s.loop_id = c.loop_id";
+const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.person_id, 0)
+    ON CONFLICT (day, forge, repo_id, backend, person_id) DO UPDATE SET calls = calls + excluded.calls,
+        cost = cost + excluded.cost, tokens_in = tokens_in + excluded.tokens_in,
+        tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
+
+/// What costs are summed by, besides the day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostGroup {
+    /// Repository.
+    Repository,
+    /// Backend.
+    Backend,
+    /// Person who asked for the loop.
+    Person,
+}
+
+/// Costs of one day and one repository, backend or person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DailyCost {
+    /// Days since 1970-01-01 in UTC.
+    pub day: i64,
+    /// `forge:owner/name`, name of the backend, or login; empty if the person is not known.
+    pub of: String,
+    /// Number of calls that ended.
+    pub calls: u64,
+    /// Cost.
+    pub cost: Money,
+    /// Input tokens, with those from caches.
+    pub tokens_in: u64,
+    /// Output tokens.
+    pub tokens_out: u64,
+}
+
+/// Returns the costs of the days `from..=to` in some repositories, newest day first, within a day the most expensive first.
+/// Calls count on the day of their start, once they have ended.
+pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i64) -> StoreResult<Vec<DailyCost>> {
+    let mut values: Vec<Value> = vec![from.into(), to.into()];
+    let visible = scope.condition("d", &mut values);
+    let (name, group) = match by {
+        CostGroup::Backend => ("d.backend", "d.backend"),
+        CostGroup::Person => ("d.person", "d.forge, d.person_id"),
+        CostGroup::Repository => (
+            "coalesce((SELECT s.forge || ':' || s.owner || '/' || s.name FROM loop_summaries s
+                WHERE s.forge = d.forge AND s.repo_id = d.repo_id ORDER BY s.id DESC LIMIT 1), d.forge || ':' || d.repo_id)",
+            "d.forge, d.repo_id",
+        ),
+    };
+    let sql = format!(
+        "SELECT d.day, {name}, sum(d.calls), sum(d.cost) AS total, sum(d.tokens_in), sum(d.tokens_out) FROM daily_costs d
+         WHERE d.day BETWEEN ?1 AND ?2 AND {visible} GROUP BY d.day, {group} ORDER BY d.day DESC, total DESC, {name}"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let count = |row: &rusqlite::Row<'_>, at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
+    let rows = statement.query_map(params_from_iter(values), |row| {
+        Ok(DailyCost {
+            day: row.get(0)?,
+            of: row.get(1)?,
+            calls: count(row, 2)?,
+            cost: Money(row.get(3)?),
+            tokens_in: count(row, 4)?,
+            tokens_out: count(row, 5)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Adds a call that has just ended.
+pub(super) fn add(c: &Connection, key: &str) -> StoreResult<()> {
+    c.prepare_cached(&format!("{ADD} WHERE c.key = ?1 AND c.ended_at IS NOT NULL {GROUPS}"))?.execute([key])?;
+    Ok(())
+}
+
+/// Adds all ended calls, of a database that has no sums yet.
+pub(super) fn fill(c: &Connection) -> StoreResult<()> {
+    c.execute("DELETE FROM daily_costs", [])?;
+    c.execute(&format!("{ADD} WHERE c.ended_at IS NOT NULL {GROUPS}"), [])?;
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What happened in loops since a position: their steps, and what their agents did.
+
+use rusqlite::{Connection, params};
+
+use super::listing::repository;
+use super::{StoreResult, session};
+use crate::domain::knowledge::session::SessionEvent;
+use crate::domain::loops::LoopState;
+use crate::domain::model::ids::{LoopId, Money, Ratio, RepoRef, Timestamp};
+
+/// Position in the feed: the last row of the loops' logs and of the events of agents. Positions only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FeedPosition {
+    /// Last step.
+    pub step: i64,
+    /// Last event of an agent.
+    pub activity: i64,
+}
+
+impl FeedPosition {
+    /// Parses `STEP-ACTIVITY`; `None` if it is malformed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
+        let (step, activity) = text.split_once('-')?;
+        Some(Self { step: number(step)?, activity: number(activity)? })
+    }
+
+    /// Returns the position after an event.
+    pub fn after(self, event: &FeedEvent) -> Self {
+        match event.what {
+            FeedKind::Step { .. } => Self { step: self.step.max(event.row), ..self },
+            FeedKind::Activity(_) => Self { activity: self.activity.max(event.row), ..self },
+        }
+    }
+
+    /// Whether an event is after this position.
+    pub fn is_before(self, event: &FeedEvent) -> bool {
+        match event.what {
+            FeedKind::Step { .. } => event.row > self.step,
+            FeedKind::Activity(_) => event.row > self.activity,
+        }
+    }
+}
+
+impl std::fmt::Display for FeedPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.step, self.activity)
+    }
+}
+
+/// Event of the feed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedEvent {
+    /// Row in its table.
+    pub row: i64,
+    /// Loop.
+    pub loop_id: LoopId,
+    /// Its repository.
+    pub repo: RepoRef,
+    /// Time.
+    pub at: Timestamp,
+    /// What happened.
+    pub what: FeedKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedKind {
+    /// A step of a loop.
+    Step {
+        /// 1-based position in the loop's log.
+        seq: i64,
+        /// Name of the step's input, such as `agent_ended`.
+        input: String,
+        /// Reasons of the decision.
+        reasons: Vec<String>,
+        /// State of the loop when the event is read.
+        now: FeedState,
+    },
+    /// An agent, a check or the overseer did something within an iteration.
+    Activity(SessionEvent),
+}
+
+/// State of a loop when an event is read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedState {
+    /// State.
+    pub state: LoopState,
+    /// Number of iterations begun.
+    pub iteration: u32,
+    /// Completion measured last.
+    pub completion: Ratio,
+    /// Total cost.
+    pub cost: Money,
+    /// Reason of the state.
+    pub reason: String,
+}
+
+/// Returns the newest position.
+pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
+    let sql =
+        "SELECT (SELECT coalesce(max(rowid), 0) FROM loop_events), (SELECT coalesce(max(id), 0) FROM session_events)";
+    let mut statement = c.prepare_cached(sql)?;
+    Ok(statement.query_row([], |row| Ok(FeedPosition { step: row.get(0)?, activity: row.get(1)? }))?)
+}
+
+/// Returns the events after a position in order of time, of all loops or of one, at most `limit` of each kind; `None` if there are
+/// more, or if the position is one of another database.
+pub fn since(
+    c: &Connection,
+    after: FeedPosition,
+    of: Option<&LoopId>,
+    limit: usize,
+) -> StoreResult<Option<Vec<FeedEvent>>> {
+    let newest = newest(c)?;
+    if newest == after {
+        return Ok(Some(Vec::new()));
+    }
+    if after.step > newest.step || after.activity > newest.activity {
+        return Ok(None);
+    }
+    let steps = steps(c, after.step, of, limit + 1)?;
+    let activities = activities(c, after.activity, of, limit + 1)?;
+    if steps.len() > limit || activities.len() > limit {
+        return Ok(None);
+    }
+    Ok(Some(merged(steps, activities)))
+}
+
+/// Merges two lists by time. Each keeps its order even if a clock was set back, because positions only grow.
+fn merged(steps: Vec<FeedEvent>, activities: Vec<FeedEvent>) -> Vec<FeedEvent> {
+    let mut events = Vec::with_capacity(steps.len() + activities.len());
+    let (mut steps, mut activities) = (steps.into_iter().peekable(), activities.into_iter().peekable());
+    while let (Some(step), Some(activity)) = (steps.peek(), activities.peek()) {
+        let first = if activity.at <= step.at { activities.next() } else { steps.next() };
+        events.extend(first);
+    }
+    events.extend(steps);
+    events.extend(activities);
+    events
+}
+
+fn steps(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
+    let condition = if of.is_some() { "e.loop_id = ?3" } else { "?3 IS NULL" };
+    let sql = format!(
+        "SELECT e.rowid, e.loop_id, s.forge, s.repo_id, s.owner, s.name, e.at, e.seq, json_extract(e.input, '$.input'),
+             e.reasons, s.state, s.iterations, s.completion, s.cost, s.reason
+         FROM loop_events e CROSS JOIN loop_summaries s ON s.loop_id = e.loop_id
+         WHERE e.rowid > ?1 AND {condition} ORDER BY e.rowid LIMIT ?2"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        let state: String = row.get(10)?;
+        events.push(FeedEvent {
+            row: row.get(0)?,
+            loop_id: LoopId::new(row.get::<_, String>(1)?),
+            repo: repository(row, 2)?,
+            at: Timestamp(row.get(6)?),
+            what: FeedKind::Step {
+                seq: row.get(7)?,
+                input: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
+                reasons: serde_json::from_str(&row.get::<_, String>(9)?)?,
+                now: FeedState {
+                    state: LoopState::parse(&state).unwrap_or(LoopState::Failed),
+                    iteration: row.get(11)?,
+                    completion: Ratio::new(row.get(12)?),
+                    cost: Money(row.get(13)?),
+                    reason: row.get(14)?,
+                },
+            },
+        });
+    }
+    Ok(events)
+}
+
+fn activities(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
+    let condition = if of.is_some() { "e.loop_id = ?3" } else { "?3 IS NULL" };
+    let sql = format!(
+        "SELECT e.iteration, e.kind, e.tool, e.path, e.text, e.failed, e.at, e.id, e.loop_id, s.forge, s.repo_id, s.owner, s.name
+         FROM session_events e CROSS JOIN loop_summaries s ON s.loop_id = e.loop_id
+         WHERE e.id > ?1 AND {condition} ORDER BY e.id LIMIT ?2"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        let event = session::event(row)?;
+        events.push(FeedEvent {
+            row: row.get(7)?,
+            loop_id: LoopId::new(row.get::<_, String>(8)?),
+            repo: repository(row, 9)?,
+            at: event.at,
+            what: FeedKind::Activity(event),
+        });
+    }
+    Ok(events)
+}

@@ -1,0 +1,414 @@
+//! Read model of loops for lists: a small row per loop, written with each save, so that no list reads whole loops.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::{StoreError, StoreResult, costs, installation};
+use crate::domain::knowledge::session::terms;
+use crate::domain::loops::{Loop, LoopState};
+use crate::domain::model::ids::{
+    AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
+};
+
+/// Number of loops per transaction while rows are made for loops of an earlier version.
+const FILL_BATCH: usize = 100;
+/// Setting that says which rows the read model has.
+const FILLED: &str = "read_model";
+
+/// Loop as lists show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoopRow {
+    /// Identifier.
+    pub id: LoopId,
+    /// Repository.
+    pub repo: RepoRef,
+    /// Issue that it works on.
+    pub issue: Number,
+    /// Title of the issue.
+    pub title: String,
+    /// Address of the issue's page.
+    pub url: String,
+    /// State.
+    pub state: LoopState,
+    /// Whether it waits for a person.
+    pub waits: bool,
+    /// Person who asked for it.
+    pub person: User,
+    /// Reason of its state, one sentence.
+    pub reason: String,
+    /// Number of iterations begun.
+    pub iterations: u32,
+    /// Maximum number of iterations.
+    pub max_iterations: u32,
+    /// Completion measured last.
+    pub completion: Ratio,
+    /// Total cost.
+    pub cost: Money,
+    /// Cost limit.
+    pub cost_limit: Money,
+    /// Branch that it pushes to.
+    pub branch: String,
+    /// Address of its pull request's page.
+    pub pull: Option<String>,
+    /// Time of creation.
+    pub created_at: Timestamp,
+    /// Time of the last step.
+    pub updated_at: Timestamp,
+}
+
+impl LoopRow {
+    /// Returns the row of a loop.
+    pub fn of(of: &Loop) -> Self {
+        Self {
+            id: of.id.clone(),
+            repo: of.place.repo.clone(),
+            issue: of.place.issue,
+            title: of.task.title.clone(),
+            url: of.task.url.clone(),
+            state: of.state,
+            waits: of.waits_for_person(),
+            person: of.requested_by.clone(),
+            reason: of.why.clone(),
+            iterations: of.spent.iterations,
+            max_iterations: of.limits.iterations,
+            completion: of.completion(),
+            cost: of.spent.cost,
+            cost_limit: of.limits.cost,
+            branch: of.branch.clone(),
+            pull: of.pull.as_ref().map(|pull| pull.url.clone()),
+            created_at: of.created_at,
+            updated_at: of.updated_at,
+        }
+    }
+
+    const COLUMNS: &'static str =
+        "s.id, s.loop_id, s.forge, s.repo_id, s.owner, s.name, s.issue, s.title, s.url, s.state,
+        s.waits, s.person_id, s.person, s.reason, s.iterations, s.max_iterations, s.completion, s.cost, s.cost_limit,
+        s.branch, s.pull, s.created_at, s.updated_at";
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let state: String = row.get(9)?;
+        Ok(Self {
+            id: LoopId::new(row.get::<_, String>(1)?),
+            repo: repository(row, 2)?,
+            issue: Number(row.get::<_, i64>(6)?.unsigned_abs()),
+            title: row.get(7)?,
+            url: row.get(8)?,
+            state: LoopState::parse(&state).unwrap_or(LoopState::Failed),
+            waits: row.get(10)?,
+            person: User { id: UserId(row.get(11)?), login: row.get(12)?, kind: AccountKind::User },
+            reason: row.get(13)?,
+            iterations: row.get(14)?,
+            max_iterations: row.get(15)?,
+            completion: Ratio::new(row.get(16)?),
+            cost: Money(row.get(17)?),
+            cost_limit: Money(row.get(18)?),
+            branch: row.get(19)?,
+            pull: row.get(20)?,
+            created_at: Timestamp(row.get(21)?),
+            updated_at: Timestamp(row.get(22)?),
+        })
+    }
+
+    /// Returns the searched texts: title, reason, person, and place.
+    fn texts(&self) -> [String; 4] {
+        let place = format!("{} {} {} {} {}", self.repo, self.issue, self.id, self.branch, self.state.words());
+        [self.title.clone(), self.reason.clone(), self.person.login.clone(), place]
+    }
+}
+
+/// Reads a repository from four columns: forge, id, owner, name.
+pub(super) fn repository(row: &Row<'_>, at: usize) -> rusqlite::Result<RepoRef> {
+    Ok(RepoRef {
+        forge: ForgeName::new(row.get::<_, String>(at)?),
+        id: RepoId(row.get(at + 1)?),
+        owner: row.get(at + 2)?,
+        name: row.get(at + 3)?,
+    })
+}
+
+/// Repositories whose rows are selected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RepoScope {
+    /// All.
+    All,
+    /// These, by forge and id.
+    Only(Vec<(ForgeName, RepoId)>),
+}
+
+impl RepoScope {
+    /// Whether a repository is selected.
+    pub fn contains(&self, repo: &RepoRef) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(repos) => repos.iter().any(|(forge, id)| *forge == repo.forge && *id == repo.id),
+        }
+    }
+
+    /// Returns the condition on the columns `forge` and `repo_id` of a table, and adds its values.
+    pub(super) fn condition(&self, table: &str, values: &mut Vec<Value>) -> String {
+        match self {
+            Self::All => "1".to_owned(),
+            Self::Only(repos) if repos.is_empty() => "0".to_owned(),
+            Self::Only(repos) => {
+                let places: Vec<String> = repos
+                    .iter()
+                    .map(|(forge, id)| {
+                        values.push(forge.as_str().to_owned().into());
+                        values.push(id.0.into());
+                        format!("(?{}, ?{})", values.len() - 1, values.len())
+                    })
+                    .collect();
+                format!("({table}.forge, {table}.repo_id) IN (VALUES {})", places.join(", "))
+            }
+        }
+    }
+}
+
+/// Filter of loops; every part narrows the result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopFilter {
+    /// Visible repositories.
+    pub scope: RepoScope,
+    /// Name of a forge.
+    pub forge: Option<String>,
+    /// Owner and name of a repository, in any case.
+    pub repository: Option<(String, String)>,
+    /// States, one of which it has; empty for all.
+    pub states: Vec<LoopState>,
+    /// Login of the person who asked for it, in any case.
+    pub person: Option<String>,
+    /// Whether it is open.
+    pub open: Option<bool>,
+    /// Whether it waits for a person.
+    pub waits: Option<bool>,
+    /// Words that title, reason, person, repository, branch or issue contain, the last one as the beginning of a word.
+    pub text: Option<String>,
+}
+
+impl LoopFilter {
+    /// Returns a filter that selects all loops of some repositories.
+    pub fn of(scope: RepoScope) -> Self {
+        Self {
+            scope,
+            forge: None,
+            repository: None,
+            states: Vec::new(),
+            person: None,
+            open: None,
+            waits: None,
+            text: None,
+        }
+    }
+
+    /// Returns tables and conditions, and adds the values.
+    fn selection(&self, values: &mut Vec<Value>) -> String {
+        let mut from = "loop_summaries s".to_owned();
+        let mut conditions = vec![self.scope.condition("s", values)];
+        let mut equals = |values: &mut Vec<Value>, column: &str, value: Value| {
+            values.push(value);
+            conditions.push(format!("{column} = ?{}", values.len()));
+        };
+        if let Some(forge) = &self.forge {
+            equals(values, "s.forge", forge.clone().into());
+        }
+        if let Some((owner, name)) = &self.repository {
+            equals(values, "s.owner COLLATE NOCASE", owner.clone().into());
+            equals(values, "s.name COLLATE NOCASE", name.clone().into());
+        }
+        if let Some(person) = &self.person {
+            equals(values, "s.person COLLATE NOCASE", person.clone().into());
+        }
+        if let Some(open) = self.open {
+            equals(values, "s.open", i64::from(open).into());
+        }
+        if let Some(waits) = self.waits {
+            // A literal, so that the partial index is used.
+            conditions.push(format!("s.waits = {}", u8::from(waits)));
+        }
+        if !self.states.is_empty() {
+            let states: Vec<String> = self.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+            conditions.push(format!("s.state IN ({})", states.join(", ")));
+        }
+        if let Some(expression) = self.text.as_deref().and_then(|text| words_expression(text, true)) {
+            values.push(expression.into());
+            from = "loop_summaries_words w CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned();
+            conditions.push(format!("loop_summaries_words MATCH ?{}", values.len()));
+        }
+        format!("FROM {from} WHERE {}", conditions.join(" AND "))
+    }
+}
+
+/// Returns the expression of full-text search for a person's words: all of them; `None` without words. With `open_ended` the last
+/// one is the beginning of a word, which only small indexes can find quickly.
+pub fn words_expression(text: &str, open_ended: bool) -> Option<String> {
+    let quoted: Vec<String> = terms(text).iter().map(|term| format!("\"{term}\"")).collect();
+    let open_ended = open_ended && text.ends_with(char::is_alphanumeric);
+    (!quoted.is_empty()).then(|| format!("{}{}", quoted.join(" "), if open_ended { "*" } else { "" }))
+}
+
+/// Page of loops.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoopPage {
+    /// Rows, newest first.
+    pub rows: Vec<LoopRow>,
+    /// Cursor of the next page; `None` if there is none.
+    pub next: Option<i64>,
+}
+
+/// Returns the loops that pass a filter, newest first, at most `limit`; `before` is the cursor of an earlier page. Loops that begin
+/// between two calls do not move later pages.
+pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usize) -> StoreResult<LoopPage> {
+    let mut values = Vec::new();
+    let selection = filter.selection(&mut values);
+    let searched = selection.contains("loop_summaries_words");
+    let key = if searched { "w.rowid" } else { "s.id" };
+    values.push(before.unwrap_or(i64::MAX).into());
+    let bound = values.len();
+    values.push(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1).into());
+    let sql = format!(
+        "SELECT {} {selection} AND {key} < ?{bound} ORDER BY {key} DESC LIMIT ?{}",
+        LoopRow::COLUMNS,
+        values.len()
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), |row| Ok((row.get::<_, i64>(0)?, LoopRow::read(row)?)))?;
+    let mut found = rows.collect::<Result<Vec<_>, _>>()?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|(id, _)| *id);
+    Ok(LoopPage { rows: found.into_iter().map(|(_, row)| row).collect(), next })
+}
+
+/// Returns the row of a loop.
+pub fn row(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopRow>> {
+    let sql = format!("SELECT {} FROM loop_summaries s WHERE s.loop_id = ?1", LoopRow::COLUMNS);
+    Ok(c.prepare_cached(&sql)?.query_row([id.as_str()], LoopRow::read).optional()?)
+}
+
+/// Returns the number of loops by state that pass a filter.
+pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState, u64)>> {
+    let mut values = Vec::new();
+    let sql = format!("SELECT s.state, count(*) {} GROUP BY s.state", filter.selection(&mut values));
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), |row| {
+        Ok((LoopState::parse(&row.get::<_, String>(0)?), row.get::<_, i64>(1)?.unsigned_abs()))
+    })?;
+    let known = rows.map(|row| row.map(|(state, count)| state.map(|state| (state, count))));
+    Ok(known.filter_map(Result::transpose).collect::<Result<_, _>>()?)
+}
+
+/// Returns all repositories with loops, with the names of their newest loop.
+pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
+    let sql = "SELECT forge, repo_id, owner, name, max(id) FROM loop_summaries GROUP BY forge, repo_id
+        ORDER BY forge, owner, name";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([], |row| repository(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Writes the row of a loop, and its words if they changed.
+pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
+    let old = row(c, &new.id)?;
+    let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
+            person, reason, iterations, max_iterations, completion, cost, cost_limit, branch, pull, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
+        ON CONFLICT (loop_id) DO UPDATE SET forge = excluded.forge, repo_id = excluded.repo_id, owner = excluded.owner,
+            name = excluded.name, issue = excluded.issue, title = excluded.title, url = excluded.url, state = excluded.state,
+            open = excluded.open, waits = excluded.waits, person_id = excluded.person_id, person = excluded.person,
+            reason = excluded.reason, iterations = excluded.iterations, max_iterations = excluded.max_iterations,
+            completion = excluded.completion, cost = excluded.cost, cost_limit = excluded.cost_limit,
+            branch = excluded.branch, pull = excluded.pull, updated_at = excluded.updated_at
+        RETURNING id";
+    let id: i64 = c.prepare_cached(sql)?.query_row(
+        params![
+            new.id.as_str(),
+            new.repo.forge.as_str(),
+            new.repo.id.0,
+            new.repo.owner,
+            new.repo.name,
+            i64::try_from(new.issue.0).unwrap_or(i64::MAX),
+            new.title,
+            new.url,
+            new.state.as_str(),
+            new.state.is_open(),
+            new.waits,
+            new.person.id.0,
+            new.person.login,
+            new.reason,
+            new.iterations,
+            new.max_iterations,
+            new.completion.get(),
+            new.cost.0,
+            new.cost_limit.0,
+            new.branch,
+            new.pull,
+            new.created_at.0,
+            new.updated_at.0,
+        ],
+        |row| row.get(0),
+    )?;
+    let texts = new.texts();
+    match old.map(|old| old.texts()) {
+        Some(known) if known == texts => return Ok(()),
+        Some(_) => {
+            c.prepare_cached("DELETE FROM loop_summaries_words WHERE rowid = ?1")?.execute([id])?;
+        }
+        None => {}
+    }
+    let [title, reason, person, place] = texts;
+    let sql = "INSERT INTO loop_summaries_words (rowid, title, reason, person, place) VALUES (?1, ?2, ?3, ?4, ?5)";
+    c.prepare_cached(sql)?.execute(params![id, title, reason, person, place])?;
+    Ok(())
+}
+
+/// Makes the rows of loops and the costs of days that an earlier version did not store. Does nothing after it was done once.
+pub(super) fn fill(c: &mut Connection) -> StoreResult<()> {
+    if installation::get(c, FILLED)?.is_some() {
+        return Ok(());
+    }
+    loop {
+        let transaction = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let missing = missing(&transaction)?;
+        for (id, data) in &missing {
+            match serde_json::from_str::<Loop>(data) {
+                Ok(known) => save(&transaction, &LoopRow::of(&known))?,
+                Err(error) => save_unreadable(&transaction, id, &error.to_string())?,
+            }
+        }
+        let done = missing.len() < FILL_BATCH;
+        if done && installation::get(&transaction, FILLED)?.is_none() {
+            costs::fill(&transaction)?;
+            installation::set(&transaction, FILLED, "1")?;
+        }
+        transaction.commit()?;
+        if done {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns the oldest loops without a row: id and data.
+fn missing(c: &Connection) -> StoreResult<Vec<(String, String)>> {
+    let sql =
+        "SELECT l.id, l.data FROM loops l WHERE NOT EXISTS (SELECT 1 FROM loop_summaries s WHERE s.loop_id = l.id)
+        ORDER BY l.created_at, l.id LIMIT ?1";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([FILL_BATCH as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Writes the row of a loop whose data cannot be read, from its columns.
+fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
+    tracing::warn!(loop_id = id, why, "a stored loop cannot be read; lists show only its state");
+    let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
+            person, reason, iterations, max_iterations, completion, cost, cost_limit, branch, created_at, updated_at)
+        SELECT id, forge, repo_id, '', '', issue, '', '', state, open, 0, 0, '', 'Its stored data cannot be read.', 0, 0, 0, 0, 0,
+            '', created_at, updated_at
+        FROM loops WHERE id = ?1";
+    let added = c.execute(sql, [id])?;
+    if added == 0 { Err(StoreError::Bug { detail: format!("the loop {id} is not there") }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,426 @@
+//! Searches the texts of all loops, newest first.
+//!
+//! A rank over all matches of a common word would read each of them. Matches are therefore taken newest first, from windows of rows,
+//! and a search that takes too long ends with what it found and a position to go on from.
+
+use std::time::Duration;
+
+use regex::Regex;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+
+use super::search::{columns, table};
+use super::{event, packed, scope};
+use crate::clock::Stopwatch;
+use crate::domain::knowledge::session::{EventKind, SessionSummary, SessionTier, terms, word_finder};
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::store::StoreResult;
+use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
+
+/// Time after which a search ends with what it found.
+const BUDGET: Duration = Duration::from_millis(60);
+/// Number of rows of the first window.
+const WINDOW: i64 = 1 << 16;
+/// Time of a window below which the next one is twice as large.
+const QUICK: Duration = Duration::from_millis(5);
+/// Length of a snippet, and of its part before the first match, in characters.
+const SNIPPET: usize = 240;
+const BEFORE: usize = 60;
+/// Length of the text before and after the first match that is masked, in bytes.
+const MASKED: usize = 8 * 1024;
+
+/// Kinds of searched rows, in the order in which matches are mixed.
+const TIERS: [TextTier; 4] = [
+    TextTier::Loops,
+    TextTier::Session(SessionTier::Summaries),
+    TextTier::Session(SessionTier::Events),
+    TextTier::Session(SessionTier::Raw),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextTier {
+    /// Titles and reasons.
+    Loops,
+    /// Memory of loops.
+    Session(SessionTier),
+}
+
+impl TextTier {
+    fn table(self) -> &'static str {
+        match self {
+            Self::Loops => "loop_summaries",
+            Self::Session(tier) => table(tier),
+        }
+    }
+}
+
+/// Position of a search: rows below which it goes on, for each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextPosition([i64; TIERS.len()]);
+
+impl Default for TextPosition {
+    fn default() -> Self {
+        Self([i64::MAX; TIERS.len()])
+    }
+}
+
+impl TextPosition {
+    /// Parses what `Display` writes; `None` if it is malformed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<i64> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        let rows: [i64; TIERS.len()] = parts.try_into().ok()?;
+        rows.iter().all(|row| *row >= 0).then_some(Self(rows))
+    }
+}
+
+impl std::fmt::Display for TextPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rows = self.0.map(|row| row.to_string());
+        f.write_str(&rows.join("."))
+    }
+}
+
+/// Search over all loops.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextQuery {
+    /// Words, all of which a row contains; in titles and reasons the last one may be the beginning of a word. No syntax.
+    pub text: String,
+    /// Repositories whose titles, reasons and states are searched.
+    pub titles: RepoScope,
+    /// Repositories whose prompts, answers and outputs are searched.
+    pub texts: RepoScope,
+    /// Only this loop, if any.
+    pub of: Option<LoopId>,
+    /// Position after an earlier page.
+    pub before: TextPosition,
+    /// Maximum number of results.
+    pub limit: usize,
+}
+
+/// Results of a search.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FoundTexts {
+    /// Results; of each kind the newest first.
+    pub hits: Vec<TextHit>,
+    /// Position from which the search goes on; `None` if everything was searched.
+    pub next: Option<TextPosition>,
+    /// Whether it ended early because it took too long.
+    pub early: bool,
+}
+
+/// A result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextHit {
+    /// Loop.
+    pub of: LoopRow,
+    /// Iteration; `None` for title, reason and place.
+    pub iteration: Option<u32>,
+    /// Kind of the text.
+    pub place: TextPlace,
+    /// 1-based line of the first match in that text.
+    pub line: u32,
+    /// Part of the text around the first match.
+    pub snippet: Vec<SnippetPart>,
+    /// Time of the text.
+    pub at: Timestamp,
+}
+
+/// Kind of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextPlace {
+    /// Title, person, repository, branch or number of the issue.
+    Title,
+    /// Reason of the loop's state.
+    Reason,
+    /// Summary of iterations.
+    Summary,
+    /// Event of an iteration.
+    Event(EventKind),
+    /// Prompt.
+    Prompt,
+    /// Answer of an agent or an assistant, or its error.
+    Response,
+}
+
+impl TextPlace {
+    /// Returns the name in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Title => "title",
+            Self::Reason => "reason",
+            Self::Summary => "summary",
+            Self::Event(kind) => kind.as_str(),
+            Self::Prompt => "prompt",
+            Self::Response => "response",
+        }
+    }
+}
+
+/// Part of a snippet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnippetPart {
+    /// Text on one line.
+    pub text: String,
+    /// Whether it matches.
+    pub marked: bool,
+}
+
+/// Rows found so far in one kind.
+struct TierMatches {
+    tier: TextTier,
+    /// Position at which it began.
+    from: i64,
+    /// Row below which nothing was searched yet; 0 at the end.
+    before: i64,
+    window: i64,
+    rows: Vec<i64>,
+}
+
+/// Removes secrets from a text.
+pub type MaskText<'a> = &'a dyn Fn(&str) -> String;
+
+/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before snippets are cut
+/// into parts, because a part of a secret is none that could be found.
+///
+/// # Errors
+/// The database fails or contains values of another version.
+pub fn search_texts(c: &Connection, query: &TextQuery, mask: MaskText<'_>) -> StoreResult<FoundTexts> {
+    search_within(c, query, mask, BUDGET)
+}
+
+pub(super) fn search_within(
+    c: &Connection,
+    query: &TextQuery,
+    mask: MaskText<'_>,
+    budget: Duration,
+) -> StoreResult<FoundTexts> {
+    if words_expression(&query.text, false).is_none() {
+        return Ok(FoundTexts::default());
+    }
+    let watch = Stopwatch::start();
+    let mut tiers = Vec::new();
+    for (tier, from) in TIERS.into_iter().zip(query.before.0) {
+        let newest = format!("SELECT coalesce(max(id), 0) + 1 FROM {}", tier.table());
+        let newest: i64 = c.prepare_cached(&newest)?.query_row([], |row| row.get(0))?;
+        let skipped = tier == TextTier::Loops && query.of.is_some();
+        let from = if skipped { 0 } else { from.min(newest) };
+        tiers.push(TierMatches { tier, from, before: from, window: WINDOW, rows: Vec::new() });
+    }
+    let mut early = false;
+    loop {
+        let mut open = tiers.iter_mut().filter(|found| found.before > 0 && found.rows.len() < query.limit).peekable();
+        if open.peek().is_none() {
+            break;
+        }
+        if watch.elapsed() > budget {
+            early = true;
+            break;
+        }
+        for found in open {
+            found.search_window(c, query)?;
+        }
+    }
+    let finder = word_finder(&terms(&query.text));
+    let (chosen, next) = mixed(&tiers, query.limit);
+    let mut hits = Vec::with_capacity(chosen.len());
+    for (tier, row) in chosen {
+        hits.extend(hit(c, (tier, row), finder.as_ref(), mask)?);
+    }
+    Ok(FoundTexts { hits, next, early })
+}
+
+impl TierMatches {
+    /// Searches the next window of rows.
+    fn search_window(&mut self, c: &Connection, query: &TextQuery) -> StoreResult<()> {
+        let watch = Stopwatch::start();
+        let wanted = query.limit - self.rows.len();
+        let least = self.before.saturating_sub(self.window).max(0);
+        let (sql, values) = self.statement(query, least, wanted);
+        let mut statement = c.prepare_cached(&sql)?;
+        let rows = statement.query_map(params_from_iter(values), |row| row.get(0))?;
+        let rows: Vec<i64> = rows.collect::<Result<_, _>>()?;
+        self.before = if rows.len() == wanted { rows.last().copied().unwrap_or(least) } else { least };
+        // Row 0 does not exist, and row 1 is the last one.
+        if self.before <= 1 {
+            self.before = 0;
+        }
+        self.rows.extend(rows);
+        if watch.elapsed() < QUICK {
+            self.window = self.window.saturating_mul(2);
+        }
+        Ok(())
+    }
+
+    fn statement(&self, query: &TextQuery, least: i64, wanted: usize) -> (String, Vec<Value>) {
+        let own = self.tier.table();
+        let words = format!("{own}_words");
+        let expression = words_expression(&query.text, self.tier == TextTier::Loops).unwrap_or_default();
+        let matched = match (self.tier, &query.of) {
+            (TextTier::Loops, _) => expression,
+            (TextTier::Session(tier), None) => format!("{} : ({expression})", columns(tier)),
+            (TextTier::Session(tier), Some(of)) => {
+                format!("scope : {} AND {} : ({expression})", scope(of), columns(tier))
+            }
+        };
+        let mut values: Vec<Value> =
+            vec![matched.into(), self.before.into(), least.into(), i64::try_from(wanted).unwrap_or(i64::MAX).into()];
+        let (join, visible) = match self.tier {
+            TextTier::Loops => ("CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned(), &query.titles),
+            TextTier::Session(_) => (
+                format!("CROSS JOIN {own} t ON t.id = w.rowid CROSS JOIN loop_summaries s ON s.loop_id = t.loop_id"),
+                &query.texts,
+            ),
+        };
+        let visible = visible.condition("s", &mut values);
+        let of = match (&query.of, self.tier) {
+            (Some(of), TextTier::Session(_)) => {
+                values.push(of.as_str().to_owned().into());
+                format!(" AND t.loop_id = ?{}", values.len())
+            }
+            _ => String::new(),
+        };
+        let sql = format!(
+            "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND w.rowid >= ?3 AND {visible}{of}
+             ORDER BY w.rowid DESC LIMIT ?4"
+        );
+        (sql, values)
+    }
+}
+
+/// Takes the matches of the kinds in turn, at most `limit`; also returns the position after them.
+fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<TextPosition>) {
+    let longest = tiers.iter().map(|found| found.rows.len()).max().unwrap_or_default();
+    let in_turn =
+        (0..longest).flat_map(|nth| tiers.iter().filter_map(move |found| Some((found.tier, *found.rows.get(nth)?))));
+    let chosen: Vec<(TextTier, i64)> = in_turn.take(limit).collect();
+    let after = |found: &TierMatches| {
+        let taken = chosen.iter().filter(|(tier, _)| *tier == found.tier).count();
+        match taken {
+            all if all == found.rows.len() => found.before,
+            0 => found.from,
+            some => found.rows[some - 1],
+        }
+    };
+    let rows: Vec<i64> = tiers.iter().map(after).collect();
+    let next = rows.iter().any(|row| *row > 0).then(|| rows.try_into().map(TextPosition).unwrap_or_default());
+    (chosen, next)
+}
+
+/// Reads a result; `None` if its row was deleted meanwhile.
+fn hit(
+    c: &Connection,
+    (tier, row): (TextTier, i64),
+    finder: Option<&Regex>,
+    mask: MaskText<'_>,
+) -> StoreResult<Option<TextHit>> {
+    let found = match tier {
+        TextTier::Loops => loop_text(c, row, finder)?,
+        TextTier::Session(SessionTier::Raw) => turn_text(c, row, finder)?,
+        TextTier::Session(SessionTier::Events) => event_text(c, row)?,
+        TextTier::Session(SessionTier::Summaries) => summary_text(c, row)?,
+    };
+    let Some(LocatedText { id, iteration, place, text, at }) = found else { return Ok(None) };
+    let Some(of) = listing::row(c, &id)? else { return Ok(None) };
+    let (line, snippet) = located(&text, finder, mask);
+    Ok(Some(TextHit { of, iteration, place, line, snippet, at }))
+}
+
+/// Text of a result.
+struct LocatedText {
+    id: LoopId,
+    iteration: Option<u32>,
+    place: TextPlace,
+    text: String,
+    at: Timestamp,
+}
+
+fn loop_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Option<LocatedText>> {
+    let sql = "SELECT loop_id, title, reason, updated_at FROM loop_summaries WHERE id = ?1";
+    let read = c.prepare_cached(sql)?.query_row([row], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get(3)?))
+    });
+    Ok(read.optional()?.map(|(id, title, reason, at)| {
+        let in_reason = finder.is_some_and(|finder| !finder.is_match(&title) && finder.is_match(&reason));
+        let (place, text) = if in_reason { (TextPlace::Reason, reason) } else { (TextPlace::Title, title) };
+        LocatedText { id: LoopId::new(id), iteration: None, place, text, at: Timestamp(at) }
+    }))
+}
+
+fn turn_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Option<LocatedText>> {
+    let sql = "SELECT loop_id, iteration, prompt, response, error, ended_at FROM session_turns WHERE id = ?1";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut rows = statement.query(params![row])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (prompt, response) = (packed::text(row.get_ref(2)?)?, packed::text(row.get_ref(3)?)?);
+    let response = match row.get::<_, Option<String>>(4)? {
+        Some(error) => format!("{response}\n{error}"),
+        None => response,
+    };
+    let in_prompt = finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt));
+    let (place, text) = if in_prompt { (TextPlace::Prompt, prompt) } else { (TextPlace::Response, response) };
+    let id = LoopId::new(row.get::<_, String>(0)?);
+    Ok(Some(LocatedText { id, iteration: Some(row.get(1)?), place, text, at: Timestamp(row.get(5)?) }))
+}
+
+fn event_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
+    let sql = "SELECT iteration, kind, tool, path, text, failed, at, loop_id FROM session_events WHERE id = ?1";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut rows = statement.query(params![row])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let found = event(row)?;
+    let id = LoopId::new(row.get::<_, String>(7)?);
+    // What was searched, on one line before the text.
+    let head: Vec<&str> = [found.tool.as_deref(), found.path.as_deref()].into_iter().flatten().collect();
+    let text = if head.is_empty() { found.text } else { format!("{}: {}", head.join(" "), found.text) };
+    let place = TextPlace::Event(found.kind);
+    Ok(Some(LocatedText { id, iteration: Some(found.iteration), place, text, at: found.at }))
+}
+
+fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
+    let sql = "SELECT loop_id, data FROM session_summaries WHERE id = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let Some((id, data)) = c.prepare_cached(sql)?.query_row([row], read).optional()? else { return Ok(None) };
+    let summary: SessionSummary = serde_json::from_str(&data)?;
+    let text = super::summary_text(&summary);
+    let id = LoopId::new(id);
+    let at = summary.made_at;
+    Ok(Some(LocatedText { id, iteration: Some(summary.to), place: TextPlace::Summary, text, at }))
+}
+
+/// Returns the 1-based line of the first match, and the text around it; the beginning if a stemmed word is not found again.
+fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<SnippetPart>) {
+    let first_in = |text: &str| finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
+    let first = first_in(text);
+    let line = text[..first].matches('\n').count() + 1;
+    // More than the snippet, so that a secret that it would cut is whole.
+    let (from, to) = (text.floor_char_boundary(first.saturating_sub(MASKED)), text.ceil_char_boundary(first + MASKED));
+    let (cut_before, cut_after) = (from > 0, to < text.len());
+    let text = mask(&text[from..to]);
+    let first = first_in(&text);
+    let begin = text[..first].char_indices().rev().nth(BEFORE - 1).map_or(0, |(at, _)| at);
+    let end = text[begin..].char_indices().nth(SNIPPET).map_or(text.len(), |(at, _)| begin + at);
+    let part: String = text[begin..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut parts = Vec::new();
+    let mut add = |text: &str, marked: bool| {
+        if !text.is_empty() {
+            parts.push(SnippetPart { text: text.to_owned(), marked });
+        }
+    };
+    let mut done = 0;
+    add(if begin > 0 || cut_before { "…" } else { "" }, false);
+    for found in finder.into_iter().flat_map(|finder| finder.find_iter(&part)) {
+        // The pattern finds the beginning of a word.
+        let length = part[found.end()..].find(|c: char| !c.is_alphanumeric()).unwrap_or(part.len() - found.end());
+        if found.start() >= done {
+            add(&part[done..found.start()], false);
+            done = found.end() + length;
+            add(&part[found.start()..done], true);
+        }
+    }
+    add(&part[done..], false);
+    add(if end < text.len() || cut_after { "…" } else { "" }, false);
+    (u32::try_from(line).unwrap_or(u32::MAX), parts)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Tests of the search over all loops: rights, order, pages, early ends, and what retention removes.
+
+use super::*;
+use crate::domain::knowledge::session::{SessionEvent, SessionTurn, TurnRole};
+use crate::domain::loops::LoopState;
+use crate::domain::model::ids::{
+    AccountKind, ForgeName, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
+};
+use crate::store::migrate;
+use crate::store::session::{NewEvent, NewTurn, SessionRetention, add_events, add_turn, apply_retention};
+
+fn id(issue: u64) -> LoopId {
+    LoopId::from_parts(Number(issue), issue as u32)
+}
+
+fn add_loop(c: &Connection, issue: u64, repo: i64, title: &str, reason: &str) {
+    let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+        VALUES (?1, 'gh', ?2, ?3, 'running', 1, '{}', 1, 0, 0)";
+    c.execute(sql, params![id(issue).as_str(), repo, issue as i64]).expect("a loop");
+    let row = LoopRow {
+        id: id(issue),
+        repo: RepoRef { forge: ForgeName::new("gh"), id: RepoId(repo), owner: "acme".into(), name: "app".into() },
+        issue: Number(issue),
+        title: title.into(),
+        url: String::new(),
+        state: LoopState::Running,
+        waits: false,
+        person: User { id: UserId(1), login: "alice".into(), kind: AccountKind::User },
+        reason: reason.into(),
+        iterations: 1,
+        max_iterations: 9,
+        completion: Ratio::new(0.5),
+        cost: Money(1),
+        cost_limit: Money(2),
+        branch: "b".into(),
+        pull: None,
+        created_at: Timestamp(0),
+        updated_at: Timestamp(0),
+    };
+    listing::save(c, &row).expect("saved");
+}
+
+fn add(c: &Connection, issue: u64, iteration: u32, prompt: &str, response: &str) {
+    let turn = SessionTurn {
+        iteration,
+        attempt: 1,
+        role: TurnRole::Agent,
+        prompt: prompt.into(),
+        response: response.into(),
+        backend: "mine".into(),
+        model: None,
+        tokens_in: 1,
+        tokens_out: 1,
+        tokens_cached: 0,
+        cost: Money(1),
+        estimated: false,
+        error: None,
+        learnings: Vec::new(),
+        started: Timestamp(i64::from(iteration)),
+        ended: Timestamp(i64::from(iteration) + 1),
+    };
+    assert!(add_turn(c, &id(issue), &NewTurn::pack(turn)).expect("added"));
+}
+
+fn database() -> Connection {
+    let mut c = Connection::open_in_memory().expect("a database");
+    migrate(&mut c).expect("the schema");
+    add_loop(&c, 1, 1, "Mend the importer", "The tests fail.");
+    add_loop(&c, 2, 2, "Draw a zebra", "It is running.");
+    add(&c, 1, 1, "Mend it.\nThe zebra is broken\nso look", "Done.");
+    add(&c, 2, 1, "Draw.", "First line\nthe Zebras are drawn\nlast");
+    let event = SessionEvent {
+        iteration: 2,
+        kind: EventKind::Check,
+        tool: Some("tests".into()),
+        path: None,
+        text: "exit code 1: no zebra\nassertion failed: <script>".into(),
+        failed: true,
+        at: Timestamp(7),
+    };
+    add_events(&c, &id(2), &[NewEvent::pack(event)]).expect("added");
+    c
+}
+
+fn query(text: &str) -> TextQuery {
+    let (titles, texts) = (RepoScope::All, RepoScope::All);
+    TextQuery { text: text.into(), titles, texts, of: None, before: TextPosition::default(), limit: 10 }
+}
+
+fn found(c: &Connection, query: &TextQuery) -> Vec<(u64, &'static str, u32)> {
+    let found = search_texts(c, query, &str::to_owned).expect("searched");
+    found.hits.iter().map(|hit| (hit.of.issue.0, hit.place.as_str(), hit.line)).collect()
+}
+
+fn only(repos: &[i64]) -> RepoScope {
+    RepoScope::Only(repos.iter().map(|id| (ForgeName::new("gh"), RepoId(*id))).collect())
+}
+
+#[test]
+fn words_are_found_in_all_kinds_of_texts_with_their_line() {
+    let c = database();
+    let zebra = [(2, "title", 1), (2, "check", 1), (2, "response", 2), (1, "prompt", 2)];
+    assert_eq!(found(&c, &query("zebra")), zebra);
+    assert_eq!(found(&c, &query("tests fail")), [(1, "reason", 1), (2, "check", 1)], "words are stemmed");
+    assert_eq!(found(&c, &query("assertion")), [(2, "check", 2)]);
+    assert_eq!(found(&c, &query("Impor")), [(1, "title", 1)], "the beginning of a word, in titles");
+    assert_eq!(found(&c, &query("nothing like that")), []);
+    assert_eq!(found(&c, &query("  \"(* NEAR/3 ")), []);
+    assert_eq!(found(&c, &query("zebra OR (draw*\" -x:")), [], "no syntax: `x` is a word, too");
+    assert_eq!(found(&c, &TextQuery { of: Some(id(1)), ..query("zebra") }), [(1, "prompt", 2)]);
+}
+
+#[test]
+fn rights_decide_what_is_found() {
+    let c = database();
+    let cases: [(RepoScope, RepoScope, Vec<(u64, &str, u32)>); 5] = [
+        (only(&[]), only(&[]), vec![]),
+        (only(&[2]), only(&[]), vec![(2, "title", 1)]),
+        (only(&[1, 2]), only(&[1]), vec![(2, "title", 1), (1, "prompt", 2)]),
+        (only(&[1]), only(&[1]), vec![(1, "prompt", 2)]),
+        (only(&[3]), only(&[3]), vec![]),
+    ];
+    for (titles, texts, expected) in cases {
+        let query = TextQuery { titles, texts, ..query("zebra") };
+        assert_eq!(found(&c, &query), expected, "{query:?}");
+    }
+}
+
+#[test]
+fn snippet_marks_whole_words_on_one_line() {
+    let c = database();
+    let found =
+        search_texts(&c, &TextQuery { of: Some(id(2)), ..query("zebra drawn") }, &str::to_owned).expect("searched");
+    let parts: Vec<(&str, bool)> = found.hits[0].snippet.iter().map(|part| (part.text.as_str(), part.marked)).collect();
+    assert_eq!(
+        parts,
+        [("First line the ", false), ("Zebras", true), (" are ", false), ("drawn", true), (" last", false)]
+    );
+}
+
+#[test]
+fn pages_have_each_result_once() {
+    let c = database();
+    for iteration in 2..30 {
+        add(&c, 1, iteration, "Look.", &format!("zebra number {iteration}"));
+    }
+    let whole = found(&c, &TextQuery { limit: 100, ..query("zebra") });
+    assert_eq!(whole.len(), 32);
+    for limit in [1, 3, 7] {
+        let (mut paged, mut before) = (Vec::new(), TextPosition::default());
+        loop {
+            let page =
+                search_texts(&c, &TextQuery { limit, before, ..query("zebra") }, &str::to_owned).expect("searched");
+            assert!(page.hits.len() <= limit && !page.early);
+            paged.extend(page.hits.iter().map(|hit| (hit.of.issue.0, hit.place.as_str(), hit.line, hit.iteration)));
+            let Some(next) = page.next else { break };
+            assert_eq!(TextPosition::parse(&next.to_string()), Some(next));
+            before = next;
+        }
+        let all = paged.len();
+        paged.sort_unstable();
+        paged.dedup();
+        assert_eq!((all, paged.len()), (32, 32), "limit {limit}");
+    }
+}
+
+#[test]
+fn search_that_takes_too_long_goes_on_from_its_position() {
+    let c = database();
+    let first = search_within(&c, &query("zebra"), &str::to_owned, Duration::ZERO).expect("searched");
+    assert!(first.early && first.hits.is_empty());
+    let next = first.next.expect("a position");
+    assert_eq!(found(&c, &TextQuery { before: next, ..query("zebra") }).len(), 4);
+}
+
+#[test]
+fn malformed_positions_are_refused() {
+    for text in ["", "1", "1.2.3", "1.2.3.4.5", "1.2.3.-4", "a.b.c.d", "1.2.3.99999999999999999999"] {
+        assert_eq!(TextPosition::parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn texts_that_retention_removes_are_not_found() {
+    let c = database();
+    let day = 24 * 60 * 60 * 1000;
+    let removed = apply_retention(&c, SessionRetention { days: 1, max_raw_turns: 10 }, Timestamp(3 * day));
+    assert_eq!(removed.expect("applied").turns, 2);
+    assert_eq!(found(&c, &query("zebra")), [(2, "title", 1)]);
+}
+
+/// A mark in the middle of a secret would hide its parts from the masker.
+#[test]
+fn secrets_are_masked_before_snippets_are_cut() {
+    let c = database();
+    add_loop(&c, 3, 3, &format!("{}the key is key_secret and more", "word ".repeat(100)), "It is running.");
+    let mask = |text: &str| text.replace("key_secret", "[masked]");
+    let found = search_texts(&c, &query("key"), &mask).expect("searched");
+    let text: String = found.hits[0].snippet.iter().map(|part| part.text.as_str()).collect();
+    assert!(text.contains("the key is [masked] and more") && text.starts_with('…'), "{text}");
+}

@@ -1,0 +1,139 @@
+//! Backends, and who asks.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::routing::get;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::extract::ApiViewer;
+use super::openapi::Operation;
+use super::tokens::ApiTokenInfo;
+use super::types::time;
+use super::visibility::needs_operator;
+use super::{ApiResult, ApiRoute, ok};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::backends::{self, BackendObservation, BackendState, BackendStatus};
+use crate::store::calls;
+use crate::web::WebState;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Backends of the service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiBackends {
+    /// Backends, by name.
+    backends: Vec<ApiBackend>,
+}
+
+/// A backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiBackend {
+    /// Name in the configuration.
+    name: String,
+    /// `agent` or `assistant`.
+    roles: Vec<String>,
+    /// `active`, `parked` or `disabled`.
+    state: String,
+    /// Reason of the state; empty if it is active.
+    reason: String,
+    /// End of a cooldown.
+    parked_until: Option<String>,
+    /// Number of calls in flight.
+    in_flight: usize,
+    /// Number of calls that ended.
+    calls: u64,
+    /// Number of calls that failed or met a limit.
+    failed: u64,
+    /// Tokens of all calls.
+    tokens: u64,
+    /// Cost of all calls, in US dollars.
+    cost_usd: f64,
+    /// Cost of the last 24 hours, in US dollars.
+    cost_usd_last_day: f64,
+    /// Last error since the last call that succeeded.
+    last_error: Option<String>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiMe {
+    /// Account; null for the operator of the machine.
+    account: Option<ApiAccount>,
+    /// Whether all repositories are visible.
+    operator: bool,
+    /// Personal token of the request; null for a session.
+    token: Option<ApiTokenInfo>,
+    /// Version of the service.
+    version: String,
+}
+
+/// Account on a forge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiAccount {
+    /// Name of the forge.
+    forge: String,
+    /// Numeric id.
+    id: i64,
+    /// Login.
+    login: String,
+}
+
+/// Returns the routes of backends and of the viewer.
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let list =
+        Operation::get("/backends", "listBackends", "Lists backends with their state, calls and cost, for operators");
+    let me = Operation::get("/me", "getMe", "Returns who asks, and the version of the service");
+    vec![
+        ApiRoute::new(list.answers::<ApiBackends>(), get(self::list)),
+        ApiRoute::new(me.answers::<ApiMe>(), get(self::me)),
+    ]
+}
+
+async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer, token }: ApiViewer) -> ApiResult {
+    let account =
+        viewer.account.map(|(forge, user)| ApiAccount { forge: forge.to_string(), id: user.id.0, login: user.login });
+    let token = token.map(|token| token.info);
+    ok(&state, &ApiMe { account, operator: viewer.operator, token, version: env!("CARGO_PKG_VERSION").into() })
+}
+
+async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer) -> ApiResult {
+    needs_operator(&viewer)?;
+    let known = state.engine.store.read(calls::state).await?;
+    let (settings, now) = (&state.engine.settings.backends, state.engine.clock.now());
+    // Not stored: only shows cooldowns that are over as such.
+    let known = backends::transition(known, &BackendObservation::Elapsed, settings, now).state;
+    let unused = BackendState::default();
+    let backends = settings.backends.iter().map(|(name, of)| {
+        let roles = of.roles.iter().map(|role| role.word().to_owned()).collect();
+        described(name, roles, known.backends.get(name).unwrap_or(&unused), now)
+    });
+    ok(&state, &ApiBackends { backends: backends.collect() })
+}
+
+fn described(name: &str, roles: Vec<String>, state: &BackendState, now: Timestamp) -> ApiBackend {
+    let with = |kind: &dyn std::fmt::Display, reason: &str| match reason {
+        "" => kind.to_string(),
+        reason => format!("{kind}: {reason}"),
+    };
+    let (reason, until) = match &state.status {
+        BackendStatus::Active { .. } => (String::new(), None),
+        BackendStatus::Parked(park) => (with(&park.kind, &park.reason), Some(time(park.until))),
+        BackendStatus::Disabled { kind, reason, .. } => (with(kind, reason), None),
+    };
+    ApiBackend {
+        name: name.to_owned(),
+        roles,
+        state: state.status.word(now).to_owned(),
+        reason,
+        parked_until: until,
+        in_flight: state.in_flight.len(),
+        calls: state.succeeded.saturating_add(state.failed),
+        failed: state.failed,
+        tokens: state.tokens,
+        cost_usd: state.cost.usd(),
+        cost_usd_last_day: state.ledger.cost(DAY_MS, now).usd(),
+        last_error: state.last_error.as_ref().map(|error| error.text.clone()),
+    }
+}

@@ -1,0 +1,311 @@
+//! Loops, their iterations, their record, and what happens in them.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::extract::{ApiQuery, ApiViewer};
+use super::openapi::Operation;
+use super::problem::ApiProblem;
+use super::types::{
+    ApiActivity, ApiAudit, ApiCheck, ApiIteration, ApiIterationDetail, ApiIterationList, ApiLoop, ApiLoopActivity,
+    ApiLoopDetail, ApiLoopPage, ApiStep, ApiTurn, time,
+};
+use super::visibility::{needs_write, visible, visible_loop};
+use super::{ApiResult, ApiRoute, ok};
+use crate::domain::loops::{Loop, LoopState};
+use crate::domain::model::ids::LoopId;
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::feed::FeedKind;
+use crate::store::listing::{self, LoopFilter};
+use crate::store::{audit, calls, loops, outbox, session};
+use crate::web::live::{self, ListenError, LiveItem};
+use crate::web::{Viewer, WebState};
+
+/// Default and maximum number of loops of a page.
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 200;
+/// Maximum number of activities of an iteration.
+const MAX_ACTIVITIES: usize = 1_000;
+/// Maximum length of a searched text, in characters.
+pub(super) const MAX_WORDS: usize = 500;
+
+/// Query of the list of loops.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LoopsQuery {
+    /// Only loops of this forge.
+    forge: Option<String>,
+    /// Only loops of this repository: `owner/name`.
+    repository: Option<String>,
+    /// Only loops in one of these states, separated by commas.
+    state: Option<String>,
+    /// Only loops that this person asked for, by login.
+    person: Option<String>,
+    /// Whether they are open.
+    open: Option<bool>,
+    /// Whether they wait for a person.
+    waits: Option<bool>,
+    /// Words of title, reason, repository, branch or number of the issue.
+    q: Option<String>,
+    /// Value of `next` of the page before.
+    cursor: Option<String>,
+    /// Maximum number of loops, 1 to 200.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<usize>,
+}
+
+/// Returns the routes of loops.
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let list = Operation::get("/loops", "listLoops", "Lists loops, newest first");
+    let one = Operation::get("/loops/{id}", "getLoop", "Returns a loop");
+    let iterations = Operation::get("/loops/{id}/iterations", "listIterations", "Lists the iterations of a loop");
+    let iteration = Operation::get(
+        "/loops/{id}/iterations/{number}",
+        "getIteration",
+        "Returns an iteration with its prompts, answers, outputs and activities",
+    );
+    let record = Operation::get("/loops/{id}/audit", "getAudit", "Returns everything that is recorded about a loop");
+    let of_loop = Operation::get("/loops/{id}/events", "followLoop", "Streams what happens in a loop");
+    let all = Operation::get("/events", "follow", "Streams what happens in all loops that the viewer may see");
+    vec![
+        ApiRoute::new(list.query::<LoopsQuery>().answers::<ApiLoopPage>(), get(self::list)),
+        ApiRoute::new(one.answers::<ApiLoopDetail>(), get(self::one)),
+        ApiRoute::new(iterations.answers::<ApiIterationList>(), get(self::iterations)),
+        ApiRoute::new(iteration.answers::<ApiIterationDetail>(), get(self::iteration)),
+        ApiRoute::new(record.answers::<ApiAudit>(), get(self::record)),
+        ApiRoute::new(of_loop.event::<ApiStep>("step").event::<ApiLoopActivity>("activity"), get(follow_loop)),
+        ApiRoute::new(all.event::<ApiStep>("step").event::<ApiLoopActivity>("activity"), get(follow)),
+    ]
+}
+
+async fn list(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    ApiQuery(query): ApiQuery<LoopsQuery>,
+) -> ApiResult {
+    let limit = limited(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
+    let before = query.cursor.as_deref().map(cursor).transpose()?;
+    let filter = LoopFilter {
+        forge: query.forge,
+        repository: query.repository.as_deref().map(repository).transpose()?,
+        states: states(query.state.as_deref().unwrap_or_default())?,
+        person: query.person,
+        open: query.open,
+        waits: query.waits,
+        text: query.q.map(words).transpose()?,
+        ..LoopFilter::of(visible(&state, &viewer).await?.read)
+    };
+    let page = state.engine.store.read(move |c| listing::page(c, &filter, before, limit)).await?;
+    let next = page.next.map(|next| next.to_string());
+    ok(&state, &ApiLoopPage { loops: page.rows.into_iter().map(ApiLoop::from).collect(), next })
+}
+
+/// Returns a limit within its range.
+pub(super) fn limited(limit: Option<usize>, default: usize, most: usize) -> Result<usize, ApiProblem> {
+    match limit.unwrap_or(default) {
+        limit if (1..=most).contains(&limit) => Ok(limit),
+        limit => Err(ApiProblem::invalid(format!("limit is {limit}"), format!("send a limit from 1 to {most}"))),
+    }
+}
+
+fn cursor(text: &str) -> Result<i64, ApiProblem> {
+    text.parse().ok().filter(|row| *row > 0).ok_or_else(bad_cursor)
+}
+
+/// Problem of a cursor that no answer had.
+pub(super) fn bad_cursor() -> ApiProblem {
+    ApiProblem::invalid(
+        "the cursor is invalid",
+        "send the value of `next` of the page before, or none for the first page",
+    )
+}
+
+/// Parses `owner/name`.
+pub(super) fn repository(text: &str) -> Result<(String, String), ApiProblem> {
+    let parts = text.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty());
+    let parts = parts.map(|(owner, name)| (owner.to_owned(), name.to_owned()));
+    parts.ok_or_else(|| ApiProblem::invalid("repository is not of the form owner/name", "send repository=owner/name"))
+}
+
+/// Refuses searched texts that are too long.
+pub(super) fn words(text: String) -> Result<String, ApiProblem> {
+    if text.chars().count() > MAX_WORDS {
+        return Err(ApiProblem::invalid(format!("q is longer than {MAX_WORDS} characters"), "search for fewer words"));
+    }
+    Ok(text)
+}
+
+fn states(text: &str) -> Result<Vec<LoopState>, ApiProblem> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            LoopState::parse(name).ok_or_else(|| {
+                let known = LoopState::ALL.map(LoopState::as_str).join(", ");
+                ApiProblem::invalid("state has an unknown name", format!("send some of {known}, separated by commas"))
+            })
+        })
+        .collect()
+}
+
+/// Reads the whole state of a loop.
+async fn stored(state: &WebState, id: &LoopId) -> Result<Loop, ApiProblem> {
+    let wanted = id.clone();
+    let found = state.engine.store.read(move |c| loops::get(c, &wanted)).await?;
+    found.ok_or_else(|| ApiProblem::unknown("loop", id.as_str()))
+}
+
+async fn one(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let (row, right) = visible_loop(&state, &viewer, &id, false).await?;
+    let current = stored(&state, &row.id).await?;
+    let checks = current.latest_checks().into_iter().flat_map(|report| &report.outcomes);
+    let guidance = current.guidance.iter().map(|guidance| guidance.text.clone()).collect();
+    let detail = ApiLoopDetail {
+        summary: row.into(),
+        right,
+        authority: current.authority.login.clone(),
+        base_branch: current.base_branch.clone(),
+        head: current.head.as_ref().map(ToString::to_string),
+        running_s: current.spent.time_at(state.engine.clock.now()) / 1000,
+        time_limit_s: current.limits.time_ms / 1000,
+        checks: checks.map(|outcome| ApiCheck::of(outcome, right)).collect(),
+        guidance: (right >= ViewRight::Write).then_some(guidance),
+    };
+    ok(&state, &detail)
+}
+
+async fn iterations(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let (row, _) = visible_loop(&state, &viewer, &id, false).await?;
+    let current = stored(&state, &row.id).await?;
+    ok(&state, &ApiIterationList { iterations: current.iterations.iter().map(ApiIteration::from).collect() })
+}
+
+async fn iteration(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path((id, number)): Path<(String, String)>,
+) -> ApiResult {
+    let (row, right) = visible_loop(&state, &viewer, &id, false).await?;
+    let current = stored(&state, &row.id).await?;
+    let found = number.parse().ok().and_then(|number: u32| current.iterations.iter().find(|one| one.number == number));
+    let found = found.ok_or_else(|| ApiProblem::unknown("iteration", &number))?;
+    let (turns, activities) = if right >= ViewRight::Write {
+        let (of, at) = (row.id.clone(), found.number);
+        let read =
+            state.engine.store.read(move |c| Ok((session::turns(c, &of, at..=at)?, session::events(c, &of, at..=at)?)));
+        let (turns, mut events) = read.await?;
+        events.truncate(MAX_ACTIVITIES);
+        (
+            Some(turns.into_iter().map(ApiTurn::from).collect()),
+            Some(events.into_iter().map(ApiActivity::from).collect()),
+        )
+    } else {
+        (None, None)
+    };
+    let checks = found.checks.outcomes.iter().map(|outcome| ApiCheck::of(outcome, right)).collect();
+    ok(&state, &ApiIterationDetail { iteration: found.into(), checks, turns, activities })
+}
+
+async fn record(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let (row, right) = visible_loop(&state, &viewer, &id, false).await?;
+    needs_write(right, &row.repo)?;
+    let of = row.id.clone();
+    let read = state.engine.store.read(move |c| {
+        let Some(current) = loops::get(c, &of)? else { return Ok(None) };
+        Ok(Some(ApiAudit {
+            version: env!("CARGO_PKG_VERSION").into(),
+            state: serde_json::to_value(current)?,
+            calls: serde_json::to_value(calls::of_loop(c, &of)?)?,
+            decisions: serde_json::to_value(audit::trail(c, &of)?)?,
+            events: serde_json::to_value(loops::history(c, &of)?)?,
+            effects: serde_json::to_value(outbox::of_subject(c, of.as_str())?)?,
+        }))
+    });
+    let record = read.await?.ok_or_else(|| ApiProblem::unknown("loop", &id))?;
+    ok(&state, &record)
+}
+
+async fn follow_loop(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> ApiResult {
+    let (row, _) = visible_loop(&state, &viewer, &id, false).await?;
+    listen(state, viewer, Some(row.id), &headers).await
+}
+
+async fn follow(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    headers: HeaderMap,
+) -> ApiResult {
+    listen(state, viewer, None, &headers).await
+}
+
+async fn listen(
+    state: Arc<WebState>,
+    viewer: Viewer,
+    of: Option<LoopId>,
+    headers: &HeaderMap,
+) -> Result<Response, ApiProblem> {
+    let after = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("-"));
+    let listener = state.live.listen(&state, viewer, of, after).await.map_err(|error| match error {
+        ListenError::Full => {
+            ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), "try again in a minute").retry_after(60)
+        }
+        ListenError::BadPosition => {
+            ApiProblem::invalid(error.to_string(), "send the id of an event, or no Last-Event-ID")
+        }
+        ListenError::Store(error) => error.into(),
+    })?;
+    Ok(live::stream(listener, move |item| {
+        let (name, value) = described(item)?;
+        Some((name, state.engine.door.json(value).into_value().to_string()))
+    }))
+}
+
+/// Returns name and data of an event.
+fn described(item: &LiveItem) -> Option<(&'static str, serde_json::Value)> {
+    let LiveItem::Event { event, .. } = item else { return Some(("reset", serde_json::json!({}))) };
+    let loop_id = event.loop_id.to_string();
+    match &event.what {
+        FeedKind::Step { seq, input, reasons, now } => {
+            let step = ApiStep {
+                loop_id,
+                seq: *seq,
+                at: time(event.at),
+                input: input.clone(),
+                reasons: reasons.clone(),
+                state: now.state,
+                iteration: now.iteration,
+                completion: now.completion.get(),
+                cost_usd: now.cost.usd(),
+                reason: now.reason.clone(),
+            };
+            Some(("step", serde_json::to_value(step).ok()?))
+        }
+        FeedKind::Activity(activity) => {
+            let data = ApiLoopActivity { loop_id, activity: activity.clone().into() };
+            Some(("activity", serde_json::to_value(data).ok()?))
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Learnings and proposals of conventions. They come from transcripts, so reading them needs the right to write.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::extract::{ApiBody, ApiQuery, ApiViewer};
+use super::loops::{limited, repository, words};
+use super::openapi::Operation;
+use super::problem::ApiProblem;
+use super::types::time;
+use super::visibility::visible;
+use super::{ApiResult, ApiRoute, ok};
+use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
+use crate::domain::model::ids::RepoRef;
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::listing::RepoScope;
+use crate::store::memory::{self, StepMemory, proposals};
+use crate::web::{Viewer, WebState};
+
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 200;
+/// Number of learnings that are read for a page before filters apply.
+const READ: usize = 500;
+/// Maximum length of a convention, in characters.
+const MAX_RULE: usize = 2_000;
+
+/// Query of learnings.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct MemoryQuery {
+    /// Words to search for, best match first; without it, all learnings by id.
+    q: Option<String>,
+    /// Only learnings of this repository: `owner/name`.
+    repository: Option<String>,
+    /// Value of `next` of the page before; not with `q`.
+    cursor: Option<String>,
+    /// Maximum number of learnings, 1 to 200.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<usize>,
+}
+
+/// Page of learnings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiLearningPage {
+    /// Learnings.
+    learnings: Vec<ApiLearning>,
+    /// Value of `cursor` for the next page; null on the last one.
+    next: Option<String>,
+}
+
+/// A learning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiLearning {
+    /// Id.
+    id: String,
+    /// `strategy`, `antipattern`, `estimate` or `convention`.
+    kind: String,
+    /// `candidate`, `active` or `archived`.
+    state: String,
+    /// `forge:owner/name`.
+    repository: String,
+    /// Type of task that it is about.
+    task_type: String,
+    /// What it says, on one line.
+    says: String,
+    /// Confidence now, 0 to 1.
+    confidence: f64,
+    /// Number of prompts that had it.
+    uses: u64,
+}
+
+/// Proposals of conventions, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiProposals {
+    /// Proposals.
+    proposals: Vec<ApiProposal>,
+}
+
+/// Proposal of a convention, from review remarks that recur.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiProposal {
+    /// Number.
+    number: u64,
+    /// `forge:owner/name`.
+    repository: String,
+    /// The remark.
+    text: String,
+    /// `open`, `accepted` or `rejected`.
+    state: String,
+    /// Number of loops in which the remark was made.
+    loops: u32,
+    /// Who answered.
+    decided_by: Option<String>,
+    /// Time of the proposal.
+    #[schemars(extend("format" = "date-time"))]
+    created_at: String,
+}
+
+/// Query of proposals.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ProposalsQuery {
+    /// Whether answered ones are listed, too.
+    all: bool,
+}
+
+/// Acceptance of a proposal.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ApiAcceptance {
+    /// Text of the convention; without it, the remark.
+    text: Option<String>,
+}
+
+/// Empty body.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ApiNothing {}
+
+/// Returns the routes of memory.
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let list = Operation::get(
+        "/memory",
+        "listLearnings",
+        "Lists or searches learnings of repositories where the viewer may write",
+    );
+    let forget = Operation::delete("/memory/{id}", "forgetLearning", "Deletes a learning");
+    let listed = Operation::get("/memory/proposals", "listProposals", "Lists proposals of conventions");
+    let accept = Operation::post(
+        "/memory/proposals/{number}/accept",
+        "acceptProposal",
+        "Makes a proposal a convention of its repository",
+    );
+    let decline = Operation::post(
+        "/memory/proposals/{number}/decline",
+        "declineProposal",
+        "Answers that a remark is not proposed again",
+    );
+    vec![
+        ApiRoute::new(list.query::<MemoryQuery>().answers::<ApiLearningPage>(), get(self::list)),
+        ApiRoute::new(forget, delete(self::forget)),
+        ApiRoute::new(listed.query::<ProposalsQuery>().answers::<ApiProposals>(), get(list_proposals)),
+        ApiRoute::new(accept.body::<ApiAcceptance>().answers::<ApiProposal>(), post(self::accept)),
+        ApiRoute::new(decline.body::<ApiNothing>().answers::<ApiProposal>(), post(self::decline)),
+    ]
+}
+
+/// Returns the repositories whose learnings a viewer may read. Learnings can be older than all loops, so that rights of unknown
+/// repositories are not asked for.
+async fn readable(state: &Arc<WebState>, viewer: &Viewer) -> Result<RepoScope, ApiProblem> {
+    Ok(visible(state, viewer).await?.write)
+}
+
+async fn list(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    ApiQuery(query): ApiQuery<MemoryQuery>,
+) -> ApiResult {
+    let limit = limited(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
+    let of = query.repository.as_deref().map(repository).transpose()?;
+    if query.q.is_some() && query.cursor.is_some() {
+        return Err(ApiProblem::invalid("q and cursor exclude each other", "narrow the search instead of paging it"));
+    }
+    let scope = readable(&state, &viewer).await?;
+    let shown = move |learning: &Learning| {
+        let repo = &learning.repository;
+        let named = |(owner, name): &(String, String)| {
+            repo.owner.eq_ignore_ascii_case(owner) && repo.name.eq_ignore_ascii_case(name)
+        };
+        scope.contains(repo) && of.as_ref().is_none_or(named)
+    };
+    let (learnings, next) = match query.q {
+        Some(text) => {
+            let asked = correct(&words(text)?);
+            let (found, _) = state.engine.store.read(move |c| memory::search(c, &asked, None, READ)).await?;
+            (found.into_iter().filter(|one| shown(one)).take(limit).collect(), None)
+        }
+        None => {
+            let after = query.cursor.unwrap_or_default();
+            state.engine.store.read(move |c| page(c, after, limit, &shown)).await?
+        }
+    };
+    let (settings, now) = (&state.engine.settings.memory, state.engine.clock.now());
+    let described = |one: Learning| ApiLearning {
+        kind: one.kind().as_str().into(),
+        state: one.state.as_str().into(),
+        repository: one.repository.to_string(),
+        task_type: one.task_type.as_str().into(),
+        says: one.line(),
+        confidence: one.confidence_at(now, settings),
+        uses: u64::from(one.uses),
+        id: one.id,
+    };
+    let learnings: Vec<Learning> = learnings;
+    ok(&state, &ApiLearningPage { learnings: learnings.into_iter().map(described).collect(), next })
+}
+
+/// Reads a page of the learnings that are shown; also returns the cursor of the next one.
+fn page(
+    c: &rusqlite::Connection,
+    mut after: String,
+    limit: usize,
+    shown: &dyn Fn(&Learning) -> bool,
+) -> crate::store::StoreResult<(Vec<Learning>, Option<String>)> {
+    let mut page = Vec::new();
+    loop {
+        let (learnings, damaged) = memory::list(c, &after, READ)?;
+        let last = learnings.iter().map(|one| &one.id).chain(damaged.iter().map(|one| &one.id)).max().cloned();
+        let Some(last) = last else { return Ok((page, None)) };
+        for learning in learnings {
+            if page.len() == limit {
+                let next = page.last().map(|one: &Learning| one.id.clone());
+                return Ok((page, next));
+            }
+            if shown(&learning) {
+                page.push(learning);
+            }
+        }
+        after = last;
+    }
+}
+
+/// Fails unless the viewer may write in the repository now. What they may not read is unknown to them.
+async fn may_change(
+    state: &Arc<WebState>,
+    viewer: &Viewer,
+    repo: &RepoRef,
+    unknown: ApiProblem,
+) -> Result<(), ApiProblem> {
+    let right = state.access.right(&state.engine, viewer, repo, true).await;
+    if right >= ViewRight::Write { Ok(()) } else { Err(unknown) }
+}
+
+async fn forget(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let unknown = || ApiProblem::unknown("learning", &id);
+    let (wanted, now) = (id.clone(), state.engine.clock.now());
+    // In a write, because a damaged learning is set aside.
+    let found = state.engine.store.write(move |c| memory::get(c, &wanted, now)).await?.ok_or_else(unknown)?;
+    may_change(&state, &viewer, &found.repository, unknown()).await?;
+    state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn list_proposals(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    ApiQuery(query): ApiQuery<ProposalsQuery>,
+) -> ApiResult {
+    let scope = readable(&state, &viewer).await?;
+    let found = state.engine.store.read(move |c| proposals::proposals(c, query.all)).await?;
+    let shown = found.into_iter().filter(|proposal| scope.contains(&proposal.repository));
+    ok(&state, &ApiProposals { proposals: shown.map(ApiProposal::from).collect() })
+}
+
+impl From<Proposal> for ApiProposal {
+    fn from(proposal: Proposal) -> Self {
+        Self {
+            number: proposal.number,
+            repository: proposal.repository.to_string(),
+            text: proposal.text,
+            state: proposal.state.as_str().into(),
+            loops: proposal.loops,
+            decided_by: proposal.decided_by,
+            created_at: time(proposal.created_at),
+        }
+    }
+}
+
+/// Returns an open proposal that the viewer may answer, and the viewer's name for the record.
+async fn answerable(state: &Arc<WebState>, viewer: &Viewer, number: &str) -> Result<(Proposal, String), ApiProblem> {
+    let unknown = || ApiProblem::unknown("proposal", number);
+    let wanted: u64 = number.parse().map_err(|_| unknown())?;
+    let found = state.engine.store.read(move |c| proposals::proposal(c, wanted)).await?.ok_or_else(unknown)?;
+    may_change(state, viewer, &found.repository, unknown()).await?;
+    if found.state != ProposalState::Open {
+        return Err(ApiProblem::new(
+            StatusCode::CONFLICT,
+            format!("the proposal {number} is {}", found.state.as_str()),
+            "`ralph-bot memory forget p-NUMBER` lets the remark be proposed again",
+        ));
+    }
+    let by = viewer.account.as_ref().map_or_else(|| "the operator".to_owned(), |(_, user)| user.login.clone());
+    Ok((found, by))
+}
+
+async fn accept(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(number): Path<String>,
+    ApiBody(acceptance): ApiBody<ApiAcceptance>,
+) -> ApiResult {
+    let text = acceptance.text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    if text.as_ref().is_some_and(|text| text.is_empty() || text.chars().count() > MAX_RULE) {
+        return Err(ApiProblem::invalid(
+            "text is empty or too long",
+            format!("send 1 to {MAX_RULE} characters, or no text"),
+        ));
+    }
+    let (proposal, by) = answerable(&state, &viewer, &number).await?;
+    let memory =
+        StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
+    let now = state.engine.clock.now();
+    let answered = state.engine.store.write(move |c| {
+        let text = text.unwrap_or_else(|| proposal.text.clone());
+        memory.keep_rule(c, &proposal.repository, &text, &proposal.loop_id, now)?;
+        proposals::answer(c, proposal.number, ProposalState::Accepted, &by, now)?;
+        proposals::proposal(c, proposal.number)
+    });
+    answered_with(&state, answered.await?, &number)
+}
+
+async fn decline(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(number): Path<String>,
+    ApiBody(ApiNothing {}): ApiBody<ApiNothing>,
+) -> ApiResult {
+    let (proposal, by) = answerable(&state, &viewer, &number).await?;
+    let now = state.engine.clock.now();
+    let answered = state.engine.store.write(move |c| {
+        proposals::answer(c, proposal.number, ProposalState::Rejected, &by, now)?;
+        proposals::proposal(c, proposal.number)
+    });
+    answered_with(&state, answered.await?, &number)
+}
+
+fn answered_with(state: &WebState, found: Option<Proposal>, number: &str) -> ApiResult {
+    let proposal = found.ok_or_else(|| ApiProblem::unknown("proposal", number))?;
+    ok(state, &ApiProposal::from(proposal))
+}

@@ -1,0 +1,359 @@
+//! Live feed: what happens in loops, for pages and the API, as server-sent events.
+//!
+//! One task reads the database for all listeners, and only while there are some. The id of an event is a position in the feed, from
+//! which a listener that comes back with `Last-Event-ID` goes on. A stream ends after five minutes, so that its client comes back
+//! and proves again who it is; within a stream rights are asked for again after a minute.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::time::{Instant, Sleep};
+
+use super::{Viewer, WebState};
+use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use crate::domain::trust::viewer::ViewRight;
+use crate::engine::Engine;
+use crate::store::StoreError;
+use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
+
+/// Maximum number of concurrent listeners.
+const MAX_LISTENERS: usize = 1_000;
+/// Time between two looks at the database.
+const POLL: Duration = Duration::from_millis(250);
+/// Maximum number of events of a kind that are replayed or read at once; a listener that missed more reads its page again.
+const MAX_EVENTS: usize = 1_000;
+/// Number of events that a slow listener may be behind before it reads them from the database.
+const BUFFER: usize = 1_024;
+/// Lifetime of a stream.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// Time after which a stream asks for a right again.
+const RIGHT_AGE: Duration = Duration::from_secs(60);
+/// Time between two comments that keep an idle connection open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time after which a client connects again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Feed that listeners share.
+pub struct LiveFeed {
+    sender: broadcast::Sender<Arc<FeedNotice>>,
+    places: Arc<Semaphore>,
+    shared: Arc<FeedShared>,
+}
+
+/// Message of the reading task.
+enum FeedNotice {
+    Event(FeedEvent),
+    /// Too much happened at once; listeners read from the database or start again.
+    Gap,
+}
+
+/// State shared with the reading task.
+#[derive(Default)]
+struct FeedShared {
+    state: Mutex<FeedReader>,
+    wake: Notify,
+}
+
+/// Whether the task runs, for whom, and how far it has read.
+#[derive(Default)]
+struct FeedReader {
+    started: bool,
+    listeners: usize,
+    /// Position after the last event that was sent; `None` while nobody listens.
+    next: Option<FeedPosition>,
+}
+
+impl FeedShared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FeedReader> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reason why a listener is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Too many listeners.
+    #[error("{MAX_LISTENERS} listeners are connected, which is the maximum; try again in a minute")]
+    Full,
+    /// The id of the last event is none of this feed.
+    #[error(
+        "the id of the last event is not of the form STEP-ACTIVITY; leave it out to start with what happens from now on"
+    )]
+    BadPosition,
+    /// The database cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a listener gets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LiveItem {
+    /// Something happened in a loop.
+    Event {
+        /// Id of the event for the stream.
+        id: FeedPosition,
+        /// The event.
+        event: FeedEvent,
+    },
+    /// The listener missed more than is replayed; what it shows has to be read again.
+    Reset {
+        /// Id for the stream.
+        id: FeedPosition,
+    },
+}
+
+impl Default for LiveFeed {
+    fn default() -> Self {
+        Self {
+            sender: broadcast::Sender::new(BUFFER),
+            places: Arc::new(Semaphore::new(MAX_LISTENERS)),
+            shared: Arc::default(),
+        }
+    }
+}
+
+impl LiveFeed {
+    /// Adds a listener to all loops that the viewer may see, or to one loop, whose visibility the caller has checked. `after` is the
+    /// id of the last event that it got; without it, it gets what happens from now on.
+    ///
+    /// # Errors
+    /// Too many listeners, an invalid id, or an unreadable database.
+    pub async fn listen(
+        &self,
+        state: &Arc<WebState>,
+        viewer: Viewer,
+        of: Option<LoopId>,
+        after: Option<&str>,
+    ) -> Result<LiveListener, ListenError> {
+        let after = after.map(|text| FeedPosition::parse(text).ok_or(ListenError::BadPosition)).transpose()?;
+        let place = self.places.clone().try_acquire_owned().map_err(|_| ListenError::Full)?;
+        // The order matters: what is sent after the subscription is received, and what was stored before `newest` is replayed.
+        let membership = FeedMembership::join(self.shared.clone(), place);
+        let receiver = self.sender.subscribe();
+        let newest = state.engine.store.read(feed::newest).await?;
+        self.read_from(newest, &state.engine);
+        let mut listener = LiveListener {
+            state: state.clone(),
+            viewer,
+            of,
+            position: after.unwrap_or(newest),
+            waiting: VecDeque::new(),
+            rights: HashMap::new(),
+            receiver,
+            end: Box::pin(tokio::time::sleep(LIFETIME)),
+            _membership: membership,
+        };
+        if after.is_some() {
+            listener.replay().await?;
+        }
+        Ok(listener)
+    }
+
+    /// Makes the task read, from `newest` if nobody listened before; starts it at the first call.
+    fn read_from(&self, newest: FeedPosition, engine: &Arc<Engine>) {
+        let mut reader = self.shared.lock();
+        reader.next.get_or_insert(newest);
+        if !reader.started {
+            reader.started = true;
+            let task = read_feed(engine.clone(), self.sender.clone(), self.shared.clone());
+            #[expect(clippy::disallowed_methods, reason = "one task for all listeners; it ends with the service")]
+            tokio::spawn(task);
+        }
+        drop(reader);
+        self.shared.wake.notify_one();
+    }
+}
+
+/// Reads the feed while there are listeners, until the service stops.
+async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice>>, shared: Arc<FeedShared>) {
+    loop {
+        let next = {
+            let mut reader = shared.lock();
+            if reader.listeners == 0 {
+                reader.next = None;
+            }
+            reader.next
+        };
+        let idle = async {
+            match next {
+                None => shared.wake.notified().await,
+                Some(_) => tokio::time::sleep(POLL).await,
+            }
+        };
+        tokio::select! {
+            () = engine.stopping.cancelled() => return,
+            () = idle => {}
+        }
+        let Some(mut position) = next else { continue };
+        let found = engine.store.read(move |c| match feed::since(c, position, None, MAX_EVENTS)? {
+            Some(events) => Ok((Some(events), position)),
+            None => Ok((None, feed::newest(c)?)),
+        });
+        match found.await {
+            Ok((Some(events), _)) => {
+                for event in events {
+                    position = position.after(&event);
+                    // Without a receiver nobody needs it.
+                    let _ = sender.send(Arc::new(FeedNotice::Event(event)));
+                }
+            }
+            Ok((None, newest)) => {
+                position = newest;
+                let _ = sender.send(Arc::new(FeedNotice::Gap));
+            }
+            Err(error) => tracing::warn!(%error, "the live feed cannot be read; it is tried again"),
+        }
+        shared.lock().next = Some(position);
+    }
+}
+
+/// Place of a listener, given up when it is dropped.
+struct FeedMembership {
+    shared: Arc<FeedShared>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl FeedMembership {
+    fn join(shared: Arc<FeedShared>, place: OwnedSemaphorePermit) -> Self {
+        shared.lock().listeners += 1;
+        Self { shared, _place: place }
+    }
+}
+
+impl Drop for FeedMembership {
+    fn drop(&mut self) {
+        let mut reader = self.shared.lock();
+        reader.listeners = reader.listeners.saturating_sub(1);
+    }
+}
+
+/// One listener.
+pub struct LiveListener {
+    state: Arc<WebState>,
+    viewer: Viewer,
+    of: Option<LoopId>,
+    position: FeedPosition,
+    waiting: VecDeque<LiveItem>,
+    rights: HashMap<(ForgeName, RepoId), (ViewRight, Instant)>,
+    receiver: broadcast::Receiver<Arc<FeedNotice>>,
+    end: Pin<Box<Sleep>>,
+    _membership: FeedMembership,
+}
+
+impl LiveListener {
+    /// Returns the next item that the viewer may see; `None` at the end of the stream: after its lifetime, when the service stops,
+    /// or when the database fails.
+    pub async fn next(&mut self) -> Option<LiveItem> {
+        loop {
+            if let Some(item) = self.waiting.pop_front() {
+                let visible = match &item {
+                    LiveItem::Event { event, .. } => self.may_see(event).await,
+                    LiveItem::Reset { .. } => true,
+                };
+                if visible {
+                    return Some(item);
+                }
+                continue;
+            }
+            let received = tokio::select! {
+                () = self.state.engine.stopping.cancelled() => return None,
+                () = &mut self.end => return None,
+                received = self.receiver.recv() => received,
+            };
+            match received.as_deref() {
+                Ok(FeedNotice::Event(event)) => {
+                    let event = event.clone();
+                    self.take(event);
+                }
+                Ok(FeedNotice::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => {
+                    if let Err(error) = self.replay().await {
+                        tracing::warn!(%error, "a listener's events cannot be read");
+                        return None;
+                    }
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Takes an event unless the listener has it already, or it is of another loop.
+    fn take(&mut self, event: FeedEvent) {
+        if !self.position.is_before(&event) {
+            return;
+        }
+        self.position = self.position.after(&event);
+        if self.of.as_ref().is_none_or(|of| *of == event.loop_id) {
+            self.waiting.push_back(LiveItem::Event { id: self.position, event });
+        }
+    }
+
+    /// Takes what happened since the listener's position from the database.
+    async fn replay(&mut self) -> Result<(), StoreError> {
+        let (after, of) = (self.position, self.of.clone());
+        let read = self.state.engine.store.read(move |c| {
+            let events = feed::since(c, after, of.as_ref(), MAX_EVENTS)?;
+            Ok((events, feed::newest(c)?))
+        });
+        let (events, newest) = read.await?;
+        match events {
+            Some(events) => events.into_iter().for_each(|event| self.take(event)),
+            None => {
+                self.position = newest;
+                self.waiting.push_back(LiveItem::Reset { id: newest });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the viewer may see an event: steps with the right to read, what agents do with the right to write.
+    async fn may_see(&mut self, event: &FeedEvent) -> bool {
+        let least = match event.what {
+            FeedKind::Step { .. } => ViewRight::Read,
+            FeedKind::Activity(_) => ViewRight::Write,
+        };
+        self.right(&event.repo).await >= least
+    }
+
+    async fn right(&mut self, repo: &RepoRef) -> ViewRight {
+        let key = (repo.forge.clone(), repo.id);
+        let now = Instant::now();
+        if let Some((right, asked)) = self.rights.get(&key)
+            && now.duration_since(*asked) < RIGHT_AGE
+        {
+            return *right;
+        }
+        let right = self.state.access.right(&self.state.engine, &self.viewer, repo, false).await;
+        self.rights.insert(key, (right, now));
+        right
+    }
+}
+
+/// Answers with the stream of a listener. `render` makes the name and the data of an event; `None` leaves it out.
+pub fn stream(
+    listener: LiveListener,
+    render: impl Fn(&LiveItem) -> Option<(&'static str, String)> + Send + 'static,
+) -> Response {
+    let events = futures::stream::unfold((listener, render), |(mut listener, render)| async move {
+        loop {
+            let item = listener.next().await?;
+            let (LiveItem::Event { id, .. } | LiveItem::Reset { id }) = &item;
+            if let Some((name, data)) = render(&item) {
+                // Line breaks of the data are split into several fields; the name and the id have none.
+                let event = Event::default().id(id.to_string()).event(name).retry(RETRY).data(data.replace('\r', ""));
+                return Some((Ok::<_, Infallible>(event), (listener, render)));
+            }
+        }
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies that collect answers would hold events back.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    (headers, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
+}
