@@ -6,6 +6,7 @@
 
 mod comments;
 mod confirm;
+mod dashboard;
 mod delivery_queues;
 mod labels;
 mod pulls;
@@ -14,18 +15,20 @@ mod templates;
 use sha2::{Digest, Sha256};
 
 use self::pulls::Reviewed;
+pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::LoopInput;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::supervision::oversight::AuditEntry;
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission, Webhooks};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
-use crate::store::{StoreError, forge_state, outbox};
+use crate::store::{StoreError, audit, forge_state, outbox};
 
 /// Time before the label within which an edit by a user without write access makes the text need confirmation, in
 /// milliseconds: the person who set the label may have read the text before the edit.
@@ -42,17 +45,19 @@ pub(super) struct Origin {
     received_at: Timestamp,
     /// Whether the event is only a delivery's report, which has to be confirmed by the forge.
     reported: bool,
+    /// Entry of the loop's audit log that is added with the input.
+    entry: Option<AuditEntry>,
 }
 
 impl Origin {
     fn delivery(waiting: &WaitingDelivery) -> Self {
         let key = format!("delivery/{}", waiting.id);
-        Self { key, received_at: waiting.received_at, reported: true }
+        Self { key, received_at: waiting.received_at, reported: true, entry: None }
     }
 
     /// Returns the origin of a comment that was read from the forge.
     pub(super) fn found_comment(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.comment(repo, comment)
+        Self { key: String::new(), received_at: at, reported: false, entry: None }.comment(repo, comment)
     }
 
     /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
@@ -67,7 +72,7 @@ impl Origin {
 
     /// Returns the origin of a remark that was read from the forge; the same as of its delivery.
     fn found_remark(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.remark(repo, comment)
+        Self { key: String::new(), received_at: at, reported: false, entry: None }.remark(repo, comment)
     }
 
     /// Returns the origin of a change of the run label, by the id that the forge gave the change: the same in each
@@ -78,12 +83,12 @@ impl Origin {
 
     /// Returns the origin of a label found by the reconciler, by the id of its change; the same as of its delivery.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, id: i64, at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false }.label_change(repo, issue, id)
+        Self { key: String::new(), received_at: at, reported: false, entry: None }.label_change(repo, issue, id)
     }
 
     /// Returns the origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
-        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at, reported: false }
+        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at, reported: false, entry: None }
     }
 
     /// Returns the origin of what a delivered review says: the same in each delivery that reports it.
@@ -92,7 +97,7 @@ impl Origin {
     }
 
     fn with_key(&self, key: String) -> Self {
-        Self { key, received_at: self.received_at, reported: self.reported }
+        Self { key, received_at: self.received_at, reported: self.reported, entry: None }
     }
 
     fn part(&self, part: usize) -> String {
@@ -450,9 +455,16 @@ impl Engine {
 
     /// Enqueues an input for a loop; an input with a known origin is ignored.
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
-        let origin = origin.part(part);
+        let (key, entry) = (origin.part(part), origin.entry.clone());
         let (to, now) = (id.clone(), self.clock.now());
-        if !self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await? {
+        let new = self.store.write(move |c| {
+            let new = loops::enqueue_input(c, &to, &key, &input, now)?;
+            if let Some(entry) = entry.filter(|_| new) {
+                audit::append(c, &to, &[entry], now)?;
+            }
+            Ok(new)
+        });
+        if !new.await? {
             return Ok(IntakeOutcome::Repeated);
         }
         self.wake.step.notify_one();

@@ -29,8 +29,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Loop, RunOptions};
-use crate::domain::model::ids::{Timestamp, User};
+use super::{Loop, LoopInput, RunOptions};
+use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
 use arguments::{CommandArguments, Problem};
 
 /// Prefix of a command, at the beginning of a line and followed by a space or the end of the line.
@@ -220,6 +220,31 @@ impl LoopCommand {
             Self::MakePlan(MakePlan { options, wishes }) => Some((options, Some(wishes))),
             _ => None,
         }
+    }
+}
+
+/// Account that stands for the operator, who has none on a forge.
+pub fn operator() -> User {
+    User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User }
+}
+
+impl LoopCommand {
+    /// Returns the author of the command if the operator gives it. A command after which the loop may push runs on the authority
+    /// of the person on whose authority the loop runs, because no forge knows the operator.
+    pub fn sender_for_operator(&self, current: &Loop) -> User {
+        match self {
+            Self::Pause(_) | Self::Abort(_) | Self::Status(_) | Self::Help(_) => operator(),
+            _ => current.authority.clone(),
+        }
+    }
+}
+
+/// Whether the loop refused a command, by the reason of its step. `abort` is never refused.
+pub fn was_refused(input: &LoopInput, reason: &str) -> bool {
+    match input {
+        LoopInput::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
+        LoopInput::Command { command: LoopCommand::Pause(_), .. } => reason.contains("nothing to pause"),
+        _ => false,
     }
 }
 
