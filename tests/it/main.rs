@@ -4,6 +4,7 @@
 mod cli;
 mod clock;
 mod commands;
+mod dashboard;
 mod egress;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -7,6 +7,7 @@
 
 mod agent_faults;
 mod assistants;
+mod browser;
 mod burst;
 mod channels;
 mod ci;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, User, UserId};
 use crate::domain::trust::policy::Policy;
 use crate::store::memory::StepMemory;
 
