@@ -393,7 +393,7 @@ impl LoopsShell<'_> {
         let line = self.read(move |c| loops::step_of_input(c, &known, before, &given)).await?;
         let reason = line.as_ref().and_then(|line| line.reasons.first());
         let reason = reason.map(|reason| one_line(reason)).unwrap_or_default();
-        let refused = command::was_refused(&input, &reason);
+        let refused = input.was_refused(&reason);
         let says = match &input {
             LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
                 format!("resumed by the operator, on the authority of {}", one_line(&by.login))

@@ -29,7 +29,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Loop, LoopInput, RunOptions};
+use super::{Loop, RunOptions};
 use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
 use arguments::{CommandArguments, Problem};
 
@@ -236,15 +236,6 @@ impl LoopCommand {
             Self::Pause(_) | Self::Abort(_) | Self::Status(_) | Self::Help(_) => operator(),
             _ => current.authority.clone(),
         }
-    }
-}
-
-/// Whether the loop refused a command, by the reason of its step. `abort` is never refused.
-pub fn was_refused(input: &LoopInput, reason: &str) -> bool {
-    match input {
-        LoopInput::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
-        LoopInput::Command { command: LoopCommand::Pause(_), .. } => reason.contains("nothing to pause"),
-        _ => false,
     }
 }
 

@@ -162,7 +162,7 @@ impl Engine {
         let line = self.store.read(move |c| loops::step_of_input(c, &id, before, &wanted)).await?;
         let Some(line) = line else { return Ok(said(true, Vec::new())) };
         let reason = line.reasons.into_iter().next().unwrap_or_default();
-        let was_refused = command::was_refused(input, &reason);
+        let was_refused = input.was_refused(&reason);
         let lines = if reason.is_empty() { Vec::new() } else { vec![reason] };
         Ok(DashboardAnswer { step: Some(line.seq), ..said(!was_refused, lines) })
     }

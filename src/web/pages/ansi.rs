@@ -11,9 +11,9 @@ pub(super) struct StyledText {
     pub text: String,
 }
 
-/// Look of text that follows.
+/// TextLook of text that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Look {
+struct TextLook {
     bold: bool,
     dim: bool,
     italic: bool,
@@ -22,7 +22,7 @@ struct Look {
     color: Option<u8>,
 }
 
-impl Look {
+impl TextLook {
     fn class(self) -> String {
         let flags = [(self.bold, "a-b"), (self.dim, "a-d"), (self.italic, "a-i"), (self.underlined, "a-u")];
         let mut classes: Vec<String> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()).collect();
@@ -65,7 +65,7 @@ impl Look {
 /// Converts terminal output, line by line.
 #[derive(Debug, Default)]
 pub(super) struct AnsiReader {
-    look: Look,
+    look: TextLook,
 }
 
 impl AnsiReader {
@@ -123,7 +123,7 @@ impl AnsiReader {
     }
 }
 
-fn push(pieces: &mut Vec<StyledText>, look: Look, text: &mut String) {
+fn push(pieces: &mut Vec<StyledText>, look: TextLook, text: &mut String) {
     if !text.is_empty() {
         pieces.push(StyledText { class: look.class(), text: std::mem::take(text) });
     }
