@@ -14,8 +14,8 @@ mod templates;
 
 use sha2::{Digest, Sha256};
 
-use self::pulls::Reviewed;
 pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
+use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::LoopInput;

@@ -20,6 +20,7 @@ on_one_forge!(
     nobody_sees_a_page_without_the_token,
     command_with_a_mistake_is_answered_on_the_page_only,
     stream_replays_what_a_listener_missed,
+    /// See docs/threats.md#i11.
     hostile_texts_stay_text,
     proposal_and_learning_are_answered_by_buttons,
     given_up_delivery_is_tried_again,
@@ -61,7 +62,9 @@ fn with_id(path: &str, id: &LoopId) -> String {
 /// Asserts the headers that every answer has.
 fn assert_safe(path: &str, answer: &PageAnswer) {
     let policy = &answer.headers["content-security-policy"];
-    for part in ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "style-src 'self'"] {
+    for part in
+        ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "style-src 'self'"]
+    {
         assert!(policy.contains(part), "{path}: {policy}");
     }
     assert!(!policy.contains("unsafe"), "{path}: {policy}");
@@ -92,8 +95,10 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
         };
         has("/", &["The answer is wrong", "Nothing waits for a person", "In review", &format!("/loops/{id}")]).await;
         has("/?person=otto", &["None."]).await;
-        has("/loops/ID", &["Iteration 1", "1 of 1 passed", "sh check.sh", "/commands", "request a change", "mira"]).await;
-        has("/loops/ID/iterations/1", &["i1-L2", "Prompt for agent mine", "?line=2#i1-L2", "answer.txt", "41", "42"]).await;
+        has("/loops/ID", &["Iteration 1", "1 of 1 passed", "sh check.sh", "/commands", "request a change", "mira"])
+            .await;
+        has("/loops/ID/iterations/1", &["i1-L2", "Prompt for agent mine", "?line=2#i1-L2", "answer.txt", "41", "42"])
+            .await;
         has("/loops/ID/iterations/1/transcript.txt", &["==> Prompt for agent mine", "$ sh check.sh"]).await;
         has("/loops/ID/iterations/1/change.txt", &["-41", "+42"]).await;
         has("/backends", &["mine", "active", "1 succeeded"]).await;
@@ -102,7 +107,8 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
         let audit: serde_json::Value =
             serde_json::from_str(&dashboard.get(&with_id("/loops/ID/audit.json", id)).await.body).expect("JSON");
         assert_eq!(audit["events"][0]["input"]["input"], "start");
-        for missing in ["/loops/r-9-aaaaaa", "/loops/ID/iterations/7", "/loops/ID/iterations/1/part-99.txt", "/nothing"] {
+        for missing in ["/loops/r-9-aaaaaa", "/loops/ID/iterations/7", "/loops/ID/iterations/1/part-99.txt", "/nothing"]
+        {
             assert_eq!(dashboard.get(&with_id(missing, id)).await.status, 404, "{missing}");
         }
     })
@@ -148,7 +154,8 @@ async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
         }
         // The token of a form has to be that of the viewer.
         for path in CHANGE {
-            let answer = dashboard.post(&with_id(path, &done.id), &[("csrf", "other"), ("command", "/ralph abort")]).await;
+            let answer =
+                dashboard.post(&with_id(path, &done.id), &[("csrf", "other"), ("command", "/ralph abort")]).await;
             assert_eq!(answer.status, 403, "{path}: {}", answer.body);
         }
         world.settle().await;
@@ -349,13 +356,71 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
         let tag = Regex::new(r"<(/?[a-zA-Z!][^\s>]*)([^>]*)>").expect("pattern");
         let value = Regex::new("=\"[^\"]*\"").expect("pattern");
         const TAGS: [&str; 61] = [
-            "!doctype", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "nav", "ul", "li", "span",
-            "main", "h1", "h2", "h3", "p", "dl", "dt", "dd", "section", "form", "input", "button", "label", "textarea", "details",
-            "summary", "pre", "code", "table", "thead", "tbody", "tr", "th", "td", "ol", "time", "progress", "strong", "select",
-            "option", "br", "figure", "figcaption", "svg", "line", "polyline", "circle", "text", "rect", "path", "g", "polygon",
-            "em", "i", "b", "small",
+            "!doctype",
+            "html",
+            "head",
+            "meta",
+            "title",
+            "link",
+            "script",
+            "body",
+            "a",
+            "header",
+            "div",
+            "nav",
+            "ul",
+            "li",
+            "span",
+            "main",
+            "h1",
+            "h2",
+            "h3",
+            "p",
+            "dl",
+            "dt",
+            "dd",
+            "section",
+            "form",
+            "input",
+            "button",
+            "label",
+            "textarea",
+            "details",
+            "summary",
+            "pre",
+            "code",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "ol",
+            "time",
+            "progress",
+            "strong",
+            "select",
+            "option",
+            "br",
+            "figure",
+            "figcaption",
+            "svg",
+            "line",
+            "polyline",
+            "circle",
+            "text",
+            "rect",
+            "path",
+            "g",
+            "polygon",
+            "em",
+            "i",
+            "b",
+            "small",
         ];
-        for path in ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/iterations/2?diff=total", "/memory", "/deliveries"] {
+        for path in
+            ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/iterations/2?diff=total", "/memory", "/deliveries"]
+        {
             let page = dashboard.get(&with_id(path, &stopped.id)).await;
             assert_eq!(page.status, 200, "{path}: {}", page.body);
             for payload in HOSTILE.iter().filter(|payload| payload.contains('<')) {
@@ -366,7 +431,11 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
                 assert!(TAGS.contains(&name.as_str()), "{path}: {}", &found[0]);
                 let names = value.replace_all(&found[2], "").to_ascii_lowercase();
                 assert!(!names.contains(" on") && !names.contains('"'), "{path}: {}", &found[0]);
-                assert!(name != "script" || found[0].contains("src=\"/assets/") || found[1].starts_with('/'), "{}", &found[0]);
+                assert!(
+                    name != "script" || found[0].contains("src=\"/assets/") || found[1].starts_with('/'),
+                    "{}",
+                    &found[0]
+                );
             }
             assert!(!page.body.contains("href=\"javascript") && !page.body.contains("alert(6)</script>"), "{path}");
         }
@@ -387,7 +456,8 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
         let remark = "Please name the tests after what they show.";
         let stored = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
-                let remark = ralph_bot::domain::knowledge::memory::Remark { loop_id: LoopId::new(loop_id), text: remark.into() };
+                let remark =
+                    ralph_bot::domain::knowledge::memory::Remark { loop_id: LoopId::new(loop_id), text: remark.into() };
                 proposals::add_remark(c, &repo, &remark, &settings, Timestamp(1_790_000_000_000))?;
             }
             proposals::proposals(c, false)
@@ -402,7 +472,8 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
         assert_eq!(dashboard.post(&path, &rule).await.status, 303);
         let page = dashboard.get("/memory?q=name+tests").await.body;
         assert!(page.contains("Name tests after what they show.") && !page.contains("Proposed conventions"), "{page}");
-        let id = Regex::new(r#"name="id" value="(l-[0-9a-f]+)""#).expect("pattern").captures(&page).expect("an id")[1].to_owned();
+        let id = Regex::new(r#"name="id" value="(l-[0-9a-f]+)""#).expect("pattern").captures(&page).expect("an id")[1]
+            .to_owned();
         assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", "l-none")]).await.status, 404);
         assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", &id)]).await.status, 303);
         assert!(!dashboard.get("/memory").await.body.contains("Name tests after what they show."));

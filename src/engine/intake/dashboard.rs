@@ -122,7 +122,9 @@ impl Engine {
                     _ => "the command was given before".to_owned(),
                 };
                 let input = command.map(|command| LoopInput::Command { by: sender, command, comment: None });
-                let Some(input) = input.filter(|_| current.state.is_open()) else { return Ok(said(true, vec![started])) };
+                let Some(input) = input.filter(|_| current.state.is_open()) else {
+                    return Ok(said(true, vec![started]));
+                };
                 self.answer_of(&current, &origin.part(0), &input).await
             }
         }

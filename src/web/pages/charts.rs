@@ -38,9 +38,8 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
     let finite = |points: Vec<(f64, f64)>| points.into_iter().filter(|(_, value)| value.is_finite()).collect();
     let completion = iterations.iter().map(|i| (f64::from(i.number), i.completion.get() * 100.0)).collect();
     let signal = finite(judged().map(|(n, judged)| (n, judged.signal * 100.0)).collect());
-    let [p, i, d] = [0, 1, 2].map(|term| {
-        finite(judged().map(|(n, judged)| (n, [judged.p, judged.i, judged.d][term])).collect())
-    });
+    let [p, i, d] =
+        [0, 1, 2].map(|term| finite(judged().map(|(n, judged)| (n, [judged.p, judged.i, judged.d][term])).collect()));
     let mut total = 0.0;
     let cost = iterations.iter().map(|i| {
         total += i.cost.usd();

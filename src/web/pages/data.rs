@@ -280,12 +280,7 @@ pub(super) fn feed_after(
 }
 
 /// Returns the steps after a row, oldest first; of one loop, if there is one.
-pub(super) fn steps_after(
-    c: &Connection,
-    row: i64,
-    of: Option<&LoopId>,
-    most: usize,
-) -> StoreResult<Vec<FeedChange>> {
+pub(super) fn steps_after(c: &Connection, row: i64, of: Option<&LoopId>, most: usize) -> StoreResult<Vec<FeedChange>> {
     let sql = match of {
         None => "SELECT rowid, loop_id, seq FROM loop_events WHERE rowid > ?1 AND ?2 IS NULL ORDER BY rowid LIMIT ?3",
         // The position is that in the loop's own log.

@@ -71,7 +71,11 @@ pub(super) fn files(patch: &str, most: usize) -> Vec<FilePatch> {
             }
             _ if in_hunk => {
                 flush(&mut block, &mut files, &mut shown, most);
-                let line = if line.starts_with('\\') { plain("hunk", "", line) } else { plain("", " ", line.get(1..).unwrap_or_default()) };
+                let line = if line.starts_with('\\') {
+                    plain("hunk", "", line)
+                } else {
+                    plain("", " ", line.get(1..).unwrap_or_default())
+                };
                 push(&mut files, line, &mut shown, most);
             }
             _ if line.starts_with("Binary files") => push(&mut files, plain("hunk", "", line), &mut shown, most),

@@ -89,7 +89,11 @@ pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(Re
 }
 
 /// Shows the page.
-pub(super) async fn show(State(state): State<Arc<WebState>>, viewer: Viewer, Query(query): Query<HomeQuery>) -> Response {
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<HomeQuery>,
+) -> Response {
     match content(&state, &viewer, &query).await {
         Ok((frame, context)) => layout::page(&state, &viewer, "home.html", &frame, context, Vec::new()),
         Err(error) => error.page(&state, &viewer),
@@ -108,7 +112,8 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     };
     let wanted: Option<LoopState> = LoopState::ALL.into_iter().find(|known| known.as_str() == query.state);
     let waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
-    let waits: Vec<LoopState> = waits.into_iter().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
+    let waits: Vec<LoopState> =
+        waits.into_iter().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
     let (page, page_of_waiting) = (query.page.max(1), query.waiting.max(1));
     let groups: Vec<(&'static str, Vec<LoopState>, bool)> = GROUPS
         .iter()
@@ -119,8 +124,13 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         .collect();
     let (read_filter, read_waits) = (filter, waits);
     let read = state.engine.store.read(move |c| {
-        let waiting =
-            data::loops(c, &read_filter, &read_waits, WAITING_SHOWN, (page_of_waiting - 1).saturating_mul(WAITING_SHOWN))?;
+        let waiting = data::loops(
+            c,
+            &read_filter,
+            &read_waits,
+            WAITING_SHOWN,
+            (page_of_waiting - 1).saturating_mul(WAITING_SHOWN),
+        )?;
         let count = data::count(c, &read_filter, &read_waits)?;
         let mut lists: Vec<(&'static str, Vec<LoopRow>, i64, bool)> = Vec::new();
         for (title, states, paged) in groups {

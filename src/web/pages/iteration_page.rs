@@ -83,9 +83,10 @@ fn found(current: &Loop, number: u32) -> Result<&Iteration, PageError> {
 /// Returns the masked parts of an iteration's transcript.
 async fn transcript_of(state: &WebState, current: &Loop, number: u32) -> Result<Vec<TranscriptPart>, PageError> {
     let id = current.id.clone();
-    let read = state.engine.store.read(move |c| {
-        Ok((session::turns(c, &id, number..=number)?, session::events(c, &id, number..=number)?))
-    });
+    let read = state
+        .engine
+        .store
+        .read(move |c| Ok((session::turns(c, &id, number..=number)?, session::events(c, &id, number..=number)?)));
     let (turns, events) = read.await?;
     let mut parts = transcript::parts(found(current, number)?, &turns, &events);
     for part in &mut parts {

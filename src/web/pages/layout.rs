@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::syntax::SyntaxConfig;
@@ -53,7 +55,8 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     environment.add_filter("segment", |text: String| segment(&text));
     environment.add_filter("web", |address: String| web_address(&address));
     environment.add_filter("duration", |seconds: i64| duration(seconds));
-    environment.add_filter("money", |millionths: Option<i64>| millionths.map_or_else(String::new, |m| Money(m).to_string()));
+    environment
+        .add_filter("money", |millionths: Option<i64>| millionths.map_or_else(String::new, |m| Money(m).to_string()));
     environment.add_filter("words", |name: String| name.replace('_', " "));
     environment.add_filter("moment", |ms: i64| report::moment(Timestamp(ms)));
     environment.add_filter("iso", |ms: i64| iso(ms));
@@ -165,8 +168,7 @@ pub(super) fn page(
             "operator": viewer.operator,
         }),
     );
-    let mut values: Vec<(String, Value)> =
-        all.into_iter().map(|(name, value)| (name, render::value(&value))).collect();
+    let mut values: Vec<(String, Value)> = all.into_iter().map(|(name, value)| (name, render::value(&value))).collect();
     values.extend(trusted.into_iter().map(|(name, markup)| (name.to_owned(), Value::from_safe_string(markup))));
     let rendered = ENVIRONMENT.as_ref().map_err(|error| format!("{error:#}")).and_then(|environment| {
         let found = environment.get_template(template).map_err(|error| format!("{error:#}"))?;

@@ -115,7 +115,8 @@ impl FeedListener {
             }
             if std::mem::take(&mut self.behind) {
                 let (last, of) = (self.last, self.of.clone());
-                let missed = self.state.engine.store.read(move |c| data::steps_after(c, last, of.as_ref(), MAX_REPLAYED));
+                let missed =
+                    self.state.engine.store.read(move |c| data::steps_after(c, last, of.as_ref(), MAX_REPLAYED));
                 let missed = missed.await.ok()?;
                 self.take(&missed).await;
                 continue;

@@ -98,14 +98,19 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         None => DashboardAuthor::Operator,
         Some((forge, user)) if *forge == current.place.repo.forge => DashboardAuthor::Account(user.clone()),
         Some((forge, _)) => {
-            let problem = format!("You are known to the forge {forge}; log in with {} to give commands.", current.place.repo.forge);
+            let problem = format!(
+                "You are known to the forge {forge}; log in with {} to give commands.",
+                current.place.repo.forge
+            );
             return Err(PageError::Invalid(problem));
         }
     };
     let text = answers::line(&form.command, &form.text, form.quoted);
     let answer = state.engine.command_from_dashboard(id, &author, &text).await.map_err(|error| match error {
         DashboardCommandError::UnknownLoop(_) => PageError::NotFound,
-        DashboardCommandError::Denied { .. } => PageError::Forbidden("The forge says that you may not give commands there."),
+        DashboardCommandError::Denied { .. } => {
+            PageError::Forbidden("The forge says that you may not give commands there.")
+        }
         DashboardCommandError::Unavailable(_) => PageError::Unavailable(error.to_string()),
         DashboardCommandError::Store(error) => PageError::Store(error),
     })?;

@@ -56,7 +56,11 @@ async fn right(state: &WebState, viewer: &Viewer, repo: &RepoRef, fresh: bool) -
 }
 
 /// Shows the page.
-pub(super) async fn show(State(state): State<Arc<WebState>>, viewer: Viewer, Query(query): Query<MemoryQuery>) -> Response {
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<MemoryQuery>,
+) -> Response {
     match content(&state, &viewer, &query).await {
         Ok(context) => {
             let frame = PageFrame::still("Memory", "memory");
@@ -134,7 +138,11 @@ fn proposal_row(proposal: &Proposal) -> Json {
 }
 
 /// Forgets a learning.
-pub(super) async fn forget(State(state): State<Arc<WebState>>, viewer: Viewer, Form(form): Form<ForgetForm>) -> Response {
+pub(super) async fn forget(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Form(form): Form<ForgetForm>,
+) -> Response {
     let forgotten = async {
         require_token(&viewer, &form.csrf)?;
         let (id, now) = (form.id.clone(), state.engine.clock.now());

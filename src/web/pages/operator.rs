@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::data;
 use super::home::{next, previous};
 use super::layout::{self, PageError, PageFrame, require_operator, require_token};
-use super::data;
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::domain::report;
@@ -84,7 +84,8 @@ pub(super) async fn repositories(State(state): State<Arc<WebState>>, viewer: Vie
 
 async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response, PageError> {
     require_operator(viewer)?;
-    let forges: Vec<ForgeName> = state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
+    let forges: Vec<ForgeName> =
+        state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
     let read = state.engine.store.read(move |c| {
         let mut all = data::repositories(c)?;
         for forge in forges {
@@ -93,7 +94,8 @@ async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response
         all.sort_by(|a, b| (a.forge.as_str(), a.id.0).cmp(&(b.forge.as_str(), b.id.0)));
         all.dedup_by(|a, b| a.forge == b.forge && a.id == b.id);
         let shown = all.iter().take(REPOSITORIES_SHOWN);
-        let open = shown.map(|repo| Ok(loops::open_of_repository(c, repo)?.pop().map(|newest| (newest.policy, newest.overruled))));
+        let open = shown
+            .map(|repo| Ok(loops::open_of_repository(c, repo)?.pop().map(|newest| (newest.policy, newest.overruled))));
         let open = open.collect::<crate::store::StoreResult<Vec<_>>>()?;
         Ok((all, open))
     });
@@ -198,7 +200,14 @@ async fn deliveries_page(state: &WebState, viewer: &Viewer, query: &DeliveriesQu
         "previous": previous(page, address),
         "next": next(page, DELIVERIES_SHOWN, total, address),
     });
-    Ok(layout::page(state, viewer, "deliveries.html", &PageFrame::still("Deliveries", "deliveries"), context, Vec::new()))
+    Ok(layout::page(
+        state,
+        viewer,
+        "deliveries.html",
+        &PageFrame::still("Deliveries", "deliveries"),
+        context,
+        Vec::new(),
+    ))
 }
 
 /// Processes a delivery again that waits or was given up.

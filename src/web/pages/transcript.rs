@@ -146,8 +146,12 @@ mod tests {
         };
         let sha = Sha::parse("0123456789012345678901234567890123456789").expect("a hash");
         let mut iteration = Iteration::new(1, Timestamp(0), sha, Vec::new());
-        iteration.checks.outcomes =
-            vec![CheckOutcome { name: "answer".into(), command: "sh check.sh".into(), holds: true, ..CheckOutcome::default() }];
+        iteration.checks.outcomes = vec![CheckOutcome {
+            name: "answer".into(),
+            command: "sh check.sh".into(),
+            holds: true,
+            ..CheckOutcome::default()
+        }];
         let events = [
             event(2_000, EventKind::ToolCall, "ls\n-la"),
             event(2_500, EventKind::Check, "hidden"),
