@@ -6,6 +6,7 @@
 //! and the simulation call these. `supervisor` runs them as tasks.
 
 mod assist;
+mod changes;
 mod channel_effects;
 mod comments;
 mod commit_status;
@@ -39,8 +40,10 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub use changes::LoopPatch;
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
+pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
 pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use places::KnownPlaces;
 pub use presence::{ForgeAbsence, ForgeAccount};

@@ -147,8 +147,8 @@ impl Renderer {
     }
 }
 
-/// Converts JSON into a template value.
-fn value(json: &serde_json::Value) -> Value {
+/// Returns JSON as a value of a template.
+pub fn value(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Null => Value::from(()),
         serde_json::Value::Bool(flag) => Value::from(*flag),

@@ -12,7 +12,7 @@ use crate::config::webhook_secrets::random_secret;
 use crate::config::{Config, ServerConfig};
 use crate::engine::Engine;
 use crate::forge::login::LoginClient;
-use crate::web::{AccessSettings, WebAccess, WebState};
+use crate::web::{AccessSettings, LiveFeed, WebAccess, WebState};
 
 /// Place at which the dashboard is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(super) async fn open(
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
     let access = WebAccess::new(settings)
         .map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
-    Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access }) }, listener))
+    Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access, live: LiveFeed::default() }) }, listener))
 }
 
 #[cfg(test)]

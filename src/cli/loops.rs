@@ -17,7 +17,7 @@ use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{Loop, LoopInput, RunOptions};
-use crate::domain::model::ids::{AccountKind, LoopId, Money, User, UserId};
+use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{OversightReport, report};
@@ -190,24 +190,22 @@ impl<'a> LoopsShell<'a> {
 
 impl LoopsShell<'_> {
     async fn run(&self, args: &LoopsArgs) -> CliResult {
-        let operator = User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User };
         match &args.command {
             None => self.list(false).await,
             Some(LoopsCommand::List(args)) => self.list(args.all).await,
             Some(LoopsCommand::Show(args)) => self.show(args).await,
             Some(LoopsCommand::Pause(args)) => {
                 let command = LoopCommand::Pause(command::Pause { now: args.now, reason: args.reason.join(" ") });
-                self.steer(&args.id, |_| operator, command).await
+                self.steer(&args.id, command).await
             }
             Some(LoopsCommand::Abort(args)) => {
                 let command = LoopCommand::Abort(command::Abort { reason: args.reason.join(" ") });
-                self.steer(&args.id, |_| operator, command).await
+                self.steer(&args.id, command).await
             }
             Some(LoopsCommand::Resume(args)) => {
                 let options = self.options(args)?;
                 let command = LoopCommand::Resume(command::Resume { options, guidance: args.guidance.join(" ") });
-                // Pushes need a person whose permission the forge knows; the operator is unknown to it.
-                self.steer(&args.id, |current| current.authority.clone(), command).await
+                self.steer(&args.id, command).await
             }
         }
     }
@@ -291,14 +289,14 @@ impl LoopsShell<'_> {
     }
 
     /// Enqueues a command for a loop and waits briefly for its reply.
-    async fn steer(&self, id: &str, by: impl FnOnce(&Loop) -> User, command: LoopCommand) -> CliResult {
+    async fn steer(&self, id: &str, command: LoopCommand) -> CliResult {
         let current = self.find(id).await?;
         if !current.state.is_open() {
             let state = current.state.as_str();
             return Err(CliError::Failed(format!("{id} is {state}; set the label again to start a new loop")));
         }
         let origin = format!("cli/{}", uuid::Uuid::now_v7());
-        let input = LoopInput::Command { by: by(&current), command, comment: None };
+        let input = LoopInput::Command { by: command.sender_for_operator(&current), command, comment: None };
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
         let left = self.store.write(move |c| loops::enqueue_input(c, &loop_id, &key, &told, now)).await;
         left.map_err(|error| CliError::Failed(error.to_string()))?;
@@ -310,11 +308,11 @@ impl LoopsShell<'_> {
             return Ok(ExitCode::SUCCESS);
         };
         taken?;
-        let (known, before) = (next.id.clone(), current.version);
-        let history = self.read(move |c| loops::history(c, &known)).await?;
-        let line = history.iter().find(|line| line.seq > before as i64 && line.input == input);
-        let reason = line.and_then(|line| line.reasons.first()).map(|reason| one_line(reason)).unwrap_or_default();
-        let refused = refused(&input, &reason);
+        let (known, before, given) = (next.id.clone(), current.version, input.clone());
+        let line = self.read(move |c| loops::step_of_input(c, &known, before, &given)).await?;
+        let reason = line.as_ref().and_then(|line| line.reasons.first());
+        let reason = reason.map(|reason| one_line(reason)).unwrap_or_default();
+        let refused = input.was_refused(&reason);
         let says = match &input {
             LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
                 format!("resumed by the operator, on the authority of {}", one_line(&by.login))
@@ -362,15 +360,6 @@ impl LoopsShell<'_> {
         F: FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
     {
         self.store.read(work).await.map_err(|error| CliError::Failed(error.to_string()))
-    }
-}
-
-/// Whether the loop refused a command. `abort` is never refused.
-fn refused(input: &LoopInput, reason: &str) -> bool {
-    match input {
-        LoopInput::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
-        LoopInput::Command { command: LoopCommand::Pause(_), .. } => reason.contains("nothing to pause"),
-        _ => false,
     }
 }
 

@@ -7,6 +7,7 @@
 mod approved_text;
 mod comments;
 mod confirm;
+mod dashboard;
 mod delivery_queues;
 mod labels;
 pub(super) mod pulls;
@@ -14,6 +15,7 @@ mod templates;
 
 use sha2::{Digest, Sha256};
 
+pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
 use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
@@ -21,12 +23,13 @@ use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::supervision::oversight::AuditEntry;
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission, Webhooks};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
-use crate::store::{StoreError, forge_state, outbox};
+use crate::store::{StoreError, audit, forge_state, outbox};
 
 /// Time before the label within which an edit by a user without write access makes the text need confirmation, in
 /// milliseconds: the person who set the label may have read the text before the edit.
@@ -45,12 +48,14 @@ pub(super) struct Origin {
     reported: bool,
     /// Whether polling found it, some time after it happened.
     polled: bool,
+    /// Entry of the loop's audit log that is added with the input.
+    entry: Option<AuditEntry>,
 }
 
 impl Origin {
     fn delivery(waiting: &WaitingDelivery) -> Self {
         let key = format!("delivery/{}", waiting.id);
-        Self { key, received_at: waiting.received_at, reported: true, polled: waiting.delivery.is_polled() }
+        Self { key, received_at: waiting.received_at, reported: true, polled: waiting.delivery.is_polled(), entry: None }
     }
 
     /// Returns the origin of what the forge says about a loop as it is now: the same by a delivery and by the reconciler.
@@ -60,7 +65,7 @@ impl Origin {
 
     /// Returns the origin of something that was read from the forge.
     fn found(at: Timestamp) -> Self {
-        Self { key: String::new(), received_at: at, reported: false, polled: false }
+        Self { key: String::new(), received_at: at, reported: false, polled: false, entry: None }
     }
 
     /// Returns the origin of a comment that was read from the forge.
@@ -105,7 +110,7 @@ impl Origin {
     }
 
     fn with_key(&self, key: String) -> Self {
-        Self { key, received_at: self.received_at, reported: self.reported, polled: self.polled }
+        Self { key, received_at: self.received_at, reported: self.reported, polled: self.polled, entry: None }
     }
 
     fn part(&self, part: usize) -> String {
@@ -484,19 +489,26 @@ impl Engine {
             _ => Ok(None),
         });
         match open.await? {
-            Some(current) => self.enqueue(&current.id, input, Origin::state(&current, what)).await,
+            Some(current) => self.enqueue(&current.id, input, Origin::state(&current, what), None).await,
             None => ignored("no loop is open there"),
         }
     }
 
     /// Enqueues an input for a loop; an input with a known origin is ignored.
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
-        self.enqueue(id, input, origin.part(part)).await
+        self.enqueue(id, input, origin.part(part), origin.entry.clone()).await
     }
 
-    async fn enqueue(&self, id: &LoopId, input: LoopInput, origin: String) -> IntakeResult {
+    async fn enqueue(&self, id: &LoopId, input: LoopInput, key: String, entry: Option<AuditEntry>) -> IntakeResult {
         let (to, now) = (id.clone(), self.clock.now());
-        if !self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await? {
+        let new = self.store.write(move |c| {
+            let new = loops::enqueue_input(c, &to, &key, &input, now)?;
+            if let Some(entry) = entry.filter(|_| new) {
+                audit::append(c, &to, &[entry], now)?;
+            }
+            Ok(new)
+        });
+        if !new.await? {
             return Ok(IntakeOutcome::Repeated);
         }
         self.wake.step.notify_one();

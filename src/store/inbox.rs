@@ -187,6 +187,12 @@ pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) ->
     Ok(())
 }
 
+/// Makes a delivery that waits or was given up due now, with all its attempts; returns `false` if it is processed or unknown.
+pub fn try_again(c: &Connection, id: i64) -> StoreResult<bool> {
+    let sql = "UPDATE inbox SET state = 'new', attempts = 0, not_before = 0 WHERE id = ?1 AND state IN ('new', 'dead')";
+    Ok(c.execute(sql, [id])? == 1)
+}
+
 /// Makes deliveries due now that are due more than `most_ms` after now.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";

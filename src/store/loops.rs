@@ -376,6 +376,20 @@ pub fn history(c: &Connection, id: &LoopId) -> StoreResult<Vec<LogLine>> {
     .collect()
 }
 
+/// Returns the first entry of a loop's log after the position `after` that has this input; `None` if there is none.
+pub fn step_of_input(c: &Connection, id: &LoopId, after: u64, input: &LoopInput) -> StoreResult<Option<LogLine>> {
+    let sql =
+        "SELECT seq, at, reasons FROM loop_events WHERE loop_id = ?1 AND seq > ?2 AND input = ?3 ORDER BY seq LIMIT 1";
+    let mut statement = c.prepare_cached(sql)?;
+    let row = params![id.as_str(), after as i64, serde_json::to_string(input)?];
+    let found = statement.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?))).optional()?;
+    found
+        .map(|(seq, at, reasons)| {
+            Ok(LogLine { seq, at: Timestamp(at), input: input.clone(), reasons: serde_json::from_str(&reasons)? })
+        })
+        .transpose()
+}
+
 fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
     let sql = if new {
         "INSERT INTO loops (id, forge, repo_id, issue, state, open, queued_at, data, version, created_at, updated_at)

@@ -27,6 +27,11 @@ pub struct ChangedBaseFile {
 }
 
 impl Workspaces {
+    /// Whether the store of a loop exists. It is deleted some time after the loop's end.
+    pub fn keeps_commits(&self, (loop_id, repo): (&LoopId, &RepoRef)) -> bool {
+        self.layout.tree(loop_id, repo).store.join("HEAD").exists()
+    }
+
     /// Returns the change from `base` to a commit or tree.
     pub async fn branch_diff(
         &self,

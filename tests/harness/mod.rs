@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses its own part")]
 
 pub mod conversation;
+pub mod dashboard;
 pub mod deliveries;
 pub mod invariants;
 pub mod other_user;

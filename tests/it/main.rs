@@ -5,6 +5,7 @@ mod api;
 mod cli;
 mod clock;
 mod commands;
+mod dashboard;
 mod egress;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -8,6 +8,7 @@
 mod absent_forges;
 mod agent_faults;
 mod assistants;
+mod browser;
 mod burst;
 mod channels;
 mod ci;

@@ -5,7 +5,7 @@ use crate::domain::loops::{
     Guidance, GuidanceSource, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun, Planning, ProposedPlan, ServedBy,
 };
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Sha};
+use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
 use crate::domain::model::opinion::{
     OpinionAnswer, OpinionEnd, OpinionFinding, OpinionRun, OpinionSeverity, OpinionVerdict,
 };

@@ -30,7 +30,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use super::{Loop, RunOptions};
-use crate::domain::model::ids::{Timestamp, User};
+use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
 use arguments::{CommandArguments, Problem};
 
 /// Prefix of a command, at the beginning of a line and followed by a space or the end of the line.
@@ -219,6 +219,22 @@ impl LoopCommand {
             Self::Run(Run { options }) => Some((options, None)),
             Self::MakePlan(MakePlan { options, wishes }) => Some((options, Some(wishes))),
             _ => None,
+        }
+    }
+}
+
+/// Account that stands for the operator, who has none on a forge.
+pub fn operator() -> User {
+    User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User }
+}
+
+impl LoopCommand {
+    /// Returns the author of the command if the operator gives it. A command after which the loop may push runs on the authority
+    /// of the person on whose authority the loop runs, because no forge knows the operator.
+    pub fn sender_for_operator(&self, current: &Loop) -> User {
+        match self {
+            Self::Pause(_) | Self::Abort(_) | Self::Status(_) | Self::Help(_) => operator(),
+            _ => current.authority.clone(),
         }
     }
 }

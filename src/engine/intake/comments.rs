@@ -24,16 +24,27 @@ use crate::store::memory::proposals;
 /// older command was meant for an earlier loop.
 const OLDEST_COMMAND_MS: i64 = 600_000;
 
-/// Command of a comment.
-struct WrittenCommand {
-    parsed: Result<LoopCommand, CommandError>,
-    at: CommentRef,
+/// Command of a comment or of the dashboard.
+pub(super) struct WrittenCommand {
+    pub parsed: Result<LoopCommand, CommandError>,
+    /// Comment; `None` for a command of the dashboard.
+    pub at: Option<CommentRef>,
     /// Time of the comment.
-    created_at: Timestamp,
+    pub created_at: Timestamp,
     /// Time that is compared with the start of the loop.
-    given_at: Timestamp,
+    pub given_at: Timestamp,
     /// Position in the comment, from 0.
-    part: usize,
+    pub part: usize,
+}
+
+/// Result of a command, before anybody is told.
+pub(super) enum GivenCommand {
+    /// It is an input of a loop, starts one, or has no effect.
+    Taken(IntakeOutcome),
+    /// It cannot be executed.
+    Refused(CommandReply),
+    /// It asks for help where no loop is open.
+    Help(Box<View>),
 }
 
 impl Engine {
@@ -103,12 +114,13 @@ impl Engine {
         let starts = commands.iter().flatten().any(|command| command.starts().is_some());
         let given_at = if starts { Timestamp(i64::MAX) } else { comment.created_at };
         for (part, parsed) in commands.into_iter().enumerate() {
-            let written = WrittenCommand { parsed, at, created_at: comment.created_at, given_at, part };
+            let written = WrittenCommand { parsed, at: Some(at), created_at: comment.created_at, given_at, part };
             self.command(account, &place, &issue, written, &sender, origin).await?;
         }
         done(format!("{count} command(s) of {}", sender.login))
     }
 
+    /// Executes a command of a comment, and replies to it if it cannot be executed.
     async fn command(
         &self,
         account: &ForgeAccount,
@@ -118,76 +130,100 @@ impl Engine {
         sender: &User,
         origin: &Origin,
     ) -> IntakeResult {
-        let WrittenCommand { parsed, at, created_at, given_at, part } = written;
-        let key = format!("reply/{}/{part}", at.id.map_or(0, |id| id.0));
-        let Some(command) = self.understood(place, parsed, at, &key).await? else { return done("answered") };
-        let refuse = async |problem: String, nearest: Option<String>| -> IntakeResult {
-            let reply = CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest };
-            self.refuse(place, at, &key, reply).await?;
-            done("answered")
-        };
-        let (repo, number) = (place.repo.clone(), place.issue);
-        let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
-        let mut now = issue.clone();
-        if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
-            // The delivery tells how the issue was when the comment was written.
-            match account.forge.issue(&place.repo, place.issue).await {
-                Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
-                found => now = found?,
+        let at = written.at.unwrap_or(CommentRef { on: place.issue, id: None });
+        let key = format!("reply/{}/{}", at.id.map_or(0, |id| id.0), written.part);
+        match self.give(account, place, Some(issue), written, sender, origin).await? {
+            GivenCommand::Taken(outcome) => Ok(outcome),
+            GivenCommand::Refused(reply) => {
+                self.refuse(place, at, &key, reply).await?;
+                done("answered")
             }
-        }
-        match (found, command) {
-            (Some((id, _, true)), command) => {
-                let of = id.clone();
-                let begun = self.store.read(move |c| loops::get(c, &of)).await?.map(|current| current.created_at);
-                if begun.is_some_and(|begun| given_at < begun.plus_ms(-OLDEST_COMMAND_MS)) {
-                    return ignored(format!("stale: the command is older than {id}"));
-                }
-                let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
-                self.enqueue_input(&id, input, origin, part).await
-            }
-            (_, LoopCommand::Help(_)) => {
-                let view = report::help(&self.settings.policy(&place.repo.forge));
-                self.enqueue_effect(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) })
-                    .await?;
+            GivenCommand::Help(view) => {
+                self.enqueue_effect(place, Effect::Comment { key, on: at.on, view }).await?;
                 if let Some(comment) = at.id {
                     self.enqueue_effect(place, Effect::React { comment, mark: Mark::Done }).await?;
                 }
                 done("help")
             }
-            (None | Some((_, IssueRole::Issue, false)), command)
-                if command.starts().is_some() && !now.is_pull && now.open =>
-            {
-                let Some((options, wishes)) = command.starts() else { return done("answered") };
+        }
+    }
+
+    /// Makes a command an input of the loop of an issue, or starts a loop. `issue` is the issue as the command's delivery
+    /// describes it; `None` for a command that was given just now.
+    pub(super) async fn give(
+        &self,
+        account: &ForgeAccount,
+        place: &IssueRef,
+        issue: Option<&IssueSnapshot>,
+        written: WrittenCommand,
+        sender: &User,
+        origin: &Origin,
+    ) -> Result<GivenCommand, IntakeError> {
+        let WrittenCommand { parsed, at, created_at, given_at, part } = written;
+        let command = match self.valid(place, parsed).await? {
+            Ok(command) => command,
+            Err(reply) => return Ok(GivenCommand::Refused(reply)),
+        };
+        let taken = |outcome: IntakeResult| outcome.map(GivenCommand::Taken);
+        let refused = |problem: String, nearest: Option<String>| {
+            let reply = CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest };
+            Ok(GivenCommand::Refused(reply))
+        };
+        let (repo, number) = (place.repo.clone(), place.issue);
+        let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
+        let mut now = None;
+        if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
+            // The delivery tells how the issue was when the comment was written.
+            match account.forge.issue(&place.repo, place.issue).await {
+                Err(e) if e.kind == ForgeErrorKind::NotFound => return taken(ignored("stale: the issue is gone")),
+                found => now = Some(found?).filter(|now| !now.is_pull && now.open),
+            }
+        }
+        match (found, command, now) {
+            (Some((id, _, true)), command, _) => {
+                let of = id.clone();
+                let begun = self.store.read(move |c| loops::get(c, &of)).await?.map(|current| current.created_at);
+                if begun.is_some_and(|begun| given_at < begun.plus_ms(-OLDEST_COMMAND_MS)) {
+                    return taken(ignored(format!("stale: the command is older than {id}")));
+                }
+                let input = LoopInput::Command { by: sender.clone(), command, comment: at };
+                taken(self.enqueue_input(&id, input, origin, part).await)
+            }
+            (_, LoopCommand::Help(_), _) => {
+                let view = report::help(&self.settings.policy(&place.repo.forge));
+                Ok(GivenCommand::Help(Box::new(view)))
+            }
+            (None | Some((_, IssueRole::Issue, false)), command, Some(now)) => {
+                let Some((options, wishes)) = command.starts() else { return taken(done("answered")) };
                 let (place, by) = (place.clone(), sender.clone());
                 let (options, plan) = (options.clone(), wishes.map(str::to_owned));
-                let text = ApprovedText::of(issue, now, created_at);
+                let text = ApprovedText::of(issue.unwrap_or(&now.clone()), now, created_at);
                 let text = self.approved(account, &place.repo, text, origin).await?;
                 if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
-                    return refuse(problem, None).await;
+                    return refused(problem, None);
                 }
-                self.begin(account, place, text, by, (options, plan), Some(at), origin).await
+                taken(self.begin(account, place, text, by, (options, plan), at, origin).await)
             }
             // A rule is for later loops, so it may come after the end of this one.
-            (Some((id, _, false)), LoopCommand::Guide(guide)) if guide.proposal.is_some() => {
+            (Some((id, _, false)), LoopCommand::Guide(guide), _) if guide.proposal.is_some() => {
                 let command = LoopCommand::Guide(guide);
-                let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
-                self.enqueue_input(&id, input, origin, part).await
+                let input = LoopInput::Command { by: sender.clone(), command, comment: at };
+                taken(self.enqueue_input(&id, input, origin, part).await)
             }
-            (Some((id, _, false)), _) => {
+            (Some((id, _, false)), ..) => {
                 let problem = format!(
                     "The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.",
                     self.run_label(&place.repo)
                 );
-                refuse(problem, None).await
+                refused(problem, None)
             }
-            (None, _) => {
+            (None, ..) => {
                 let problem = format!(
                     "There is no loop on this issue. To start one, set the label `{}` on an open issue or comment `/ralph run`.",
                     self.run_label(&place.repo)
                 );
-                refuse(problem, Some("/ralph run".into())).await
+                refused(problem, Some("/ralph run".into()))
             }
         }
     }
@@ -200,19 +236,32 @@ impl Engine {
         at: CommentRef,
         key: &str,
     ) -> Result<Option<LoopCommand>, IntakeError> {
+        match self.valid(place, parsed).await? {
+            Ok(command) => Ok(Some(command)),
+            Err(reply) => {
+                self.refuse(place, at, key, reply).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the command if it is valid, else the reply that says what is wrong.
+    async fn valid(
+        &self,
+        place: &IssueRef,
+        parsed: Result<LoopCommand, CommandError>,
+    ) -> Result<Result<LoopCommand, CommandReply>, IntakeError> {
         let (command, problem, nearest) = match parsed {
             Err(CommandError { line, problem, nearest }) => (line, problem, nearest),
             Ok(command) => match self.unknown_backend(&command) {
                 Some((problem, nearest)) => (String::new(), problem, nearest),
                 None => match self.with_proposal(place, command).await? {
-                    Ok(command) => return Ok(Some(command)),
+                    Ok(command) => return Ok(Ok(command)),
                     Err(problem) => (String::new(), problem, None),
                 },
             },
         };
-        let reply = CommandReply { command, ok: false, lines: vec![problem], nearest };
-        self.refuse(place, at, key, reply).await?;
-        Ok(None)
+        Ok(Err(CommandReply { command, ok: false, lines: vec![problem], nearest }))
     }
 
     /// Fills the text of the proposal in that a command accepts; an error is the problem for its author.

@@ -1,0 +1,203 @@
+//! Commands that people give in the dashboard: the same inputs as of a comment, after the same question to the forge.
+
+use std::time::Duration;
+
+use super::comments::{GivenCommand, WrittenCommand};
+use super::{IntakeError, IntakeOutcome, Origin};
+use crate::domain::loops::command::{self, LoopCommand};
+use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::model::ids::{LoopId, User};
+use crate::domain::report::view::{CommandReply, HelpView, View};
+use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
+use crate::domain::trust::permit::Authorization;
+use crate::engine::Engine;
+use crate::store::{StoreError, loops};
+
+/// Maximum wait for the loop to process a command.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Person who gives a command in the dashboard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DashboardAuthor {
+    /// Account of the loop's forge. The forge is asked for its permission.
+    Account(User),
+    /// Operator of this machine, who has no account on a forge.
+    Operator,
+}
+
+/// Answer to a command of the dashboard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DashboardAnswer {
+    /// Result, or what is wrong with the nearest valid command.
+    pub reply: CommandReply,
+    /// Position of the step in the loop's log that processed the command; `None` if none has yet.
+    pub step: Option<i64>,
+}
+
+/// Reason why a command of the dashboard was not looked at.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DashboardCommandError {
+    /// No such loop.
+    #[error("there is no loop {0}")]
+    UnknownLoop(LoopId),
+    /// The person may not give commands.
+    #[error("{login} may not give commands: {reason}")]
+    Denied { login: String, reason: String },
+    /// The forge could not be asked; nothing was changed.
+    #[error("nothing was changed: {0}; try again")]
+    Unavailable(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<IntakeError> for DashboardCommandError {
+    fn from(error: IntakeError) -> Self {
+        match error {
+            IntakeError::Store(error) => Self::Store(error),
+            IntakeError::Retry { why, .. } | IntakeError::NotShown(why) | IntakeError::Contradicted(why) => {
+                Self::Unavailable(why)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit log gets an
+    /// entry with the person and the dashboard.
+    ///
+    /// # Errors
+    /// The loop is unknown, the person may not give commands now, or forge or store cannot be asked.
+    pub async fn command_from_dashboard(
+        &self,
+        id: &LoopId,
+        author: &DashboardAuthor,
+        text: &str,
+    ) -> Result<DashboardAnswer, DashboardCommandError> {
+        let wanted = id.clone();
+        let current = self.store.read(move |c| loops::get(c, &wanted)).await?;
+        let current = current.ok_or_else(|| DashboardCommandError::UnknownLoop(id.clone()))?;
+        let repo = &current.place.repo;
+        let Some(account) = self.forges.get(&repo.forge) else {
+            return Err(DashboardCommandError::Unavailable(format!("the forge {} is not configured", repo.forge)));
+        };
+        if let DashboardAuthor::Account(user) = author {
+            let verdict = self.permitted_now(account, repo, user).await;
+            let verdict = verdict.map_err(|error| DashboardCommandError::Unavailable(error.to_string()))?;
+            if let Authorization::Deny { reason, .. } = verdict {
+                return Err(DashboardCommandError::Denied { login: user.login.clone(), reason: reason.to_string() });
+            }
+        }
+        let mut commands = command::parse(text);
+        let (parsed, more) = (commands.pop(), commands.len());
+        let Some(parsed) = parsed.filter(|_| more == 0) else {
+            let problem = if more > 0 { "Give one command at a time." } else { "A command begins with `/ralph`." };
+            return Ok(refused(problem.to_owned(), Some("/ralph help".to_owned())));
+        };
+        if let Some(answer) = self.newer_loop(&current).await? {
+            return Ok(answer);
+        }
+        let sender = match (author, &parsed) {
+            (DashboardAuthor::Account(user), _) => user.clone(),
+            (DashboardAuthor::Operator, Ok(command)) => command.sender_for_operator(&current),
+            (DashboardAuthor::Operator, Err(_)) => command::operator(),
+        };
+        let command = parsed.as_ref().ok().cloned();
+        let now = self.clock.now();
+        let origin = Origin {
+            key: format!("dashboard/{}", uuid::Uuid::now_v7()),
+            received_at: now,
+            reported: false,
+            polled: false,
+            entry: command.as_ref().map(|command| entry(&current, author, command)),
+        };
+        let written = WrittenCommand { parsed, at: None, created_at: now, given_at: now, part: 0 };
+        let given = self.give(account, &current.place, None, written, &sender, &origin).await?;
+        match (given, command) {
+            (GivenCommand::Refused(reply), _) => Ok(DashboardAnswer { reply, step: None }),
+            (GivenCommand::Help(view), _) => Ok(said(true, help_lines(&view))),
+            (GivenCommand::Taken(IntakeOutcome::Ignored(why)), _) => Ok(refused(why, None)),
+            (GivenCommand::Taken(outcome), command) => {
+                let started = match outcome {
+                    IntakeOutcome::Done(what) => what,
+                    _ => "the command was given before".to_owned(),
+                };
+                let input = command.map(|command| LoopInput::Command { by: sender, command, comment: None });
+                let Some(input) = input.filter(|_| current.state.is_open()) else {
+                    return Ok(said(true, vec![started]));
+                };
+                self.answer_of(&current, &origin.part(0), &input).await
+            }
+        }
+    }
+
+    /// Returns the refusal if the issue has a newer loop, to which the command would go.
+    async fn newer_loop(&self, current: &Loop) -> Result<Option<DashboardAnswer>, DashboardCommandError> {
+        let place = current.place.clone();
+        let found = self.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
+        let newer = found.filter(|(newest, ..)| *newest != current.id);
+        Ok(newer.map(|(newest, ..)| {
+            refused(format!("The loop {} has ended; {newest} is the newest loop of its issue.", current.id), None)
+        }))
+    }
+
+    /// Waits until the loop has processed an input, and returns the reason of its step.
+    async fn answer_of(
+        &self,
+        current: &Loop,
+        origin: &str,
+        input: &LoopInput,
+    ) -> Result<DashboardAnswer, DashboardCommandError> {
+        let processed = async {
+            loop {
+                let key = origin.to_owned();
+                if self.store.read(move |c| loops::is_input_processed(c, &key)).await? {
+                    return Ok::<_, StoreError>(());
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let Ok(processed) = tokio::time::timeout(ANSWER_TIMEOUT, processed).await else {
+            return Ok(said(true, vec!["The command is stored; the loop will process it in a moment.".to_owned()]));
+        };
+        processed?;
+        let (id, before, wanted) = (current.id.clone(), current.version, input.clone());
+        let line = self.store.read(move |c| loops::step_of_input(c, &id, before, &wanted)).await?;
+        let Some(line) = line else { return Ok(said(true, Vec::new())) };
+        let reason = line.reasons.into_iter().next().unwrap_or_default();
+        let was_refused = input.was_refused(&reason);
+        let lines = if reason.is_empty() { Vec::new() } else { vec![reason] };
+        Ok(DashboardAnswer { step: Some(line.seq), ..said(!was_refused, lines) })
+    }
+}
+
+fn said(ok: bool, lines: Vec<String>) -> DashboardAnswer {
+    DashboardAnswer { reply: CommandReply { command: String::new(), ok, lines, nearest: None }, step: None }
+}
+
+fn refused(problem: String, nearest: Option<String>) -> DashboardAnswer {
+    let answer = said(false, vec![problem]);
+    DashboardAnswer { reply: CommandReply { nearest, ..answer.reply }, ..answer }
+}
+
+/// Returns the entry of the audit log: who gave which command, on whose authority, and where.
+fn entry(current: &Loop, author: &DashboardAuthor, command: &LoopCommand) -> AuditEntry {
+    let name = command.row().name;
+    let who = match author {
+        DashboardAuthor::Account(user) => format!("{} gave", user.login),
+        DashboardAuthor::Operator => {
+            let sender = command.sender_for_operator(current);
+            match sender == command::operator() {
+                true => "the operator gave".to_owned(),
+                false => format!("the operator, on the authority of {}, gave", sender.login),
+            }
+        }
+    };
+    let reason = format!("{who} the command `{name}` in the dashboard");
+    AuditEntry::new(current.spent.iterations, AuditEvent::Answered, reason)
+}
+
+fn help_lines(view: &View) -> Vec<String> {
+    let View::Help(HelpView { commands, .. }) = view else { return Vec::new() };
+    commands.iter().map(|hint| format!("{}: {}", hint.usage, hint.what)).collect()
+}

@@ -1,0 +1,130 @@
+//! Charts of a loop as SVG: completion with the control signal, the terms of control, and cost. A table beside them has the
+//! figures. Colours of lines are distinguishable with red-green colour blindness; the style sheet adapts the rest to dark.
+
+use plotters::prelude::*;
+
+use crate::domain::loops::Loop;
+
+/// Size of a chart, in pixels.
+const SIZE: (u32, u32) = (560, 240);
+/// Maximum number of iterations in a chart; the last ones are shown.
+const POINTS: usize = 200;
+
+const INK: RGBColor = RGBColor(0x28, 0x2C, 0x34);
+const FAINT: RGBColor = RGBColor(0xDE, 0xE1, 0xE6);
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const ORANGE: RGBColor = RGBColor(213, 94, 0);
+const TEAL: RGBColor = RGBColor(0, 158, 115);
+const PINK: RGBColor = RGBColor(204, 121, 167);
+
+/// Line of a chart: colour, and points as iteration and value.
+type ChartLine = (RGBColor, Vec<(f64, f64)>);
+
+/// Charts of a loop. Each is empty if there is nothing to draw.
+pub(super) struct LoopCharts {
+    /// Completion in percent, and control signal as percent.
+    pub progress: String,
+    /// P, I and D.
+    pub terms: String,
+    /// Cost of the iterations so far, in US dollars.
+    pub cost: String,
+}
+
+/// Draws the charts of a loop with at least two iterations.
+pub(super) fn draw(current: &Loop) -> LoopCharts {
+    let iterations: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
+    let iterations = &iterations[iterations.len().saturating_sub(POINTS)..];
+    let judged = || iterations.iter().filter_map(|i| Some((f64::from(i.number), i.judged.as_ref()?)));
+    let finite = |points: Vec<(f64, f64)>| points.into_iter().filter(|(_, value)| value.is_finite()).collect();
+    let completion = iterations.iter().map(|i| (f64::from(i.number), i.completion.get() * 100.0)).collect();
+    let signal = finite(judged().map(|(n, judged)| (n, judged.signal * 100.0)).collect());
+    let [p, i, d] =
+        [0, 1, 2].map(|term| finite(judged().map(|(n, judged)| (n, [judged.p, judged.i, judged.d][term])).collect()));
+    let mut total = 0.0;
+    let cost = iterations.iter().map(|i| {
+        total += i.cost.usd();
+        (f64::from(i.number), total)
+    });
+    let cost: Vec<(f64, f64)> = cost.collect();
+    LoopCharts {
+        progress: chart(&[(TEAL, completion), (ORANGE, signal)], (0.0, 100.0), "%"),
+        terms: chart(&[(BLUE, p), (PINK, i), (ORANGE, d)], (-0.5, 1.0), ""),
+        cost: if total > 0.0 { chart(&[(BLUE, cost)], (0.0, 0.01), "$") } else { String::new() },
+    }
+}
+
+/// Draws lines over iterations; empty with fewer than two points. The axis has at least the given range.
+fn chart(lines: &[ChartLine], range: (f64, f64), unit: &str) -> String {
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let (first, last) = points().fold((f64::MAX, f64::MIN), |(low, high), (n, _)| (low.min(*n), high.max(*n)));
+    if first >= last {
+        return String::new();
+    }
+    let low = points().fold(range.0, |low, (_, value)| low.min(*value));
+    let high = points().fold(range.1, |high, (_, value)| high.max(*value));
+    let mut text = String::new();
+    let drawn = draw_lines(&mut text, lines, (first, last), (low, high), unit);
+    if drawn.is_err() { String::new() } else { text }
+}
+
+fn draw_lines(
+    text: &mut String,
+    lines: &[ChartLine],
+    span: (f64, f64),
+    range: (f64, f64),
+    unit: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(26)
+        .y_label_area_size(46)
+        .build_cartesian_2d(span.0..span.1, range.0..range.1)?;
+    let whole = span.1 - span.0;
+    let value = |value: &f64| match unit {
+        "$" => format!("${value:.2}"),
+        "%" => format!("{value:.0} %"),
+        _ => format!("{value:.1}"),
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .axis_style(INK)
+        .label_style(("sans-serif", 13).into_font().color(&INK))
+        .x_labels((whole as usize + 1).min(10))
+        .x_label_formatter(&|n| if (n - n.round()).abs() < 0.01 { format!("{n:.0}") } else { String::new() })
+        .y_labels(5)
+        .y_label_formatter(&value)
+        .draw()?;
+    for (color, points) in lines {
+        chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
+        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+    }
+    drop(chart);
+    area.present()?;
+    drop(area);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chart_has_a_line_for_each_series_and_no_inline_style() {
+        let lines = [(TEAL, vec![(1.0, 20.0), (2.0, 60.0), (3.0, 100.0)]), (ORANGE, vec![(1.0, 50.0), (2.0, 30.0)])];
+        let svg = chart(&lines, (0.0, 100.0), "%");
+        for color in ["#009E73", "#D55E00"] {
+            assert!(svg.contains(color), "{svg}");
+        }
+        assert!(!svg.contains("style=") && !svg.contains("<script") && svg.contains("100 %"), "{svg}");
+    }
+
+    #[test]
+    fn chart_of_one_point_is_not_drawn() {
+        assert_eq!(chart(&[(TEAL, vec![(1.0, 20.0)])], (0.0, 1.0), ""), "");
+        assert_eq!(chart(&[], (0.0, 1.0), ""), "");
+    }
+}

@@ -1,0 +1,233 @@
+//! Patches for the page: files with their lines, and the words that changed within a line.
+
+use serde::Serialize;
+use similar::{ChangeTag, TextDiff};
+
+use super::ansi::StyledText;
+
+/// Maximum length of a line whose words are compared, in bytes.
+const LONGEST_LINE: usize = 2_000;
+/// Maximum length of a line on the page, in characters.
+const LINE_SHOWN: usize = 1_000;
+/// Share of a line that stays the same, from which its words are compared, 0..1.
+const ALIKE: f32 = 0.4;
+
+/// Changed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct FilePatch {
+    /// Path, or both paths of a renamed file.
+    pub path: String,
+    /// Number of lines added.
+    pub added: usize,
+    /// Number of lines removed.
+    pub removed: usize,
+    /// Lines.
+    pub lines: Vec<PatchLine>,
+    /// Number of lines that are not shown.
+    pub left_out: usize,
+}
+
+/// Line of a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct PatchLine {
+    /// `add`, `del`, `hunk`, or empty.
+    pub class: &'static str,
+    /// Sign at the beginning of the line.
+    pub sign: &'static str,
+    /// Pieces; those of changed words have the class `w`.
+    pub pieces: Vec<StyledText>,
+}
+
+/// Reads a patch of git; shows at most `most` lines of all files.
+pub(super) fn files(patch: &str, most: usize) -> Vec<FilePatch> {
+    let mut files: Vec<FilePatch> = Vec::new();
+    let mut shown = 0;
+    let mut block = ChangedLines::default();
+    let mut in_hunk = false;
+    for line in patch.lines() {
+        if let Some(names) = line.strip_prefix("diff --git ") {
+            flush(&mut block, &mut files, &mut shown, most);
+            in_hunk = false;
+            files.push(FilePatch { path: path_of(names), added: 0, removed: 0, lines: Vec::new(), left_out: 0 });
+            continue;
+        }
+        let Some(file) = files.last_mut() else { continue };
+        match line.chars().next() {
+            Some('@') if line.starts_with("@@") => {
+                flush(&mut block, &mut files, &mut shown, most);
+                in_hunk = true;
+                push(&mut files, plain("hunk", "", line), &mut shown, most);
+            }
+            Some('-') if in_hunk => {
+                file.removed += 1;
+                if !block.added.is_empty() {
+                    flush(&mut block, &mut files, &mut shown, most);
+                }
+                block.removed.push(line[1..].to_owned());
+            }
+            Some('+') if in_hunk => {
+                file.added += 1;
+                block.added.push(line[1..].to_owned());
+            }
+            _ if in_hunk => {
+                flush(&mut block, &mut files, &mut shown, most);
+                let line = if line.starts_with('\\') {
+                    plain("hunk", "", line)
+                } else {
+                    plain("", " ", line.get(1..).unwrap_or_default())
+                };
+                push(&mut files, line, &mut shown, most);
+            }
+            _ if line.starts_with("Binary files") => push(&mut files, plain("hunk", "", line), &mut shown, most),
+            _ => {}
+        }
+    }
+    flush(&mut block, &mut files, &mut shown, most);
+    files
+}
+
+/// Removed lines and the added lines that follow them.
+#[derive(Default)]
+struct ChangedLines {
+    removed: Vec<String>,
+    added: Vec<String>,
+}
+
+fn push(files: &mut [FilePatch], line: PatchLine, shown: &mut usize, most: usize) {
+    let Some(file) = files.last_mut() else { return };
+    if *shown < most {
+        *shown += 1;
+        file.lines.push(line);
+    } else {
+        file.left_out += 1;
+    }
+}
+
+/// Adds the lines of a block; as many added as removed lines are compared word by word.
+fn flush(block: &mut ChangedLines, files: &mut [FilePatch], shown: &mut usize, most: usize) {
+    let ChangedLines { removed, added } = std::mem::take(block);
+    let paired = removed.len() == added.len() && *shown < most;
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for at in 0..removed.len().max(added.len()) {
+        let words = match (removed.get(at), added.get(at)) {
+            (Some(before), Some(after)) if paired => changed_words(before, after),
+            _ => None,
+        };
+        match words {
+            Some((before, after)) => {
+                old.push(PatchLine { class: "del", sign: "-", pieces: before });
+                new.push(PatchLine { class: "add", sign: "+", pieces: after });
+            }
+            None => {
+                old.extend(removed.get(at).map(|line| plain("del", "-", line)));
+                new.extend(added.get(at).map(|line| plain("add", "+", line)));
+            }
+        }
+    }
+    for line in old.into_iter().chain(new) {
+        push(files, line, shown, most);
+    }
+}
+
+fn plain(class: &'static str, sign: &'static str, line: &str) -> PatchLine {
+    let text: String = line.chars().filter(|c| *c == '\t' || !c.is_control()).take(LINE_SHOWN).collect();
+    PatchLine { class, sign, pieces: vec![StyledText { class: String::new(), text }] }
+}
+
+/// Returns both lines in pieces; `None` if they have little in common.
+fn changed_words(before: &str, after: &str) -> Option<(Vec<StyledText>, Vec<StyledText>)> {
+    if before.len().max(after.len()) > LONGEST_LINE {
+        return None;
+    }
+    let diff = TextDiff::from_words(before, after);
+    if diff.ratio() < ALIKE {
+        return None;
+    }
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for change in diff.iter_all_changes() {
+        let text: String = change.value().chars().filter(|c| *c == '\t' || !c.is_control()).collect();
+        let piece = |class: &str| StyledText { class: class.to_owned(), text: text.clone() };
+        match change.tag() {
+            ChangeTag::Equal => {
+                join(&mut old, piece(""));
+                join(&mut new, piece(""));
+            }
+            ChangeTag::Delete => join(&mut old, piece("w")),
+            ChangeTag::Insert => join(&mut new, piece("w")),
+        }
+    }
+    Some((old, new))
+}
+
+fn join(pieces: &mut Vec<StyledText>, piece: StyledText) {
+    match pieces.last_mut().filter(|last| last.class == piece.class) {
+        Some(last) => last.text.push_str(&piece.text),
+        None => pieces.push(piece),
+    }
+}
+
+/// Returns the path of a file from `a/OLD b/NEW`.
+fn path_of(names: &str) -> String {
+    let (old, new) = names.split_once(" b/").unwrap_or((names, ""));
+    let old = old.strip_prefix("a/").unwrap_or(old);
+    match new.is_empty() || old == new {
+        true => old.to_owned(),
+        false => format!("{old} → {new}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "diff --git a/answer.txt b/answer.txt\nindex 1..2 100644\n--- a/answer.txt\n+++ b/answer.txt\n\
+        @@ -1,3 +1,3 @@\n same\n-the answer is 41 today\n+the answer is 42 today\n-- a list\n\\ No newline at end of file\n\
+        diff --git a/old.rs b/new.rs\nsimilarity index 90%\n@@ -1 +1,2 @@\n+added <b>\n+two\n";
+
+    fn shown(files: &[FilePatch]) -> String {
+        let mut text = String::new();
+        for file in files {
+            text.push_str(&format!("{} +{} -{} ({} left out)\n", file.path, file.added, file.removed, file.left_out));
+            for line in &file.lines {
+                let pieces = line.pieces.iter();
+                let pieces: String =
+                    pieces.map(|p| if p.class == "w" { format!("[{}]", p.text) } else { p.text.clone() }).collect();
+                text.push_str(&format!("  {}|{pieces}\n", line.sign));
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn changed_words_of_a_line_are_marked() {
+        insta::assert_snapshot!(shown(&files(PATCH, 100)), @r"
+        answer.txt +1 -2 (0 left out)
+          |@@ -1,3 +1,3 @@
+           |same
+          -|the answer is [41] today
+          +|the answer is [42] today
+          -|- a list
+          |\ No newline at end of file
+        old.rs → new.rs +2 -0 (0 left out)
+          |@@ -1 +1,2 @@
+          +|added <b>
+          +|two
+        ");
+    }
+
+    #[test]
+    fn lines_beyond_the_limit_are_counted() {
+        let files = files(PATCH, 3);
+        assert_eq!(files.iter().map(|file| file.lines.len()).sum::<usize>(), 3);
+        assert_eq!(files.iter().map(|file| file.left_out).sum::<usize>(), 6);
+        assert_eq!((files[1].added, files[1].removed), (2, 0));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(patch in "(diff --git a/x b/x\n|@@ @@\n|[-+ \\\\][a-zé<]{0,9}\n|[a-z]{0,5}\n){0,30}") {
+            let found = files(&patch, 10);
+            proptest::prop_assert!(found.iter().map(|file| file.lines.len()).sum::<usize>() <= 10);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! First page: what waits for people with its evidence and answers, then all other loops.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::answers;
+use super::data::{self, LoopFilter, LoopRow};
+use super::layout::{self, PageError, PageFrame, segment};
+use crate::domain::loops::{Loop, LoopState};
+use crate::domain::model::ids::{RepoRef, Timestamp};
+use crate::domain::providers::backends::BackendStatus;
+use crate::domain::report;
+use crate::domain::report::view::View;
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::calls;
+use crate::web::{Viewer, WebState};
+
+/// Number of waiting loops on a page; each is read completely.
+const WAITING_SHOWN: usize = 10;
+/// Number of rows of any other list.
+const ROWS_SHOWN: usize = 25;
+/// Maximum length of an output shown as evidence, in characters.
+const OUTPUT_SHOWN: usize = 600;
+
+/// Query of the first page.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct HomeQuery {
+    /// Name of a forge.
+    forge: String,
+    /// `forge:owner/name`.
+    repository: String,
+    /// Name of a state.
+    state: String,
+    /// Login of a person.
+    person: String,
+    /// 1-based page of the ended loops, or of the loops in the state.
+    page: usize,
+    /// 1-based page of the waiting loops.
+    waiting: usize,
+}
+
+impl HomeQuery {
+    /// Returns the address of the page with other page numbers.
+    fn address(&self, page: usize, waiting: usize) -> String {
+        let values = [
+            ("forge", self.forge.clone()),
+            ("repository", self.repository.clone()),
+            ("state", self.state.clone()),
+            ("person", self.person.clone()),
+            ("page", if page > 1 { page.to_string() } else { String::new() }),
+            ("waiting", if waiting > 1 { waiting.to_string() } else { String::new() }),
+        ];
+        let given = values.iter().filter(|(_, value)| !value.is_empty());
+        let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+        if query.is_empty() { "/".to_owned() } else { format!("/?{}", query.join("&")) }
+    }
+}
+
+/// A titled list of loops.
+struct LoopGroup {
+    title: &'static str,
+    states: &'static [LoopState],
+    paged: bool,
+}
+
+/// Lists below those that wait for people.
+const GROUPS: [LoopGroup; 4] = [
+    LoopGroup { title: "Running now", states: &[LoopState::Running, LoopState::Waiting], paged: false },
+    LoopGroup { title: "Queued", states: &[LoopState::Queued], paged: false },
+    LoopGroup { title: "In review", states: &[LoopState::Review], paged: false },
+    LoopGroup { title: "Ended", states: &[LoopState::Merged, LoopState::Closed, LoopState::Aborted], paged: true },
+];
+
+/// Returns the repositories with loops that the viewer may see, each with the right.
+pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(RepoRef, ViewRight)>, PageError> {
+    let mut visible = Vec::new();
+    for repo in state.engine.store.read(data::repositories).await? {
+        let right = state.access.right(&state.engine, viewer, &repo, false).await;
+        if right >= ViewRight::Read {
+            visible.push((repo, right));
+        }
+    }
+    Ok(visible)
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<HomeQuery>,
+) -> Response {
+    match content(&state, &viewer, &query).await {
+        Ok((frame, context)) => layout::page(&state, &viewer, "home.html", &frame, context, Vec::new()),
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result<(PageFrame, Json), PageError> {
+    let visible = visible(state, viewer).await?;
+    let chosen = visible.iter().filter(|(repo, _)| {
+        (query.forge.is_empty() || repo.forge.as_str() == query.forge)
+            && (query.repository.is_empty() || repo.to_string() == query.repository)
+    });
+    let filter = LoopFilter {
+        repositories: Some(chosen.map(|(repo, _)| (repo.forge.as_str().to_owned(), repo.id.0)).collect()),
+        person: Some(query.person.trim().to_owned()).filter(|person| !person.is_empty()),
+    };
+    let wanted: Option<LoopState> = LoopState::ALL.into_iter().find(|known| known.as_str() == query.state);
+    let waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
+    let waits: Vec<LoopState> =
+        waits.into_iter().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
+    let (page, page_of_waiting) = (query.page.max(1), query.waiting.max(1));
+    let groups: Vec<(&'static str, Vec<LoopState>, bool)> = GROUPS
+        .iter()
+        .map(|group| {
+            let states = group.states.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
+            (group.title, states.collect(), group.paged)
+        })
+        .collect();
+    let (read_filter, read_waits) = (filter, waits);
+    let read = state.engine.store.read(move |c| {
+        let waiting = data::loops(
+            c,
+            &read_filter,
+            &read_waits,
+            WAITING_SHOWN,
+            (page_of_waiting - 1).saturating_mul(WAITING_SHOWN),
+        )?;
+        let count = data::count(c, &read_filter, &read_waits)?;
+        let mut lists: Vec<(&'static str, Vec<LoopRow>, i64, bool)> = Vec::new();
+        for (title, states, paged) in groups {
+            let offset = if paged { (page - 1).saturating_mul(ROWS_SHOWN) } else { 0 };
+            let rows = data::rows(c, &read_filter, &states, ROWS_SHOWN, offset)?;
+            lists.push((title, rows, data::count(c, &read_filter, &states)?, paged));
+        }
+        Ok((waiting, count, lists, calls::state(c)?))
+    });
+    let (waiting, waiting_count, lists, backends) = read.await?;
+    let now = state.engine.clock.now();
+    let right_of = |repo: &RepoRef| {
+        let found = visible.iter().find(|(known, _)| known.forge == repo.forge && known.id == repo.id);
+        found.map_or(ViewRight::None, |(_, right)| *right)
+    };
+    let icon = if waiting_count > 0 { "icon-waiting.svg" } else { icon_of_lists(&lists) };
+    let parked = backends.backends.iter().filter_map(|(name, backend)| match &backend.status {
+        BackendStatus::Parked(park) if park.until > now => {
+            Some(json!({ "name": name, "until": park.until.0, "reason": park.reason }))
+        }
+        _ => None,
+    });
+    let parked: Vec<Json> = parked.filter(|_| viewer.operator).collect();
+    let context = json!({
+        "waiting": waiting.iter().map(|current| asked(current, right_of(&current.place.repo), now)).collect::<Vec<_>>(),
+        "waiting_count": waiting_count,
+        "waiting_previous": previous(page_of_waiting, |p| query.address(page, p)),
+        "waiting_next": next(page_of_waiting, WAITING_SHOWN, waiting_count, |p| query.address(page, p)),
+        "parked": parked,
+        "lists": lists.iter().map(|(title, rows, count, paged)| json!({
+            "title": title,
+            "rows": rows,
+            "count": count,
+            "shown": rows.len(),
+            "previous": if *paged { previous(page, |p| query.address(p, page_of_waiting)) } else { String::new() },
+            "next": if *paged { next(page, ROWS_SHOWN, *count, |p| query.address(p, page_of_waiting)) } else { String::new() },
+        })).collect::<Vec<_>>(),
+        "query": { "forge": query.forge, "repository": query.repository, "state": query.state, "person": query.person },
+        "forges": forges(&visible),
+        "repositories": visible.iter().map(|(repo, _)| repo.to_string()).collect::<Vec<_>>(),
+        "states": LoopState::ALL.map(LoopState::as_str),
+    });
+    let title = match waiting_count {
+        0 => "Loops".to_owned(),
+        count => format!("({count}) Loops"),
+    };
+    let frame =
+        PageFrame { title, nav: "home", here: query.address(page, page_of_waiting), feed: "/events".to_owned(), icon };
+    Ok((frame, context))
+}
+
+fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static str {
+    match lists.first() {
+        Some((_, rows, ..)) if !rows.is_empty() => "icon-running.svg",
+        _ => "icon-rest.svg",
+    }
+}
+
+fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
+    let mut names: Vec<&str> = visible.iter().map(|(repo, _)| repo.forge.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Returns the address of the page before; empty for the first.
+pub(super) fn previous(page: usize, address: impl Fn(usize) -> String) -> String {
+    if page > 1 { address(page - 1) } else { String::new() }
+}
+
+/// Returns the address of the page after; empty for the last.
+pub(super) fn next(page: usize, shown: usize, count: i64, address: impl Fn(usize) -> String) -> String {
+    let seen = i64::try_from(page.saturating_mul(shown)).unwrap_or(i64::MAX);
+    if seen < count { address(page.saturating_add(1)) } else { String::new() }
+}
+
+/// Returns a waiting loop with the evidence of its reason and the answers that make sense.
+fn asked(current: &Loop, right: ViewRight, now: Timestamp) -> Json {
+    let View::Status(status) = report::status(current, "", now) else { return Json::Null };
+    let writes = right >= ViewRight::Write;
+    let failing = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).filter(|check| !check.holds);
+    let checks: Vec<Json> = failing
+        .take(3)
+        .map(|check| {
+            let output = if writes { last_part(&check.output) } else { String::new() };
+            json!({ "name": check.name, "why": check.why, "output": output })
+        })
+        .collect();
+    json!({
+        "id": current.id,
+        "state": status.state,
+        "title": current.task.title,
+        "repository": current.place.repo.to_string(),
+        "issue": current.place.issue.0,
+        "url": current.task.url,
+        "headline": status.headline,
+        "person": current.requested_by.login,
+        "iteration": status.iteration,
+        "max_iterations": status.max_iterations,
+        "percent": status.completion_percent,
+        "cost": current.spent.cost.0,
+        "since": current.updated_at.0,
+        "pull": current.pull.as_ref().map(|pull| pull.url.clone()),
+        "detections": status.detections,
+        "checks": checks,
+        "task_text": if current.state == LoopState::NeedsConfirm && writes { last_of_task(&status.task_text) } else { String::new() },
+        "plan": if writes { json!(status.plan) } else { Json::Null },
+        "answers": if writes { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+    })
+}
+
+fn last_of_task(text: &str) -> String {
+    text.chars().take(OUTPUT_SHOWN * 4).collect()
+}
+
+/// Returns the end of an output, on whole lines.
+fn last_part(output: &str) -> String {
+    let output = output.trim_end();
+    let skipped = output.chars().count().saturating_sub(OUTPUT_SHOWN);
+    if skipped == 0 {
+        return output.to_owned();
+    }
+    let end: String = output.chars().skip(skipped).collect();
+    end.split_once('\n').map_or(end.clone(), |(_, whole)| whole.to_owned())
+}

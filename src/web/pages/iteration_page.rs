@@ -1,0 +1,313 @@
+//! Page of one iteration: its transcript line by line, its change, and the decisions after it; each also as plain text.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::ansi::AnsiReader;
+use super::layout::{self, PageError, PageFrame, require, segment};
+use super::transcript::{self, TranscriptPart};
+use super::{diff, loop_page};
+use crate::domain::loops::{Iteration, Loop};
+use crate::domain::model::ids::{LoopId, Sha};
+use crate::domain::report::{self, control_words};
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::session;
+use crate::web::{Viewer, WebState};
+
+/// Number of lines of the transcript on a page.
+const LINES_SHOWN: usize = 300;
+/// Number of lines before the one that a link leads to.
+const LINES_BEFORE: usize = 20;
+/// Maximum length of a line on the page, in characters; the plain text has it whole.
+const LINE_SHOWN: usize = 500;
+/// Maximum size of the lines on a page, in bytes.
+const LINES_BYTES: usize = 32 * 1024;
+/// Number of lines of the change on a page.
+const PATCH_LINES: usize = 250;
+/// Maximum number of guidance and detection texts on a page, in characters each.
+const TEXT_SHOWN: usize = 2_000;
+
+/// Query of the page.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct IterationQuery {
+    /// Line of the transcript that is shown, with some lines before it.
+    line: Option<usize>,
+    /// First line of the transcript that is shown.
+    from: Option<usize>,
+    /// `total` for the change of the whole branch.
+    diff: String,
+}
+
+impl IterationQuery {
+    /// Returns the first line to show; `None` without a wish.
+    fn first(&self) -> Option<usize> {
+        self.from.or_else(|| self.line.map(|line| line.saturating_sub(LINES_BEFORE)))
+    }
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path((id, number)): Path<(String, u32)>,
+    Query(query): Query<IterationQuery>,
+) -> Response {
+    match content(&state, &viewer, &LoopId::new(id), number, &query).await {
+        Ok(response) => response,
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+/// Returns a part as plain text.
+pub(super) async fn text(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path((id, number, part)): Path<(String, u32, String)>,
+) -> Response {
+    match part_text(&state, &viewer, &LoopId::new(id), number, &part).await {
+        Ok(text) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+fn found(current: &Loop, number: u32) -> Result<&Iteration, PageError> {
+    current.iterations.iter().rev().find(|i| i.number == number).ok_or(PageError::NotFound)
+}
+
+/// Returns the masked parts of an iteration's transcript.
+async fn transcript_of(state: &WebState, current: &Loop, number: u32) -> Result<Vec<TranscriptPart>, PageError> {
+    let id = current.id.clone();
+    let read = state
+        .engine
+        .store
+        .read(move |c| Ok((session::turns(c, &id, number..=number)?, session::events(c, &id, number..=number)?)));
+    let (turns, events) = read.await?;
+    let mut parts = transcript::parts(found(current, number)?, &turns, &events);
+    for part in &mut parts {
+        part.text = state.engine.door.masked(&part.text);
+        part.title = state.engine.door.masked(&part.title);
+    }
+    Ok(parts)
+}
+
+/// Returns the masked change of an iteration, or of the branch up to it.
+async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total: bool) -> Option<(String, bool)> {
+    let commit = iteration.commit.as_ref()?;
+    let from: &Sha = if total { current.base.as_ref()? } else { &iteration.parent };
+    let patch = state.engine.patch_of(current, from, commit).await?;
+    Some((state.engine.door.masked(&patch.text), patch.truncated))
+}
+
+async fn part_text(
+    state: &WebState,
+    viewer: &Viewer,
+    id: &LoopId,
+    number: u32,
+    part: &str,
+) -> Result<String, PageError> {
+    let (current, right) = loop_page::seen(state, viewer, id, false).await?;
+    require(right, ViewRight::Write)?;
+    let iteration = found(&current, number)?;
+    let patch = async |total| {
+        let patch = patch_of(state, &current, iteration, total).await;
+        patch.map(|(text, _)| text).ok_or(PageError::NotFound)
+    };
+    match part {
+        "transcript.txt" => Ok(transcript::plain(&transcript_of(state, &current, number).await?)),
+        "change.txt" => patch(false).await,
+        "branch.txt" => patch(true).await,
+        part => {
+            let at = part.strip_prefix("part-").and_then(|rest| rest.strip_suffix(".txt")?.parse::<usize>().ok());
+            let mut parts = transcript_of(state, &current, number).await?;
+            match at.filter(|at| *at < parts.len()) {
+                Some(at) => Ok(format!("{}\n", parts.swap_remove(at).text)),
+                None => Err(PageError::NotFound),
+            }
+        }
+    }
+}
+
+async fn content(
+    state: &WebState,
+    viewer: &Viewer,
+    id: &LoopId,
+    number: u32,
+    query: &IterationQuery,
+) -> Result<Response, PageError> {
+    let (current, right) = loop_page::seen(state, viewer, id, false).await?;
+    let iteration = found(&current, number)?;
+    let writes = right >= ViewRight::Write;
+    let total = query.diff == "total";
+    let address = format!("/loops/{}/iterations/{number}", segment(id.as_str()));
+    let running = iteration.ended_at.is_none() && current.state.is_open();
+    let (mut shown, mut patch) = (Json::Null, Json::Null);
+    if writes {
+        let parts = transcript_of(state, &current, number).await?;
+        shown = window(&parts, query.first(), running);
+        if let Some((text, truncated)) = patch_of(state, &current, iteration, total).await {
+            patch = json!({ "files": diff::files(&text, PATCH_LINES), "truncated": truncated });
+        }
+    }
+    let judged = iteration.judged.as_ref();
+    let short = |text: &str| text.chars().take(TEXT_SHOWN).collect::<String>();
+    let context = json!({
+        "id": current.id,
+        "n": number,
+        "title": current.task.title,
+        "state": current.state.as_str(),
+        "running": running,
+        "discarded": iteration.discarded,
+        "approach": report::approach(iteration),
+        "summary": short(&iteration.report.summary),
+        "problem": iteration.agent_problem,
+        "learnings": iteration.report.learnings,
+        "blockers": iteration.report.blockers,
+        "next_steps": iteration.report.next_steps,
+        "started_at": iteration.started_at.0,
+        "ended_at": iteration.ended_at.map(|at| at.0),
+        "attempt": iteration.attempt,
+        "percent": iteration.completion.whole_percent(),
+        "cost": iteration.cost.0,
+        "backend": iteration.served.backend,
+        "model": iteration.served.model,
+        "switched": iteration.served.switched,
+        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": iteration.tools },
+        "commit": iteration.commit.as_ref().map(|commit| commit.short()),
+        "checks": iteration.checks.outcomes.iter().map(|check| json!({
+            "name": check.name, "holds": check.holds, "why": check.why, "command": check.command,
+            "ms": check.duration_ms, "tests": check.tests,
+        })).collect::<Vec<_>>(),
+        "files": iteration.stat.files.iter().take(100).map(|file| json!({
+            "path": file.path, "added": file.added, "removed": file.removed,
+        })).collect::<Vec<_>>(),
+        "guidance": iteration.guidance.iter().map(|guidance| json!({
+            "who": guidance.who, "source": transcript::source_words(guidance.source), "text": short(&guidance.text),
+        })).collect::<Vec<_>>(),
+        "findings": iteration.findings,
+        "restored": iteration.restored,
+        "refused_hosts": iteration.refused_hosts,
+        "judged": judged.map(|judged| json!({
+            "lines": control_words::lines(judged),
+            "reasoning": judged.reasoning,
+            "moved": judged.moved,
+            "stops": judged.stops,
+            "found": judged.found.iter().map(|found| json!({
+                "title": found.kind.title(), "severity": found.severity.to_string(), "level": found.level.name(),
+                "evidence": found.evidence, "recommendations": found.recommendations,
+            })).collect::<Vec<_>>(),
+        })),
+        "writes": writes,
+        "transcript": shown,
+        "patch": patch,
+        "total": total,
+        "address": address,
+        "previous": current.iterations.iter().filter(|i| i.number < number).map(|i| i.number).max(),
+        "next": current.iterations.iter().filter(|i| i.number > number).map(|i| i.number).min(),
+    });
+    let here = match (query.first(), total) {
+        (Some(line), _) => format!("{address}?from={line}"),
+        (None, true) => format!("{address}?diff=total"),
+        (None, false) => address.clone(),
+    };
+    let frame = PageFrame {
+        title: format!("Iteration {number} · {}", current.task.title),
+        nav: "home",
+        here: if running { here } else { String::new() },
+        feed: if running { format!("/loops/{}/events", segment(id.as_str())) } else { String::new() },
+        icon: layout::icon_of(current.state),
+    };
+    Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))
+}
+
+/// Returns the lines from a 1-based one; without one the last lines of a running iteration, else the first.
+fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
+    // A title is a line, as in the plain text.
+    let count: usize = parts.iter().map(|part| 1 + part.text.lines().count()).sum();
+    let first = match from {
+        Some(line) => line.clamp(1, count.max(1)) - 1,
+        None if running => count.saturating_sub(LINES_SHOWN),
+        None => 0,
+    };
+    let (mut number, mut bytes, mut shown) = (0, 0, Vec::new());
+    for (at, part) in parts.iter().enumerate() {
+        let mut reader = AnsiReader::default();
+        let title = std::iter::once((part.title.as_str(), true));
+        for (text, is_title) in title.chain(part.text.lines().map(|line| (line, false))) {
+            number += 1;
+            // Colours of a line can begin before the first one that is shown.
+            let pieces = if is_title { Vec::new() } else { reader.line(text) };
+            if number <= first || shown.len() >= LINES_SHOWN || bytes > LINES_BYTES {
+                continue;
+            }
+            if is_title {
+                shown.push(json!({ "n": number, "title": text, "part": at }));
+                continue;
+            }
+            let mut left = LINE_SHOWN;
+            let pieces: Vec<Json> = pieces
+                .into_iter()
+                .map(|piece| {
+                    let text: String = piece.text.chars().take(left).collect();
+                    left -= text.chars().count();
+                    bytes += text.len();
+                    json!({ "class": piece.class, "text": text })
+                })
+                .collect();
+            shown.push(json!({ "n": number, "pieces": pieces, "cut": left == 0 }));
+        }
+    }
+    let last = first + shown.len();
+    json!({
+        "lines": shown,
+        "count": count,
+        "first": first + 1,
+        "last": last,
+        "earlier": if first > 0 { first.saturating_sub(LINES_SHOWN) + 1 } else { 0 },
+        "later": if last < count { last + 1 } else { 0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(shown: &Json) -> (u64, u64, usize) {
+        let lines = shown["lines"].as_array().expect("lines");
+        let n = |line: Option<&Json>| line.and_then(|line| line["n"].as_u64()).unwrap_or_default();
+        (n(lines.first()), n(lines.last()), lines.len())
+    }
+
+    #[test]
+    fn window_shows_the_asked_line_and_numbers_as_the_plain_text() {
+        let long = (1..=700).map(|n| format!("line {n}\n")).collect::<String>();
+        let parts = [TranscriptPart { title: "Prompt".into(), text: long }];
+        assert_eq!(numbers(&window(&parts, None, false)), (1, 300, 300));
+        assert_eq!(numbers(&window(&parts, None, true)), (402, 701, 300));
+        assert_eq!(numbers(&window(&parts, Some(650), false)), (650, 701, 52));
+        assert_eq!(numbers(&window(&parts, Some(usize::MAX), false)), (701, 701, 1));
+        let query = IterationQuery { line: Some(650), ..IterationQuery::default() };
+        assert_eq!(query.first(), Some(630));
+        let text = transcript::plain(&parts);
+        let shown = window(&parts, Some(650), false);
+        let last = &shown["lines"][51];
+        assert_eq!(text.lines().nth(700), last["pieces"][0]["text"].as_str());
+        assert_eq!(numbers(&window(&[], None, true)), (0, 0, 0));
+    }
+
+    #[test]
+    fn window_is_bounded_in_bytes() {
+        let text = format!("{}\n", "y".repeat(9_000)).repeat(400);
+        let parts = [TranscriptPart { title: "Output".into(), text }];
+        let shown = window(&parts, None, false);
+        assert!(shown.to_string().len() < 2 * LINES_BYTES, "{}", shown.to_string().len());
+        let next = shown["later"].as_u64().expect("a next page") as usize;
+        let (first, ..) = numbers(&window(&parts, Some(next), false));
+        assert_eq!(first as usize, next, "the next page goes on where this one ends");
+    }
+}

@@ -1,0 +1,298 @@
+//! Layout of the pages: templates, headers, errors.
+
+use std::sync::LazyLock;
+
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use serde_json::{Value as Json, json};
+
+use super::assets;
+use crate::domain::loops::LoopState;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::report;
+use crate::domain::trust::viewer::ViewRight;
+use crate::render;
+use crate::store::StoreError;
+use crate::web::{Viewer, WebState};
+
+/// Content security policy of everything but scripts.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
+    frame-ancestors 'none'; base-uri 'none'";
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../templates/page/", $name)))),*]
+    };
+}
+
+/// Name and text of each template.
+const TEMPLATES: &[(&str, &str)] = embedded![
+    "layout.html",
+    "parts.html",
+    "error.html",
+    "home.html",
+    "loop.html",
+    "iteration.html",
+    "backends.html",
+    "memory.html",
+    "repositories.html",
+    "deliveries.html",
+];
+
+static ENVIRONMENT: LazyLock<Result<Environment<'static>, minijinja::Error>> = LazyLock::new(environment);
+
+/// Returns the environment of the pages: everything is escaped as HTML, and unknown names are errors.
+fn environment() -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.add_filter("segment", |text: String| segment(&text));
+    environment.add_filter("web", |address: String| web_address(&address));
+    environment.add_filter("duration", |seconds: i64| duration(seconds));
+    environment
+        .add_filter("money", |millionths: Option<i64>| millionths.map_or_else(String::new, |m| Money(m).to_string()));
+    environment.add_filter("words", |name: String| name.replace('_', " "));
+    environment.add_filter("moment", |ms: i64| report::moment(Timestamp(ms)));
+    environment.add_filter("iso", |ms: i64| iso(ms));
+    for (name, text) in TEMPLATES {
+        environment.add_template(name, text)?;
+    }
+    Ok(environment)
+}
+
+/// Encodes a text as one segment of a path or as a value of a query.
+pub(super) fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => encoded.push(char::from(byte)),
+            // A segment of dots alone would name another folder.
+            b'.' if text.chars().any(|c| c != '.') => encoded.push('.'),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// Returns an address if it is one of the web; otherwise nothing, so that a link leads nowhere.
+pub(super) fn web_address(address: &str) -> String {
+    match url::Url::parse(address) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Formats a duration in its two largest units.
+fn duration(seconds: i64) -> String {
+    match seconds {
+        ..0 => "0 s".to_owned(),
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+fn iso(ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |at| at.to_string())
+}
+
+/// Frame of a page.
+#[derive(Debug, Clone)]
+pub(super) struct PageFrame {
+    /// Title.
+    pub title: String,
+    /// Entry of the navigation that is current.
+    pub nav: &'static str,
+    /// Address of the page with its query, from which its changed parts are read again; empty for a page that does not change.
+    pub here: String,
+    /// Address of the stream of events; empty for a page that does not change.
+    pub feed: String,
+    /// Icon of the tab.
+    pub icon: &'static str,
+}
+
+impl PageFrame {
+    /// Frame of a page that does not change by itself.
+    pub fn still(title: &str, nav: &'static str) -> Self {
+        Self { title: title.to_owned(), nav, here: String::new(), feed: String::new(), icon: "icon-rest.svg" }
+    }
+}
+
+/// Returns the icon that shows a state.
+pub(super) fn icon_of(state: LoopState) -> &'static str {
+    match state {
+        LoopState::Running => "icon-running.svg",
+        LoopState::Review | LoopState::Merged => "icon-done.svg",
+        LoopState::Failed | LoopState::Aborted => "icon-failed.svg",
+        state if report::wants_person(state) => "icon-waiting.svg",
+        _ => "icon-rest.svg",
+    }
+}
+
+/// Renders a page. Secrets are masked in `context`; the pieces of `trusted` are our own markup and are inserted as they are.
+pub(super) fn page(
+    state: &WebState,
+    viewer: &Viewer,
+    template: &str,
+    frame: &PageFrame,
+    context: Json,
+    trusted: Vec<(&'static str, String)>,
+) -> Response {
+    let nonce = uuid::Uuid::new_v4().simple().to_string();
+    let scripts = ["vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/hx-csp.min.js", "app.js"].map(assets::address);
+    let mut all = match state.engine.door.masked_json(context) {
+        Json::Object(map) => map,
+        _ => serde_json::Map::new(),
+    };
+    let name = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
+    all.insert(
+        "frame".into(),
+        json!({
+            "title": state.engine.door.masked(&frame.title),
+            "nav": frame.nav,
+            "here": frame.here,
+            "feed": frame.feed,
+            "icon": assets::address(frame.icon),
+            "style": assets::address("page.css"),
+            "scripts": scripts,
+            "nonce": nonce,
+            "csrf": viewer.csrf,
+            "viewer": name,
+            "operator": viewer.operator,
+        }),
+    );
+    let mut values: Vec<(String, Value)> = all.into_iter().map(|(name, value)| (name, render::value(&value))).collect();
+    values.extend(trusted.into_iter().map(|(name, markup)| (name.to_owned(), Value::from_safe_string(markup))));
+    let rendered = ENVIRONMENT.as_ref().map_err(|error| format!("{error:#}")).and_then(|environment| {
+        let found = environment.get_template(template).map_err(|error| format!("{error:#}"))?;
+        found.render(Value::from_pairs(values)).map_err(|error| format!("{error:#}"))
+    });
+    match rendered {
+        Ok(text) => {
+            let policy = format!("{POLICY}; script-src 'self' 'nonce-{nonce}'");
+            let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static(POLICY));
+            let kind = HeaderValue::from_static("text/html; charset=utf-8");
+            ([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, policy)], text).into_response()
+        }
+        Err(error) => {
+            tracing::error!(template, error, "a page could not be rendered");
+            (StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered; the log of the service says why.\n")
+                .into_response()
+        }
+    }
+}
+
+/// Sets the headers that every response of the pages has.
+pub(super) async fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// Reason why a page cannot be shown.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum PageError {
+    /// It does not exist, or the viewer may not know that it does.
+    #[error("There is nothing here that you may see.")]
+    NotFound,
+    /// The viewer may see the place, not this part of it.
+    #[error("{0}")]
+    Forbidden(&'static str),
+    /// The request is not valid.
+    #[error("{0}")]
+    Invalid(String),
+    /// The forge cannot be asked.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The store failed.
+    #[error("The database could not be read; the log of the service says why.")]
+    Store(StoreError),
+}
+
+impl From<StoreError> for PageError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl PageError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Renders the error as a page for the viewer.
+    pub fn page(&self, state: &WebState, viewer: &Viewer) -> Response {
+        if let Self::Store(error) = self {
+            tracing::error!(%error, "a page could not be read");
+        }
+        let title = self.status().canonical_reason().unwrap_or("Error");
+        let context = json!({ "problem": self.to_string() });
+        let mut response = page(state, viewer, "error.html", &PageFrame::still(title, ""), context, Vec::new());
+        *response.status_mut() = self.status();
+        response
+    }
+}
+
+/// Requires a right; below `Read` the thing does not exist for the viewer.
+pub(super) fn require(has: ViewRight, needs: ViewRight) -> Result<(), PageError> {
+    match has {
+        ViewRight::None => Err(PageError::NotFound),
+        has if has < needs => Err(PageError::Forbidden("This needs write access to the repository.")),
+        _ => Ok(()),
+    }
+}
+
+/// Requires an operator.
+pub(super) fn require_operator(viewer: &Viewer) -> Result<(), PageError> {
+    match viewer.operator {
+        true => Ok(()),
+        false => Err(PageError::Forbidden("Only operators see this page.")),
+    }
+}
+
+/// Compares the token of a form with that of the viewer, in constant time.
+pub(super) fn require_token(viewer: &Viewer, token: &str) -> Result<(), PageError> {
+    use subtle::ConstantTimeEq;
+    match bool::from(viewer.csrf.as_bytes().ct_eq(token.as_bytes())) {
+        true => Ok(()),
+        false => Err(PageError::Forbidden("The form is too old; go back, load the page again, and repeat.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_template_parses() {
+        environment().expect("templates");
+    }
+
+    #[test]
+    fn names_are_encoded_in_links_and_only_web_addresses_are_linked() {
+        let table = [("a b/../c", "a%20b%2F..%2Fc"), ("..", "%2E%2E"), ("x\"><", "x%22%3E%3C"), ("ü", "%C3%BC")];
+        for (text, expected) in table {
+            assert_eq!(segment(text), expected);
+        }
+        for bad in ["javascript:alert(1)", "data:text/html,x", "//evil", "http:", "", "ftp://x/y"] {
+            assert_eq!(web_address(bad), "", "{bad}");
+        }
+        assert_eq!(web_address("https://x.example/a\"b"), "https://x.example/a%22b");
+    }
+}

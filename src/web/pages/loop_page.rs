@@ -1,0 +1,272 @@
+//! Page of a loop: state, answers, timeline, charts, decisions; and the commands that people give there.
+
+use std::sync::Arc;
+
+use axum::extract::{Form, Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use super::{answers, charts, data};
+use crate::domain::loops::{Iteration, Loop};
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::report::view::{CommandReply, View};
+use crate::domain::report::{self, control_words};
+use crate::domain::trust::viewer::ViewRight;
+use crate::engine::{DashboardAuthor, DashboardCommandError};
+use crate::store::{audit, calls, loops};
+use crate::web::{Viewer, WebState};
+
+/// Number of steps of the log on the page.
+const STEPS_SHOWN: usize = 40;
+/// Number of entries of the audit log on the page.
+const AUDIT_SHOWN: usize = 60;
+/// Number of iterations in the timeline; earlier ones are in the table.
+const TIMELINE_SHOWN: usize = 12;
+/// Number of calls of backends on the page.
+const CALLS_SHOWN: usize = 40;
+
+/// Query of the page.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LoopQuery {
+    /// Step of the log that answered the command that was just given.
+    answer: Option<i64>,
+}
+
+/// Form of a command.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CommandForm {
+    csrf: String,
+    /// Command, or its beginning.
+    command: String,
+    /// Words that follow.
+    text: String,
+    /// Whether the words are one argument.
+    quoted: bool,
+}
+
+/// Returns a loop and the viewer's right to it; a loop that the viewer may not see does not exist.
+pub(super) async fn seen(
+    state: &WebState,
+    viewer: &Viewer,
+    id: &LoopId,
+    fresh: bool,
+) -> Result<(Loop, ViewRight), PageError> {
+    let wanted = id.clone();
+    let current = state.engine.store.read(move |c| loops::get(c, &wanted)).await?.ok_or(PageError::NotFound)?;
+    let right = state.access.right(&state.engine, viewer, &current.place.repo, fresh).await;
+    require(right, ViewRight::Read)?;
+    Ok((current, right))
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Query(query): Query<LoopQuery>,
+) -> Response {
+    match content(&state, &viewer, &LoopId::new(id), query.answer, None).await {
+        Ok(response) => response,
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+/// Gives the loop a command; the page shows what became of it.
+pub(super) async fn command(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Form(form): Form<CommandForm>,
+) -> Response {
+    match given(&state, &viewer, &LoopId::new(id), &form).await {
+        Ok(response) => response,
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandForm) -> Result<Response, PageError> {
+    require_token(viewer, &form.csrf)?;
+    let (current, right) = seen(state, viewer, id, true).await?;
+    require(right, ViewRight::Write)?;
+    let author = match &viewer.account {
+        None => DashboardAuthor::Operator,
+        Some((forge, user)) if *forge == current.place.repo.forge => DashboardAuthor::Account(user.clone()),
+        Some((forge, _)) => {
+            let problem = format!(
+                "You are known to the forge {forge}; log in with {} to give commands.",
+                current.place.repo.forge
+            );
+            return Err(PageError::Invalid(problem));
+        }
+    };
+    let text = answers::line(&form.command, &form.text, form.quoted);
+    let answer = state.engine.command_from_dashboard(id, &author, &text).await.map_err(|error| match error {
+        DashboardCommandError::UnknownLoop(_) => PageError::NotFound,
+        DashboardCommandError::Denied { .. } => {
+            PageError::Forbidden("The forge says that you may not give commands there.")
+        }
+        DashboardCommandError::Unavailable(_) => PageError::Unavailable(error.to_string()),
+        DashboardCommandError::Store(error) => PageError::Store(error),
+    })?;
+    match answer.step.filter(|_| answer.reply.ok) {
+        Some(step) => {
+            let address = format!("/loops/{}?answer={step}", segment(id.as_str()));
+            Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+        }
+        None => {
+            let status = if answer.reply.ok { StatusCode::ACCEPTED } else { StatusCode::UNPROCESSABLE_ENTITY };
+            let mut response = content(state, viewer, id, None, Some(answer.reply)).await?;
+            *response.status_mut() = status;
+            Ok(response)
+        }
+    }
+}
+
+async fn content(
+    state: &WebState,
+    viewer: &Viewer,
+    id: &LoopId,
+    answer: Option<i64>,
+    reply: Option<CommandReply>,
+) -> Result<Response, PageError> {
+    let (current, right) = seen(state, viewer, id, false).await?;
+    let writes = right >= ViewRight::Write;
+    let of = id.clone();
+    let read = state.engine.store.read(move |c| {
+        let answered = answer.map(|seq| data::reasons_of(c, &of, seq)).transpose()?;
+        Ok((data::newest_steps(c, &of, STEPS_SHOWN)?, audit::trail(c, &of)?, calls::of_loop(c, &of)?, answered))
+    });
+    let (steps, mut trail, mut calls, answered) = read.await?;
+    let reply = reply.or(answered.filter(|reasons| !reasons.is_empty()).map(|lines| CommandReply {
+        command: String::new(),
+        ok: true,
+        lines,
+        nearest: None,
+    }));
+    let now = state.engine.clock.now();
+    let View::Status(status) = report::status(&current, &state.engine.settings.default_backend, now) else {
+        return Err(PageError::NotFound);
+    };
+    trail.reverse();
+    trail.truncate(AUDIT_SHOWN);
+    calls.reverse();
+    calls.truncate(CALLS_SHOWN);
+    let drawn = charts::draw(&current);
+    let iterations: Vec<Json> = current.iterations.iter().rev().map(|i| row(&current, i, now)).collect();
+    let mut status_json = json!(status);
+    if let (false, Some(map)) = (writes, status_json.as_object_mut()) {
+        map.insert("task_text".into(), json!(""));
+        map.insert("plan".into(), Json::Null);
+    }
+    let context = json!({
+        "id": current.id,
+        "title": current.task.title,
+        "repository": current.place.repo.to_string(),
+        "issue": current.place.issue.0,
+        "url": current.task.url,
+        "state": status.state,
+        "open": current.state.is_open(),
+        "status": status_json,
+        "created_at": current.created_at.0,
+        "updated_at": current.updated_at.0,
+        "person": current.requested_by.login,
+        "authority": current.authority.login,
+        "cost": current.spent.cost.0,
+        "cost_limit": current.limits.cost.0,
+        "tokens_in": current.spent.tokens_in,
+        "tokens_out": current.spent.tokens_out,
+        "answers": if writes { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        "writes": writes,
+        "reply": reply,
+        "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
+            "name": check.name, "command": check.command, "holds": check.holds, "why": check.why,
+        })).collect::<Vec<_>>()).unwrap_or_default(),
+        "iterations": iterations,
+        "timeline": TIMELINE_SHOWN,
+        "steps": steps,
+        "audit": trail,
+        "calls": calls,
+        "has_charts": !drawn.progress.is_empty(),
+    });
+    let address = format!("/loops/{}", segment(id.as_str()));
+    let frame = PageFrame {
+        title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
+        nav: "home",
+        feed: format!("{address}/events"),
+        here: address,
+        icon: layout::icon_of(current.state),
+    };
+    let svg = vec![("progress", drawn.progress), ("terms", drawn.terms), ("cost_chart", drawn.cost)];
+    Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
+}
+
+/// Returns an iteration of the timeline and the tables: what people with read access may see.
+fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
+    let (added, removed) = iteration.stat.lines();
+    let held = iteration.checks.held();
+    let end = iteration.ended_at.unwrap_or(if current.state.is_open() { now } else { current.updated_at });
+    let judged = iteration.judged.as_ref();
+    let said = [&iteration.report.summary, &iteration.message].into_iter().find(|text| !text.trim().is_empty());
+    json!({
+        "n": iteration.number,
+        "approach": report::approach(iteration),
+        "summary": said.map_or("", |text| text.lines().next().unwrap_or_default()),
+        "problem": iteration.agent_problem,
+        "running": iteration.ended_at.is_none() && current.state.is_open(),
+        "started_at": iteration.started_at.0,
+        "seconds": end.since(iteration.started_at) / 1000,
+        "percent": iteration.completion.whole_percent(),
+        "held": held,
+        "checks": iteration.checks.outcomes.len(),
+        "all_held": iteration.checks.all_hold() && !iteration.checks.outcomes.is_empty(),
+        "files": iteration.stat.files.len(),
+        "added": added,
+        "removed": removed,
+        "cost": iteration.cost.0,
+        "backend": iteration.served.backend,
+        "model": iteration.served.model,
+        "commit": iteration.commit.as_ref().map(|commit| commit.short()),
+        "discarded": iteration.discarded,
+        "signal": judged.map(|judged| format!("{:.2}", judged.signal)),
+        "p": judged.map(|judged| format!("{:.2}", judged.p)),
+        "i": judged.map(|judged| format!("{:.2}", judged.i)),
+        "d": judged.map(|judged| format!("{:+.2}", judged.d)),
+        "gains": judged.map(control_words::gains),
+        "profile": judged.map(|judged| judged.profile.clone()),
+        "alarms": judged.map(control_words::alarms).unwrap_or_default(),
+        "found": judged.map(|judged| judged.found.iter().map(|found| json!({
+            "level": found.level.name(), "title": found.kind.title(), "evidence": found.evidence,
+        })).collect::<Vec<_>>()).unwrap_or_default(),
+        "strategy": judged.map(|judged| judged.reasoning.clone()),
+    })
+}
+
+/// Returns the audit log as JSON: decisions, steps and their inputs. Inputs contain outputs, so write access is needed.
+pub(super) async fn audit(State(state): State<Arc<WebState>>, viewer: Viewer, Path(id): Path<String>) -> Response {
+    match audit_json(&state, &viewer, &LoopId::new(id)).await {
+        Ok(value) => axum::Json(value).into_response(),
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn audit_json(state: &WebState, viewer: &Viewer, id: &LoopId) -> Result<Json, PageError> {
+    let (_, right) = seen(state, viewer, id, false).await?;
+    let of = id.clone();
+    let read = state.engine.store.read(move |c| {
+        let events = if right >= ViewRight::Write { loops::history(c, &of)? } else { Vec::new() };
+        Ok((audit::trail(c, &of)?, events, data::newest_steps(c, &of, usize::MAX >> 1)?))
+    });
+    let (trail, events, mut steps) = read.await?;
+    steps.reverse();
+    let events = match right >= ViewRight::Write {
+        true => json!(events),
+        false => json!(steps),
+    };
+    Ok(state.engine.door.masked_json(json!({ "loop": id, "audit": trail, "events": events })))
+}

@@ -1,0 +1,210 @@
+//! Memory: learnings, which are searched and forgotten, and proposals of conventions, which are answered.
+
+use std::sync::Arc;
+
+use axum::extract::{Form, Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
+use crate::domain::model::ids::RepoRef;
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::memory::{self, StepMemory, proposals};
+use crate::web::{Viewer, WebState};
+
+/// Number of learnings on the page.
+const LEARNINGS_SHOWN: usize = 50;
+/// Number of learnings that are looked at for the page.
+const LEARNINGS_READ: usize = 2_000;
+
+/// Query of the page.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MemoryQuery {
+    /// Words.
+    q: String,
+    /// Id of the last learning of the page before.
+    after: String,
+}
+
+/// Form that forgets a learning.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ForgetForm {
+    csrf: String,
+    id: String,
+    q: String,
+}
+
+/// Form that answers a proposal.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ProposalForm {
+    csrf: String,
+    /// `accept` or `decline`.
+    answer: String,
+    /// Text of the convention; the remark itself if it is empty.
+    text: String,
+}
+
+async fn right(state: &WebState, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
+    state.access.right(&state.engine, viewer, repo, fresh).await
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<MemoryQuery>,
+) -> Response {
+    match content(&state, &viewer, &query).await {
+        Ok(context) => {
+            let frame = PageFrame::still("Memory", "memory");
+            layout::page(&state, &viewer, "memory.html", &frame, context, Vec::new())
+        }
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn content(state: &WebState, viewer: &Viewer, query: &MemoryQuery) -> Result<Json, PageError> {
+    let (words, after) = (query.q.trim().to_owned(), query.after.clone());
+    let read = state.engine.store.read(move |c| {
+        let (found, _) = match words.is_empty() {
+            true => memory::list(c, &after, LEARNINGS_READ)?,
+            false => memory::search(c, &correct(&words), None, LEARNINGS_READ)?,
+        };
+        let rows = found.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
+        Ok((rows.collect::<crate::store::StoreResult<Vec<_>>>()?, proposals::proposals(c, false)?))
+    });
+    let (learnings, open) = read.await?;
+    let now = state.engine.clock.now();
+    let settings = &state.engine.settings.memory;
+    let (mut rows, mut last) = (Vec::new(), String::new());
+    let mut more = learnings.len() == LEARNINGS_READ;
+    for (learning, uplift) in &learnings {
+        // A learning quotes what agents saw, as transcripts do.
+        let has = right(state, viewer, &learning.repository, false).await;
+        if has < ViewRight::Write {
+            continue;
+        }
+        if rows.len() == LEARNINGS_SHOWN {
+            more = true;
+            break;
+        }
+        last.clone_from(&learning.id);
+        rows.push(learning_row(learning, learning.confidence_at(now, settings), uplift.as_deref()));
+    }
+    let mut asked = Vec::new();
+    for proposal in &open {
+        if right(state, viewer, &proposal.repository, false).await >= ViewRight::Write {
+            asked.push(proposal_row(proposal));
+        }
+    }
+    let next = if more && query.q.trim().is_empty() && !last.is_empty() {
+        format!("/memory?after={}", segment(&last))
+    } else {
+        String::new()
+    };
+    Ok(json!({ "q": query.q, "learnings": rows, "proposals": asked, "next": next }))
+}
+
+fn learning_row(learning: &Learning, confidence: f64, uplift: Option<&str>) -> Json {
+    json!({
+        "id": learning.id,
+        "kind": learning.kind().as_str(),
+        "state": learning.state.as_str(),
+        "repository": learning.repository.to_string(),
+        "text": learning.line(),
+        "confidence": format!("{confidence:.2}"),
+        "seen": learning.seen,
+        "uses": learning.uses,
+        "uplift": uplift,
+        "sources": learning.sources.iter().map(|source| source.loop_id.as_str()).collect::<Vec<_>>(),
+    })
+}
+
+fn proposal_row(proposal: &Proposal) -> Json {
+    json!({
+        "number": proposal.number,
+        "repository": proposal.repository.to_string(),
+        "text": proposal.text,
+        "loops": proposal.loops,
+        "loop_id": proposal.loop_id,
+    })
+}
+
+/// Forgets a learning.
+pub(super) async fn forget(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Form(form): Form<ForgetForm>,
+) -> Response {
+    let forgotten = async {
+        require_token(&viewer, &form.csrf)?;
+        let (id, now) = (form.id.clone(), state.engine.clock.now());
+        let found = state.engine.store.write(move |c| memory::get(c, &id, now)).await?.ok_or(PageError::NotFound)?;
+        require(right(&state, &viewer, &found.repository, true).await, ViewRight::Write)?;
+        state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;
+        tracing::info!(learning = form.id, by = by(&viewer), "a learning was forgotten, as asked in the dashboard");
+        let address = format!("/memory?q={}", segment(&form.q));
+        Ok::<_, PageError>((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+    };
+    let forgotten = forgotten.await;
+    forgotten.unwrap_or_else(|error| error.page(&state, &viewer))
+}
+
+/// Answers a proposal.
+pub(super) async fn answer(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path(number): Path<u64>,
+    Form(form): Form<ProposalForm>,
+) -> Response {
+    match answered(&state, &viewer, number, &form).await {
+        Ok(()) => (StatusCode::SEE_OTHER, [(LOCATION, "/memory")]).into_response(),
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn answered(state: &WebState, viewer: &Viewer, number: u64, form: &ProposalForm) -> Result<(), PageError> {
+    require_token(viewer, &form.csrf)?;
+    let found = state.engine.store.read(move |c| proposals::proposal(c, number)).await?.ok_or(PageError::NotFound)?;
+    require(right(state, viewer, &found.repository, true).await, ViewRight::Write)?;
+    let accepted = match form.answer.as_str() {
+        "accept" => true,
+        "decline" => false,
+        _ => return Err(PageError::Invalid("Accept the proposal, or decline it.".to_owned())),
+    };
+    if accepted && !state.engine.settings.memory.learns() {
+        return Err(PageError::Invalid("Loops here do not learn from each other, so there are no rules.".to_owned()));
+    }
+    let text: String = form.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = if text.is_empty() { found.text.clone() } else { text };
+    let memory =
+        StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
+    let (who, now) = (by(viewer), state.engine.clock.now());
+    let write = state.engine.store.write(move |c| {
+        let answer = match accepted {
+            true => {
+                memory.keep_rule(c, &found.repository, &text, &found.loop_id, now)?;
+                ProposalState::Accepted
+            }
+            false => ProposalState::Rejected,
+        };
+        proposals::answer(c, number, answer, &who, now)
+    });
+    write.await?;
+    Ok(())
+}
+
+/// Returns the person in the record of an answer.
+fn by(viewer: &Viewer) -> String {
+    match &viewer.account {
+        Some((_, user)) => format!("{} in the dashboard", user.login),
+        None => "the operator in the dashboard".to_owned(),
+    }
+}

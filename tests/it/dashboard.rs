@@ -1,0 +1,509 @@
+//! Dashboard: its pages with data, who may see them, commands by buttons, streams of events, and hostile texts.
+
+use fake_forge::Dialect;
+use ralph_bot::domain::loops::{LoopInput, LoopState};
+use ralph_bot::domain::model::ids::{LoopId, Timestamp};
+use ralph_bot::engine::{DashboardAuthor, DashboardCommandError};
+use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
+use ralph_bot::store::memory::proposals;
+use ralph_bot::store::{audit, loops};
+use regex::Regex;
+
+use crate::harness::dashboard::{Dashboard, PageAnswer};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+
+on_both_forges!(button_gives_the_loop_the_input_of_the_comment, account_needs_the_forges_permission_for_each_command);
+
+on_one_forge!(
+    pages_show_a_finished_loop,
+    first_page_shows_what_waits_with_its_answers,
+    nobody_sees_a_page_without_the_token,
+    command_with_a_mistake_is_answered_on_the_page_only,
+    stream_replays_what_a_listener_missed,
+    /// See docs/threats.md#i11.
+    hostile_texts_stay_text,
+    proposal_and_learning_are_answered_by_buttons,
+    given_up_delivery_is_tried_again,
+);
+
+/// Routes that read, with `ID` for a loop.
+const READ: [&str; 17] = [
+    "/",
+    "/?state=paused&person=mira&forge=forge&page=2&waiting=2",
+    "/events",
+    "/loops/ID",
+    "/loops/ID?answer=1",
+    "/loops/ID/events",
+    "/loops/ID/audit.json",
+    "/loops/ID/iterations/1",
+    "/loops/ID/iterations/1?diff=total&line=3",
+    "/loops/ID/iterations/1/transcript.txt",
+    "/loops/ID/iterations/1/change.txt",
+    "/loops/ID/iterations/1/branch.txt",
+    "/loops/ID/iterations/1/part-0.txt",
+    "/memory",
+    "/backends",
+    "/repositories",
+    "/deliveries",
+];
+
+/// Routes that change something.
+const CHANGE: [&str; 4] = ["/loops/ID/commands", "/memory/forget", "/memory/proposals/1", "/deliveries/1/retry"];
+
+/// A loop that stops at its limit, because the agent changes the wrong thing.
+fn limited(dialect: Dialect) -> Setup {
+    Setup::new(dialect).agent("echo 40 >answer.txt\n").config("limits: { iterations: 1 }")
+}
+
+fn with_id(path: &str, id: &LoopId) -> String {
+    path.replace("ID", id.as_str())
+}
+
+/// Asserts the headers that every answer has.
+fn assert_safe(path: &str, answer: &PageAnswer) {
+    let policy = &answer.headers["content-security-policy"];
+    for part in
+        ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "style-src 'self'"]
+    {
+        assert!(policy.contains(part), "{path}: {policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{path}: {policy}");
+    assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
+    assert_eq!(answer.headers["referrer-policy"], "no-referrer", "{path}");
+    let inline = ["<script>", "style=\"", "onclick", "javascript:"];
+    assert!(!inline.iter().any(|word| answer.body.contains(word)), "{path}: {}", answer.body);
+}
+
+async fn pages_show_a_finished_loop(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let dashboard = Dashboard::of(world, false).await;
+        let id = &done.id;
+        for path in READ.iter().filter(|path| !path.ends_with("events")) {
+            let answer = dashboard.get(&with_id(path, id)).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+            assert_safe(path, &answer);
+            assert!(answer.body.len() < 100 * 1024, "{path} has {} bytes", answer.body.len());
+            assert_eq!(answer.headers["cache-control"], "no-store", "{path}");
+        }
+        let has = async |path: &str, words: &[&str]| {
+            let body = dashboard.get(&with_id(path, id)).await.body;
+            for word in words {
+                assert!(body.contains(word), "{path} lacks {word}: {body}");
+            }
+        };
+        has("/", &["The answer is wrong", "Nothing waits for a person", "In review", &format!("/loops/{id}")]).await;
+        has("/?person=otto", &["None."]).await;
+        has("/loops/ID", &["Iteration 1", "1 of 1 passed", "sh check.sh", "/commands", "request a change", "mira"])
+            .await;
+        has("/loops/ID/iterations/1", &["i1-L2", "Prompt for agent mine", "?line=2#i1-L2", "answer.txt", "41", "42"])
+            .await;
+        has("/loops/ID/iterations/1/transcript.txt", &["==> Prompt for agent mine", "$ sh check.sh"]).await;
+        has("/loops/ID/iterations/1/change.txt", &["-41", "+42"]).await;
+        has("/backends", &["mine", "active", "1 succeeded"]).await;
+        has("/repositories", &["mira/app", "sh check.sh", "repository&#x27;s file"]).await;
+        has("/deliveries", &["done"]).await;
+        let audit: serde_json::Value =
+            serde_json::from_str(&dashboard.get(&with_id("/loops/ID/audit.json", id)).await.body).expect("JSON");
+        assert_eq!(audit["events"][0]["input"]["input"], "start");
+        for missing in ["/loops/r-9-aaaaaa", "/loops/ID/iterations/7", "/loops/ID/iterations/1/part-99.txt", "/nothing"]
+        {
+            assert_eq!(dashboard.get(&with_id(missing, id)).await.status, 404, "{missing}");
+        }
+    })
+    .await;
+}
+
+async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
+    story(limited(dialect), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+        let dashboard = Dashboard::of(world, false).await;
+        let page = dashboard.get("/").await.body;
+        for word in [
+            "limit reached",
+            "name=\"command\" value=\"&#x2f;ralph resume --max-iterations 6\"",
+            "name=\"command\" value=\"&#x2f;ralph abort\"",
+            "Check answer failed",
+            "the answer is 40",
+            "(1) Loops",
+        ] {
+            assert!(page.contains(word), "{word}: {page}");
+        }
+        let filtered = dashboard.get("/?state=running").await.body;
+        assert!(!filtered.contains("the answer is 40"), "{filtered}");
+    })
+    .await;
+}
+
+async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let dashboard = Dashboard::of(world, false).await;
+        for token in [None, Some("wrong")] {
+            for path in READ {
+                let answer = dashboard.without_token("GET", &with_id(path, &done.id), token).await;
+                assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+                assert!(!answer.body.contains("answer"), "{path}: {}", answer.body);
+            }
+            for path in CHANGE {
+                let answer = dashboard.without_token("POST", &with_id(path, &done.id), token).await;
+                assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+            }
+        }
+        // The token of a form has to be that of the viewer.
+        for path in CHANGE {
+            let answer =
+                dashboard.post(&with_id(path, &done.id), &[("csrf", "other"), ("command", "/ralph abort")]).await;
+            assert_eq!(answer.status, 403, "{path}: {}", answer.body);
+        }
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        // A request that changes something is none that a link can make.
+        for path in CHANGE {
+            assert_eq!(dashboard.get(&with_id(path, &done.id)).await.status, 405, "{path}");
+        }
+    })
+    .await;
+}
+
+/// Inputs of the newest loop that are commands, without the person and the comment.
+async fn commands(world: &World) -> Vec<LoopInput> {
+    let id = world.the_loop().await.id;
+    let log = world.engine().store.read(move |c| loops::history(c, &id)).await.expect("a log");
+    let commands = log.into_iter().filter_map(|line| match line.input {
+        LoopInput::Command { by, command, .. } => Some(LoopInput::Command { by, command, comment: None }),
+        _ => None,
+    });
+    commands.collect()
+}
+
+async fn button_gives_the_loop_the_input_of_the_comment(dialect: Dialect) {
+    const WORDS: &str = "Write 42.\nNot 40.";
+    let by_comment = story(limited(dialect), async |world| {
+        world.run().await;
+        world.write_agent("echo 42 >answer.txt\n");
+        world.comment(&format!("/ralph resume --max-iterations 6 {WORDS}")).await;
+        world.settle().await;
+        (commands(world).await, world.the_loop().await.state)
+    })
+    .await;
+    let by_button = story(limited(dialect), async |world| {
+        let stopped = world.run().await;
+        world.write_agent("echo 42 >answer.txt\n");
+        let dashboard = Dashboard::of(world, false).await;
+        let path = format!("/loops/{}/commands", stopped.id);
+        let fields = [("csrf", ""), ("command", "/ralph resume --max-iterations 6"), ("text", WORDS)];
+        let answer = dashboard.press(world, &path, &fields).await;
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        let shown = dashboard.get(&answer.headers["location"]).await.body;
+        assert!(shown.contains("resumed it"), "{shown}");
+        world.settle().await;
+        let id = stopped.id.clone();
+        let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
+        let said = "the operator, on the authority of mira, gave the command `resume` in the dashboard";
+        assert!(trail.iter().any(|line| line.entry.reason == said), "{trail:#?}");
+        (commands(world).await, world.the_loop().await.state)
+    })
+    .await;
+    assert_eq!(by_comment, by_button);
+    assert_eq!(by_button.1, LoopState::Review);
+}
+
+async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) {
+    story(limited(dialect), async |world| {
+        let stopped = world.run().await;
+        let give = async |user: &ralph_bot::domain::model::ids::User, text: &str| {
+            world.engine().command_from_dashboard(&stopped.id, &DashboardAuthor::Account(user.clone()), text).await
+        };
+        let denied = give(&world.outsider, "/ralph abort").await;
+        assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
+        let given = async {
+            let answer = give(&world.maintainer, "/ralph abort enough").await;
+            answer.expect("an answer")
+        };
+        tokio::pin!(given);
+        let answer = loop {
+            tokio::select! {
+                answer = &mut given => break answer,
+                () = tokio::time::sleep(std::time::Duration::from_millis(20)) => world.settle().await,
+            }
+        };
+        assert!(answer.reply.ok && answer.step.is_some(), "{answer:?}");
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+        let id = stopped.id.clone();
+        let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
+        assert!(trail.iter().any(|line| line.entry.reason == "mira gave the command `abort` in the dashboard"));
+        // The loop has ended.
+        let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
+        assert!(!late.reply.ok && late.reply.lines[0].contains("has ended"), "{late:?}");
+        let unknown = LoopId::new("r-1-none");
+        let missing = world.engine().command_from_dashboard(&unknown, &DashboardAuthor::Operator, "/ralph abort").await;
+        assert!(matches!(missing, Err(DashboardCommandError::UnknownLoop(_))), "{missing:?}");
+    })
+    .await;
+}
+
+async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
+    story(limited(dialect), async |world| {
+        let stopped = world.run().await;
+        let dashboard = Dashboard::of(world, false).await;
+        let before = world.comments(world.issue).len();
+        let path = format!("/loops/{}/commands", stopped.id);
+        let table = [
+            ("/ralph resum", "&#x2f;ralph resume"),
+            ("/ralph resume --backend nobody", "There is no backend"),
+            ("resume", "A command begins with"),
+            ("/ralph pause\n/ralph abort", "one command at a time"),
+            ("> /ralph abort", "A command begins with"),
+        ];
+        for (command, words) in table {
+            let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;
+            assert_eq!(answer.status, 422, "{command}: {}", answer.body);
+            assert!(answer.body.contains(words), "{command}: {}", answer.body);
+        }
+        world.settle().await;
+        assert_eq!(world.comments(world.issue).len(), before, "no comment tells of a mistake in the dashboard");
+        assert_eq!(world.the_loop().await.version, stopped.version);
+    })
+    .await;
+}
+
+async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
+    story(limited(dialect), async |world| {
+        let stopped = world.run().await;
+        let dashboard = Dashboard::of(world, false).await;
+        let path = format!("/loops/{}/events", stopped.id);
+        let version = stopped.version as usize;
+        let all: Vec<String> = (1..=version).map(|seq| seq.to_string()).collect();
+        assert_eq!(dashboard.events(&path, Some("0"), version).await, all);
+        assert_eq!(dashboard.events(&path, Some("3"), version - 3).await, all[3..]);
+        let every = dashboard.events("/events", Some("0"), version).await;
+        assert_eq!(every.len(), version);
+        // Who comes without a position gets only what happens from then on.
+        let heard = dashboard.events(&path, None, 1);
+        let command = async {
+            tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+            let path = format!("/loops/{}/commands", stopped.id);
+            dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph abort")]).await
+        };
+        let (heard, answer) = tokio::join!(heard, command);
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        assert_eq!(heard[0], (version + 1).to_string());
+        assert_eq!(dashboard.events("/events", Some(&every[version - 1]), 1).await.len(), 1);
+    })
+    .await;
+}
+
+/// Texts that would change a page if they were not escaped.
+const HOSTILE: [&str; 40] = [
+    "<script>document.title='owned'</script>",
+    "<script src=//evil.example></script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<iframe src=javascript:alert(1)>",
+    "<body onload=alert(1)>",
+    "<a href=javascript:alert(1)>x</a>",
+    "\"><script>alert(1)</script>",
+    "'><script>alert(1)</script>",
+    "\" onmouseover=\"alert(1)",
+    "' onfocus='alert(1)' autofocus='",
+    "</title><script>alert(1)</script>",
+    "</textarea><script>alert(1)</script>",
+    "</pre><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "<!--><script>alert(1)</script>-->",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "<object data=javascript:alert(1)>",
+    "<embed src=javascript:alert(1)>",
+    "<form action=//evil.example><button>x</button></form>",
+    "<input autofocus onfocus=alert(1)>",
+    "<details open ontoggle=alert(1)>",
+    "<math href=javascript:alert(1)>x</math>",
+    "<base href=//evil.example/>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "<link rel=stylesheet href=//evil.example>",
+    "<style>*{display:none}</style>",
+    "<div hx-get=/loops hx-trigger=load>x</div>",
+    "<div data-hx-get=/loops data-hx-trigger=load>x</div>",
+    "<div hx-on:load=alert(1)>x</div>",
+    "<template><script>alert(1)</script></template>",
+    "<video><source onerror=alert(1)></video>",
+    "<marquee onstart=alert(1)>x</marquee>",
+    "{{ frame.nonce }}{% raw %}",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "&#60;script&#62;alert(1)&#60;/script&#62;",
+    "\u{1b}]8;;javascript:alert(1)\u{1b}\\link\u{1b}]8;;\u{1b}\\<b>",
+    "<scr\u{0}ipt>alert(1)</scr\u{0}ipt>",
+    "\u{202e}<script>alert(1)</script>",
+];
+
+async fn hostile_texts_stay_text(dialect: Dialect) {
+    let all = HOSTILE.map(|text| text.replace('\u{0}', "")).join("\n");
+    let script = "cat payloads.txt\necho '<img src=x onerror=alert(3)>' >>answer.txt\n\
+        printf '{\"summary\": \"<script>alert(4)</script>\", \"approach\": \"\\\\\"><svg onload=alert(5)>\", \"learnings\": [\"<b>bold</b>\"]}' >\"$RALPH_REPORT\"\n";
+    let mut setup = limited(dialect).agent(script).file("payloads.txt", &all);
+    setup = setup.file("check.sh", "cat payloads.txt; exit 1\n");
+    setup.title = "</title><script>alert(6)</script> \" onmouseover=\"alert(7)".into();
+    setup.body = "Hello <script>alert(8)</script>".into();
+    story(setup, async |world| {
+        let stopped = world.run().await;
+        world.comment(&format!("/ralph resume --max-iterations 2 {}", HOSTILE[..12].join(" "))).await;
+        world.settle().await;
+        let dashboard = Dashboard::of(world, false).await;
+        let tag = Regex::new(r"<(/?[a-zA-Z!][^\s>]*)([^>]*)>").expect("pattern");
+        let value = Regex::new("=\"[^\"]*\"").expect("pattern");
+        const TAGS: [&str; 61] = [
+            "!doctype",
+            "html",
+            "head",
+            "meta",
+            "title",
+            "link",
+            "script",
+            "body",
+            "a",
+            "header",
+            "div",
+            "nav",
+            "ul",
+            "li",
+            "span",
+            "main",
+            "h1",
+            "h2",
+            "h3",
+            "p",
+            "dl",
+            "dt",
+            "dd",
+            "section",
+            "form",
+            "input",
+            "button",
+            "label",
+            "textarea",
+            "details",
+            "summary",
+            "pre",
+            "code",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "ol",
+            "time",
+            "progress",
+            "strong",
+            "select",
+            "option",
+            "br",
+            "figure",
+            "figcaption",
+            "svg",
+            "line",
+            "polyline",
+            "circle",
+            "text",
+            "rect",
+            "path",
+            "g",
+            "polygon",
+            "em",
+            "i",
+            "b",
+            "small",
+        ];
+        for path in
+            ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/iterations/2?diff=total", "/memory", "/deliveries"]
+        {
+            let page = dashboard.get(&with_id(path, &stopped.id)).await;
+            assert_eq!(page.status, 200, "{path}: {}", page.body);
+            for payload in HOSTILE.iter().filter(|payload| payload.contains('<')) {
+                assert!(!page.body.contains(payload), "{path} contains {payload}");
+            }
+            for found in tag.captures_iter(&page.body) {
+                let name = found[1].trim_start_matches('/').to_ascii_lowercase();
+                assert!(TAGS.contains(&name.as_str()), "{path}: {}", &found[0]);
+                let names = value.replace_all(&found[2], "").to_ascii_lowercase();
+                assert!(!names.contains(" on") && !names.contains('"'), "{path}: {}", &found[0]);
+                assert!(
+                    name != "script" || found[0].contains("src=\"/assets/") || found[1].starts_with('/'),
+                    "{}",
+                    &found[0]
+                );
+            }
+            assert!(!page.body.contains("href=\"javascript") && !page.body.contains("alert(6)</script>"), "{path}");
+        }
+        let iteration = dashboard.get(&with_id("/loops/ID/iterations/1", &stopped.id)).await.body;
+        assert!(iteration.contains("&lt;svg onload=alert(1)&gt;"), "the text itself is shown: {iteration}");
+        let text = dashboard.get(&with_id("/loops/ID/iterations/1/transcript.txt", &stopped.id)).await;
+        assert_eq!(text.headers["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(text.headers["x-content-type-options"], "nosniff");
+    })
+    .await;
+}
+
+async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let engine = world.engine().clone();
+        let (repo, settings) = (done.place.repo.clone(), engine.settings.memory.clone());
+        let remark = "Please name the tests after what they show.";
+        let stored = engine.store.write(move |c| {
+            for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
+                let remark =
+                    ralph_bot::domain::knowledge::memory::Remark { loop_id: LoopId::new(loop_id), text: remark.into() };
+                proposals::add_remark(c, &repo, &remark, &settings, Timestamp(1_790_000_000_000))?;
+            }
+            proposals::proposals(c, false)
+        });
+        let open = stored.await.expect("stored");
+        assert_eq!(open.len(), 1);
+        let dashboard = Dashboard::of(world, false).await;
+        assert!(dashboard.get("/memory").await.body.contains(remark));
+        let path = format!("/memory/proposals/{}", open[0].number);
+        assert_eq!(dashboard.post(&path, &[("csrf", ""), ("answer", "maybe")]).await.status, 422);
+        let rule = [("csrf", ""), ("answer", "accept"), ("text", "Name tests after what they show.")];
+        assert_eq!(dashboard.post(&path, &rule).await.status, 303);
+        let page = dashboard.get("/memory?q=name+tests").await.body;
+        assert!(page.contains("Name tests after what they show.") && !page.contains("Proposed conventions"), "{page}");
+        let id = Regex::new(r#"name="id" value="(l-[0-9a-f]+)""#).expect("pattern").captures(&page).expect("an id")[1]
+            .to_owned();
+        assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", "l-none")]).await.status, 404);
+        assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", &id)]).await.status, 303);
+        assert!(!dashboard.get("/memory").await.body.contains("Name tests after what they show."));
+    })
+    .await;
+}
+
+async fn given_up_delivery_is_tried_again(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let delivery = StoredDelivery {
+            forge: ralph_bot::domain::model::ids::ForgeName::new("forge"),
+            delivery: "given-up".into(),
+            event: "ping".into(),
+            body: Body::pack(b"{}"),
+        };
+        let stored = world.engine().store.write(move |c| {
+            inbox::insert(c, &delivery, Timestamp(1_790_000_000_000))?;
+            let id: i64 = c.query_row("SELECT id FROM inbox WHERE delivery = 'given-up'", [], |row| row.get(0))?;
+            inbox::finish(c, id, DeliveryOutcome::Dead, "the forge was away")?;
+            Ok(id)
+        });
+        let id = stored.await.expect("stored");
+        let dashboard = Dashboard::of(world, false).await;
+        let page = dashboard.get("/deliveries?state=dead").await.body;
+        assert!(page.contains("the forge was away") && page.contains("Try again"), "{page}");
+        assert_eq!(dashboard.post(&format!("/deliveries/{id}/retry"), &[("csrf", "")]).await.status, 303);
+        world.settle().await;
+        let outcomes = world.delivery_outcomes().await;
+        assert!(outcomes.iter().all(|(state, _)| state != "dead" && state != "new"), "{outcomes:?}");
+        assert_eq!(dashboard.post(&format!("/deliveries/{id}/retry"), &[("csrf", "")]).await.status, 422);
+    })
+    .await;
+}

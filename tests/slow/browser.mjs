@@ -1,0 +1,96 @@
+// Drives a headless browser by its debugging pipe: reads commands as lines of JSON, answers each with a line of JSON.
+import { spawn } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+const [program, profile] = process.argv.slice(2);
+const browser = spawn(program, [
+  "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--hide-scrollbars",
+  "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", `--user-data-dir=${profile}`,
+], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+process.on("exit", () => browser.kill("SIGKILL"));
+
+const waiting = new Map();
+const faults = [];
+let next = 1;
+let session;
+const send = (method, params = {}) => new Promise((resolve, reject) => {
+  const id = next++;
+  waiting.set(id, { resolve, reject });
+  browser.stdio[3].write(JSON.stringify({ id, method, params, sessionId: session }) + "\0");
+});
+
+let text = "";
+browser.stdio[4].on("data", (chunk) => {
+  text += chunk;
+  const messages = text.split("\0");
+  text = messages.pop();
+  for (const message of messages.map((message) => JSON.parse(message))) {
+    if (message.id) {
+      const { resolve, reject } = waiting.get(message.id);
+      waiting.delete(message.id);
+      message.error ? reject(new Error(message.error.message)) : resolve(message.result);
+    } else if (message.method === "Runtime.exceptionThrown") {
+      const { exceptionDetails } = message.params;
+      faults.push(exceptionDetails.exception?.description ?? exceptionDetails.text);
+    } else if (message.method === "Runtime.consoleAPICalled" && ["error", "warning"].includes(message.params.type)) {
+      faults.push(message.params.args.map((value) => value.value ?? value.description).join(" "));
+    } else if (message.method === "Log.entryAdded" && message.params.entry.level === "error") {
+      faults.push(`${message.params.entry.text} ${message.params.entry.url ?? ""}`);
+    }
+  }
+});
+
+const evaluate = async (expression) => {
+  const { result, exceptionDetails } = await send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+  if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+  return result.value;
+};
+const until = async (expression, limit = 15000) => {
+  const end = Date.now() + limit;
+  for (;;) {
+    const found = await evaluate(expression).catch(() => false);
+    if (found) return found;
+    if (Date.now() > end) throw new Error(`never true: ${expression}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+};
+
+const commands = {
+  async open({ url, width = 1280, height = 900, dark = false, scripts = true }) {
+    await send("Emulation.setScriptExecutionDisabled", { value: !scripts });
+    await send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: width < 600 });
+    await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: dark ? "dark" : "light" }] });
+    await send("Page.navigate", { url });
+    return until(`document.readyState === "complete" && location.href !== "about:blank"`);
+  },
+  evaluate: ({ expression }) => evaluate(expression),
+  until: ({ expression }) => until(expression),
+  async shot({ file }) {
+    const { cssContentSize } = await send("Page.getLayoutMetrics");
+    const clip = { x: 0, y: 0, width: cssContentSize.width, height: Math.min(cssContentSize.height, 2600), scale: 1 };
+    const { data } = await send("Page.captureScreenshot", { format: "png", clip, captureBeyondViewport: true });
+    writeFileSync(file, Buffer.from(data, "base64"));
+  },
+  async axe({ file }) {
+    await evaluate(readFileSync(file, "utf8"));
+    const found = await evaluate(`axe.run().then((found) => found.violations.map((v) =>
+      ({ id: v.id, impact: v.impact, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + n.failureSummary) })))`);
+    return found.filter((violation) => ["serious", "critical"].includes(violation.impact));
+  },
+  faults: () => faults,
+};
+
+const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+({ sessionId: session } = await send("Target.attachToTarget", { targetId, flatten: true }));
+for (const domain of ["Page", "Runtime", "Log"]) await send(`${domain}.enable`);
+console.log(JSON.stringify({ ready: true }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const { command, ...values } = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ value: (await commands[command](values)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ error: String(error.message ?? error) }));
+  }
+}
+process.exit(0);
