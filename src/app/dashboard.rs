@@ -110,7 +110,14 @@ pub(super) async fn open(
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
     let access = WebAccess::new(settings)
         .map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
-    Ok((Dashboard { base, token, state: Arc::new(WebState { engine: engine.clone(), access, live: LiveFeed::default() }) }, listener))
+    Ok((
+        Dashboard {
+            base,
+            token,
+            state: Arc::new(WebState { engine: engine.clone(), access, live: LiveFeed::default() }),
+        },
+        listener,
+    ))
 }
 
 #[cfg(test)]

@@ -55,7 +55,13 @@ pub(super) struct Origin {
 impl Origin {
     fn delivery(waiting: &WaitingDelivery) -> Self {
         let key = format!("delivery/{}", waiting.id);
-        Self { key, received_at: waiting.received_at, reported: true, polled: waiting.delivery.is_polled(), entry: None }
+        Self {
+            key,
+            received_at: waiting.received_at,
+            reported: true,
+            polled: waiting.delivery.is_polled(),
+            entry: None,
+        }
     }
 
     /// Returns the origin of what the forge says about a loop as it is now: the same by a delivery and by the reconciler.

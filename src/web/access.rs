@@ -24,6 +24,7 @@ use url::Url;
 
 use self::guard::RequestFacts;
 use super::WebState;
+use super::api::tokens::TokenViewer;
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp, User, UserId};
 use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, STREAM_RIGHT_KEPT_MS, ViewRight};
 use crate::engine::Engine;
@@ -57,6 +58,8 @@ pub struct Viewer {
     pub csrf: String,
     /// Session, if the viewer has one.
     pub session: Option<SessionKey>,
+    /// Personal token of the request, if it has one.
+    pub token: Option<Arc<TokenViewer>>,
     /// Address that the request came from.
     pub from: Option<IpAddr>,
     /// Whether a forge could not be asked about a right, shared by all clones.
@@ -71,6 +74,7 @@ impl Viewer {
             operator: true,
             csrf: String::new(),
             session: None,
+            token: None,
             from: None,
             forge_unavailable: Arc::default(),
         }
@@ -214,9 +218,15 @@ impl WebAccess {
             }
         }
         match repo {
-            Some(repo) => self.right_to_view(engine, viewer, repo, STREAM_RIGHT_KEPT_MS).await >= least,
+            Some(repo) => self.stream_right(engine, viewer, repo).await >= least,
             None => true,
         }
+    }
+
+    /// Returns the right of the viewer of an open stream in a repository. Asked for once a minute, a right that was taken away on the
+    /// forge ends within five minutes.
+    pub async fn stream_right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef) -> ViewRight {
+        self.right_to_view(engine, viewer, repo, STREAM_RIGHT_KEPT_MS).await
     }
 
     /// Waits until an open stream of a viewer may not go on; see [`may_go_on`](Self::may_go_on).

@@ -139,6 +139,9 @@ impl LiveFeed {
         let receiver = self.sender.subscribe();
         let newest = state.engine.store.read(feed::newest).await?;
         self.read_from(newest, &state.engine);
+        let (of_session, who) = (state.clone(), viewer.clone());
+        let session_end =
+            async move { of_session.access.revoked(&of_session.engine, &who, None, ViewRight::Read).await };
         let mut listener = LiveListener {
             state: state.clone(),
             viewer,
@@ -148,6 +151,7 @@ impl LiveFeed {
             rights: HashMap::new(),
             receiver,
             end: Box::pin(tokio::time::sleep(LIFETIME)),
+            session_end: Box::pin(session_end),
             _membership: membership,
         };
         if after.is_some() {
@@ -244,12 +248,14 @@ pub struct LiveListener {
     rights: HashMap<(ForgeName, RepoId), (ViewRight, Instant)>,
     receiver: broadcast::Receiver<Arc<FeedNotice>>,
     end: Pin<Box<Sleep>>,
+    /// Ends when the viewer's session does.
+    session_end: Pin<Box<dyn Future<Output = ()> + Send>>,
     _membership: FeedMembership,
 }
 
 impl LiveListener {
-    /// Returns the next item that the viewer may see; `None` at the end of the stream: after its lifetime, when the service stops,
-    /// or when the database fails.
+    /// Returns the next item that the viewer may see; `None` at the end of the stream: after its lifetime, when the session or the
+    /// service ends, or when the database fails.
     pub async fn next(&mut self) -> Option<LiveItem> {
         loop {
             if let Some(item) = self.waiting.pop_front() {
@@ -265,6 +271,7 @@ impl LiveListener {
             let received = tokio::select! {
                 () = self.state.engine.stopping.cancelled() => return None,
                 () = &mut self.end => return None,
+                () = &mut self.session_end => return None,
                 received = self.receiver.recv() => received,
             };
             match received.as_deref() {
@@ -329,7 +336,7 @@ impl LiveListener {
         {
             return *right;
         }
-        let right = self.state.access.right(&self.state.engine, &self.viewer, repo, false).await;
+        let right = self.state.access.stream_right(&self.state.engine, &self.viewer, repo).await;
         self.rights.insert(key, (right, now));
         right
     }

@@ -18,19 +18,17 @@ mod transcript;
 use std::sync::Arc;
 
 use axum::routing::{get, post};
-use axum::{Extension, Router, middleware};
+use axum::{Router, middleware};
 
 use super::WebState;
 
 /// Returns the routes of the pages.
 pub(super) fn routes() -> Router<Arc<WebState>> {
-    let live = Router::new()
-        .route("/events", get(live::all))
-        .route("/loops/{id}/events", get(live::of_loop))
-        .layer(Extension(Arc::new(live::LazyFeed::default())));
     Router::new()
         .route("/", get(home::show))
         .route("/loops/{id}", get(loop_page::show))
+        .route("/events", get(live::all))
+        .route("/loops/{id}/events", get(live::of_loop))
         .route("/loops/{id}/audit.json", get(loop_page::audit))
         .route("/loops/{id}/commands", post(loop_page::command))
         .route("/loops/{id}/iterations/{number}", get(iteration_page::show))
@@ -43,6 +41,5 @@ pub(super) fn routes() -> Router<Arc<WebState>> {
         .route("/deliveries", get(operator::deliveries))
         .route("/deliveries/{id}/retry", post(operator::retry))
         .merge(assets::routes())
-        .merge(live)
         .layer(middleware::map_response(layout::with_headers))
 }

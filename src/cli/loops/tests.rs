@@ -1,5 +1,6 @@
 //! `loops` on real databases, with and without a service that processes the commands.
 
+use super::details::{opinion_lines, opinions};
 use super::*;
 use crate::domain::loops::{
     Guidance, GuidanceSource, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun, Planning, ProposedPlan, ServedBy,
@@ -239,11 +240,11 @@ fn planned_and_read(current: &mut Loop) -> OpinionRun {
 async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
     let setup = setup().await;
     let mut current = state(&setup).await;
-    assert!(!details(&current, current.created_at).contains("Plan:"), "no plan is wanted");
+    assert!(!text::details(&current, current.created_at).contains("Plan:"), "no plan is wanted");
     planned_and_read(&mut current);
     let hash = current.planning.as_ref().and_then(|p| p.proposed.clone()).expect("a plan").hash;
     let short = &hash[..8];
-    let text = details(&current, current.created_at);
+    let text = text::details(&current, current.created_at);
     let (_, shown) = text.split_once("\nPlan:\n").expect("a plan");
     let expected = format!(
         "  state: waits for answers: `/ralph approve {short} ANSWERS`\n  plan 1, hash {hash}, made at 1970-01-01 00:00:01Z\n  \
@@ -252,13 +253,13 @@ async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
     assert!(shown.starts_with(&expected), "{shown}");
     let planning = current.planning.as_mut().expect("planning");
     planning.approval = Some(PlanApproval { by: "olaf".into(), at: Timestamp(2_000), changes: "In UTF-8.".into() });
-    let text = details(&current, current.created_at);
+    let text = text::details(&current, current.created_at);
     assert!(text.contains("  state: approved\n"), "{text}");
     assert!(text.contains("  approved by olaf at 1970-01-01 00:00:02Z\n  changes: In UTF-8.\n"), "{text}");
     let planning = current.planning.as_mut().expect("planning");
     (planning.proposed, planning.approval, planning.failed) = (None, None, 2);
     planning.problem = "the plan has no `steps`".into();
-    assert!(details(&current, current.created_at).contains("  state: not made yet: the plan has no `steps`\n"));
+    assert!(text::details(&current, current.created_at).contains("  state: not made yet: the plan has no `steps`\n"));
 }
 
 #[tokio::test]

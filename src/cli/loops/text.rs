@@ -215,7 +215,8 @@ fn input_name(input: &LoopInput) -> String {
     inner.map_or(name.clone(), |command| format!("{name} {command}"))
 }
 
-fn details(current: &Loop, now: Timestamp) -> String {
+/// Formats the state of a loop, its plan, checks and iterations.
+pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     let mut text = String::new();
     let mut say = |name: &str, value: &str| text.push_str(&format!("{name:11} {}\n", one_line(value)));
     say("loop", current.id.as_str());

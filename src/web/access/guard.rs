@@ -21,6 +21,7 @@ use crate::domain::trust::viewer::{is_from_own_page, is_loopback_host};
 use crate::engine::Engine;
 use crate::store::web_sessions;
 use crate::store::{StoreError, StoreResult};
+use crate::web::api::tokens::{TokenViewer, viewer_of_token};
 
 /// Maximum size of a form, in bytes.
 const MAX_FORM: usize = 256 * 1024;
@@ -89,9 +90,25 @@ impl WebAccess {
             operator,
             csrf: derived(held, CSRF),
             session: Some(SessionKey(id)),
+            token: None,
             from: None,
             forge_unavailable: Arc::new(AtomicBool::new(false)),
         }))
+    }
+
+    /// Returns the viewer of a valid personal token; `None` if its owner can no longer log in here: the operator of the machine where
+    /// there is a login, or an account of a forge without one.
+    fn viewer_of_token(&self, token: TokenViewer) -> Option<Viewer> {
+        let still = match &token.account {
+            Some((forge, _)) => self.settings.logins.contains_key(forge),
+            None => token.operator && self.is_local(),
+        };
+        still.then(|| Viewer {
+            account: token.account.clone(),
+            operator: token.account.as_ref().is_none_or(|account| self.is_operator(account)),
+            token: Some(Arc::new(token)),
+            ..Viewer::of_token()
+        })
     }
 
     fn is_operator(&self, (forge, user): &(ForgeName, User)) -> bool {
@@ -198,8 +215,15 @@ async fn identified(
         }
         let text = value.to_str().unwrap_or_default();
         let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        if token.is_some_and(|(_, token)| access.is_token(token.trim())) {
+        let token = token.map(|(_, token)| token.trim()).unwrap_or_default();
+        if access.is_token(token) {
             return Ok(Some(Viewer::of_token()));
+        }
+        let personal = viewer_of_token(&engine.store, token, engine.clock.now()).await;
+        if let Some(personal) = personal.map_err(|error| unavailable(&error))?
+            && let Some(viewer) = access.viewer_of_token(personal)
+        {
+            return Ok(Some(viewer));
         }
         access.has_failed(engine, from, "a wrong token in the header Authorization");
         return Ok(None);

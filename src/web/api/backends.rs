@@ -91,10 +91,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer, token }: ApiViewer) -> ApiResult {
+async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer }: ApiViewer) -> ApiResult {
     let account =
         viewer.account.map(|(forge, user)| ApiAccount { forge: forge.to_string(), id: user.id.0, login: user.login });
-    let token = token.map(|token| token.info);
+    let token = viewer.token.map(|token| token.info.clone());
     ok(&state, &ApiMe { account, operator: viewer.operator, token, version: env!("CARGO_PKG_VERSION").into() })
 }
 

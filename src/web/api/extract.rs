@@ -6,26 +6,19 @@ use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
-use axum::response::IntoResponse;
 use serde::de::DeserializeOwned;
-use subtle::ConstantTimeEq;
 
 use super::problem::ApiProblem;
-use super::tokens::{self, TokenViewer};
 use crate::store::tokens::ApiScope;
 use crate::web::{Viewer, WebState};
 
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
-/// Header in which a session repeats its token against requests from other sites.
-const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Who asks, by session or token, and what the token permits.
+/// Who asks, by session or token. A token that only permits reading makes no changes.
 pub struct ApiViewer {
     /// The viewer.
     pub viewer: Viewer,
-    /// Personal token of the request; `None` for a session and for the token that `serve` prints.
-    pub token: Option<TokenViewer>,
 }
 
 impl FromRequestParts<Arc<WebState>> for ApiViewer {
@@ -33,42 +26,14 @@ impl FromRequestParts<Arc<WebState>> for ApiViewer {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<WebState>) -> Result<Self, Self::Rejection> {
         let changes = !matches!(parts.method, Method::GET | Method::HEAD);
-        let bearer = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        let now = state.engine.clock.now();
-        if let Some(token) = tokens::viewer_of_token(&state.engine.store, bearer, now).await? {
-            if changes && token.scope == ApiScope::Read {
-                return Err(ApiProblem::forbidden(
-                    "the token only permits reading",
-                    "make a token with the scope `write`",
-                ));
-            }
-            let viewer = Viewer { account: token.account.clone(), operator: token.operator, csrf: String::new() };
-            return Ok(Self { viewer, token: Some(token) });
+        let viewer = Viewer::from_request_parts(parts, state).await.map_err(|_| ApiProblem::unauthorized())?;
+        if changes && viewer.token.as_ref().is_some_and(|token| token.scope == ApiScope::Read) {
+            return Err(ApiProblem::forbidden(
+                "the token only permits reading",
+                "make a token with the scope `write`",
+            ));
         }
-        // Anything that is no personal token, valid or not, is for sessions and their limits.
-        let viewer = Viewer::from_request_parts(parts, state).await.map_err(|rejection| {
-            match rejection.into_response().status() {
-                StatusCode::UNAUTHORIZED => ApiProblem::unauthorized(),
-                StatusCode::TOO_MANY_REQUESTS => ApiProblem::new(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "too many requests with invalid tokens came from this address",
-                    "wait a minute and send a valid token",
-                )
-                .retry_after(60),
-                status => ApiProblem::new(status, "the request was refused", "log in again, or use a token"),
-            }
-        })?;
-        if changes && !viewer.csrf.is_empty() {
-            let sent = parts.headers.get(CSRF_HEADER).map(|value| value.as_bytes()).unwrap_or_default();
-            if !bool::from(sent.ct_eq(viewer.csrf.as_bytes())) {
-                return Err(ApiProblem::forbidden(
-                    format!("a change by a session needs its token in the header {CSRF_HEADER}"),
-                    "send the token of the page's forms, or use a personal token",
-                ));
-            }
-        }
-        Ok(Self { viewer, token: None })
+        Ok(Self { viewer })
     }
 }
 

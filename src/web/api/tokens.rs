@@ -182,10 +182,10 @@ async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiV
 
 async fn make(
     State(state): State<Arc<WebState>>,
-    ApiViewer { viewer, token }: ApiViewer,
+    ApiViewer { viewer }: ApiViewer,
     ApiBody(wish): ApiBody<ApiTokenWish>,
 ) -> ApiResult {
-    if token.is_some() {
+    if viewer.token.is_some() {
         return Err(ApiProblem::forbidden("a personal token cannot make another one", "make tokens in the dashboard"));
     }
     let name = wish.name.trim().to_owned();

@@ -1,7 +1,5 @@
 //! Rows of the pages, read without the complete state of loops where a few columns are enough.
 
-use std::collections::HashSet;
-
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use serde::Serialize;
@@ -225,70 +223,6 @@ pub(super) fn deliveries(
             reason: row.get(6)?,
             attempts: row.get(7)?,
         })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Position in the events of all loops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct FeedPosition {
-    /// Row of the newest step.
-    pub step: i64,
-    /// Row of the newest output of an agent.
-    pub output: i64,
-}
-
-/// Change of a loop.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FeedChange {
-    /// Loop.
-    pub loop_id: LoopId,
-    /// Row and position in the loop's log; `None` for output of an agent.
-    pub step: Option<(i64, i64)>,
-}
-
-/// Returns the current position.
-pub(super) fn feed_position(c: &Connection) -> StoreResult<FeedPosition> {
-    let newest = |sql: &str| c.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).map_err(StoreError::from);
-    Ok(FeedPosition {
-        step: newest("SELECT coalesce(max(rowid), 0) FROM loop_events")?,
-        output: newest("SELECT coalesce(max(id), 0) FROM session_events")?,
-    })
-}
-
-/// Returns the changes after a position, at most `most` steps, and the position after them.
-pub(super) fn feed_after(
-    c: &Connection,
-    after: FeedPosition,
-    most: usize,
-) -> StoreResult<(Vec<FeedChange>, FeedPosition)> {
-    let mut position = after;
-    let mut changes = steps_after(c, after.step, None, most)?;
-    position.step = changes.iter().filter_map(|change| change.step).map(|(row, _)| row).max().unwrap_or(after.step);
-    let mut seen: HashSet<String> = HashSet::new();
-    let sql = "SELECT id, loop_id FROM session_events WHERE id > ?1 ORDER BY id LIMIT ?2";
-    let mut statement = c.prepare_cached(sql)?;
-    let mut rows = statement.query(params![after.output, most as i64])?;
-    while let Some(row) = rows.next()? {
-        position.output = row.get(0)?;
-        let id: String = row.get(1)?;
-        if seen.insert(id.clone()) {
-            changes.push(FeedChange { loop_id: LoopId::new(id), step: None });
-        }
-    }
-    Ok((changes, position))
-}
-
-/// Returns the steps after a row, oldest first; of one loop, if there is one.
-pub(super) fn steps_after(c: &Connection, row: i64, of: Option<&LoopId>, most: usize) -> StoreResult<Vec<FeedChange>> {
-    let sql = match of {
-        None => "SELECT rowid, loop_id, seq FROM loop_events WHERE rowid > ?1 AND ?2 IS NULL ORDER BY rowid LIMIT ?3",
-        // The position is that in the loop's own log.
-        Some(_) => "SELECT rowid, loop_id, seq FROM loop_events WHERE loop_id = ?2 AND seq > ?1 ORDER BY seq LIMIT ?3",
-    };
-    let mut statement = c.prepare_cached(sql)?;
-    let rows = statement.query_map(params![row, of.map(LoopId::as_str), most as i64], |row| {
-        Ok(FeedChange { loop_id: LoopId::new(row.get::<_, String>(1)?), step: Some((row.get(0)?, row.get(2)?)) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
