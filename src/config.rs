@@ -161,7 +161,7 @@ pub struct ForgeConfig {
     pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
-    /// How changes come in.
+    /// Source of changes.
     pub updates: ForgeUpdates,
     /// Accepted secrets of webhook signatures, each at least [`WEBHOOK_SECRET_MIN`] bytes; at least one if webhooks are used.
     pub webhook_secrets: Vec<SecretString>,
@@ -186,7 +186,7 @@ impl ForgeConfig {
     }
 }
 
-/// How changes on a forge come in; by webhooks or by polling, or both.
+/// Source of changes on a forge: webhooks or polling, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgeUpdates {
     /// Whether webhooks are received.

@@ -293,15 +293,6 @@ pub struct LabelAssignment {
     pub last_recorded_at: Option<Timestamp>,
 }
 
-/// Times of what a forge records about an issue beside edits of its text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RecordedChanges {
-    /// Last change of the title; `None` if it was never changed.
-    pub renamed_at: Option<Timestamp>,
-    /// Newest change of any kind but edits of the text. `None` if there is none, and if edits are recorded, too.
-    pub last_recorded_at: Option<Timestamp>,
-}
-
 /// Change of a label of an issue, as the forge recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelChange {

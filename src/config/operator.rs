@@ -155,7 +155,7 @@ config_section! {
         pub webhook_secret_env: Option<OneOrMany<String>>;
         /// File with the webhook secret, at least 32 bytes; a list while a secret is being replaced.
         pub webhook_secret_file: Option<OneOrMany<PathBuf>>;
-        /// How changes come in: `webhooks`; `poll`, which needs no webhook, no webhook secret, no public address and no administrator
+        /// Source of changes: `webhooks`; `poll`, which needs no webhook, no webhook secret, no public address and no administrator
         /// rights for them; or `both`, where polling finds what no delivery reported.
         pub updates: UpdatesName;
         /// Interval of polling, `10s` to `1h`. A forge with more than 200 repositories is polled less often where no loop is open.
@@ -168,7 +168,7 @@ config_section! {
     }
 }
 
-/// How changes on a forge come in.
+/// Source of changes on a forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UpdatesName {

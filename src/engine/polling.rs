@@ -29,7 +29,7 @@ struct PolledChange {
     event: ForgeEvent,
 }
 
-/// What polling of a repository needs to know.
+/// Scope of polling a repository.
 struct PollScope<'a> {
     account: &'a ForgeAccount,
     repo: &'a RepoRef,

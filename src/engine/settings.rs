@@ -38,7 +38,7 @@ pub struct RepositoryPattern {
 pub struct EngineSettings {
     /// Watched repositories; empty watches all.
     pub repositories: Vec<RepositoryPattern>,
-    /// How changes come in, by forge; by webhooks for others.
+    /// Source of changes by forge; webhooks for others.
     pub updates: HashMap<ForgeName, ForgeUpdates>,
     /// Policy by forge.
     pub policies: HashMap<ForgeName, Policy>,

@@ -9,7 +9,7 @@ use url::Url;
 use super::login::{LoginAccount, LoginAddresses, LoginClient};
 use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
-    PullReview, Reaction, RecordedChanges, ReviewComment, TeamVisibility, TextFile,
+    PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -164,6 +164,15 @@ pub trait CommitStatuses: Send + Sync {
     /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is that of the status to update; a forge that
     /// keeps every status adds a newer one.
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
+}
+
+/// Times of what a forge records about an issue beside edits of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordedChanges {
+    /// Last change of the title; `None` if it was never changed.
+    pub renamed_at: Option<Timestamp>,
+    /// Newest change of any kind but edits of the text. `None` if there is none, and if edits are recorded, too.
+    pub last_recorded_at: Option<Timestamp>,
 }
 
 /// History of an issue's labels, and of its text if the forge records that.

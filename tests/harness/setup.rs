@@ -13,7 +13,7 @@ pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
 /// Agent that fixes the check and adds a line to `notes.txt` in each iteration.
 pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
-/// How changes on the forge come in.
+/// Source of changes on the forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateMode {
     Webhooks,
@@ -56,7 +56,7 @@ pub struct Setup {
     pub files: Vec<(String, String, bool)>,
     /// Script of the agent, without its `#!/bin/sh` line; runs in the worktree.
     pub agent: String,
-    /// How changes on the forge come in.
+    /// Source of changes on the forge.
     pub updates: UpdateMode,
     /// Further lines of the operator's configuration.
     pub config: String,

@@ -15,7 +15,7 @@ const GITHUB_HOURLY: f64 = 5_000.0;
 /// Share of the limit that polling may take before it is reported; the rest is for the work itself.
 const SANE_SHARE: f64 = 0.5;
 
-/// What is polled.
+/// Number of things that are polled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct PolledWork {
     /// Watched repositories.
