@@ -23,7 +23,7 @@ pub struct WebState {
     pub engine: Arc<Engine>,
     /// Sessions and rights.
     pub access: Access,
-    /// What happens in loops.
+    /// Live feed of loops.
     pub live: LiveFeed,
 }
 

@@ -18,7 +18,7 @@ const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.
         cost = cost + excluded.cost, tokens_in = tokens_in + excluded.tokens_in,
         tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
 
-/// What costs are summed by, besides the day.
+/// Grouping of costs, besides the day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostGroup {
     /// Repository.

@@ -56,7 +56,7 @@ struct ApiBackend {
     last_error: Option<String>,
 }
 
-/// Who asks.
+/// Viewer of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiMe {
     /// Account; null for the operator of the machine.

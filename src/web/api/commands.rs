@@ -58,7 +58,7 @@ async fn give(
     answer(&state, status, &result)
 }
 
-/// What became of a command.
+/// Outcome of a command.
 struct GivenAnswer {
     taken: bool,
     refused: bool,

@@ -20,7 +20,7 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// Header in which a session repeats its token against requests from other sites.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Who asks, by session or token, and what the token permits.
+/// Viewer of a request, by session or token, and the scope of the token.
 pub struct ApiViewer {
     /// The viewer.
     pub viewer: Viewer,

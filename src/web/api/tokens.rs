@@ -39,7 +39,7 @@ pub struct TokenViewer {
     pub account: Option<(ForgeName, User)>,
     /// Whether it is the token of the operator of the machine. Whether an account is an operator is decided when it asks.
     pub operator: bool,
-    /// What it permits.
+    /// Scope.
     pub scope: ApiScope,
     /// The token as its owner sees it.
     pub(super) info: ApiTokenInfo,
@@ -95,7 +95,7 @@ pub struct ApiTokenInfo {
     pub name: String,
     /// Last four characters.
     pub hint: String,
-    /// What it permits.
+    /// Scope.
     pub scope: ApiScope,
     /// Time of creation.
     #[schemars(extend("format" = "date-time"))]
@@ -137,7 +137,7 @@ struct ApiTokenList {
 struct ApiTokenWish {
     /// Name, 1 to 100 characters.
     name: String,
-    /// What it permits; without it, reading.
+    /// Scope; `read` if it is missing.
     scope: Option<ApiScope>,
     /// Days of validity, 1 to 366; without it, 90.
     #[schemars(range(min = 1, max = 366))]
@@ -149,7 +149,7 @@ struct ApiTokenWish {
 struct ApiNewToken {
     /// The token; it is shown only once.
     token: String,
-    /// What is kept of it.
+    /// Stored part of it.
     info: ApiTokenInfo,
 }
 
