@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::StoreResult;
-use super::listing::RepoScope;
+use super::scope::RepoScope;
 use crate::domain::model::ids::Money;
 
 /// Part of the statement that adds ended calls to their days.

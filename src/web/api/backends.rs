@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::ApiViewer;
 use super::openapi::Operation;
-use super::tokens::ApiTokenInfo;
+use super::personal_token::ApiTokenInfo;
 use super::types::time;
 use super::visibility::needs_operator;
 use super::{ApiResult, ApiRoute, ok};

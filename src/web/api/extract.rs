@@ -10,8 +10,8 @@ use axum::response::IntoResponse;
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq;
 
+use super::personal_token::{TokenViewer, viewer_of_token};
 use super::problem::ApiProblem;
-use super::tokens::{self, TokenViewer};
 use crate::store::tokens::ApiScope;
 use crate::web::{Viewer, WebState};
 
@@ -36,7 +36,7 @@ impl FromRequestParts<Arc<WebState>> for ApiViewer {
         let bearer = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         let now = state.engine.clock.now();
-        if let Some(token) = tokens::viewer_of_token(&state.engine.store, bearer, now).await? {
+        if let Some(token) = viewer_of_token(&state.engine.store, bearer, now).await? {
             if changes && token.scope == ApiScope::Read {
                 return Err(ApiProblem::forbidden(
                     "the token only permits reading",
