@@ -17,6 +17,7 @@ pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
+mod scope;
 pub mod session;
 #[cfg(test)]
 mod tests;

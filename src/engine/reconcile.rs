@@ -22,7 +22,7 @@ use crate::domain::providers::backends::BackendObservation;
 use crate::forge::{ForgeErrorKind, RecordedChanges};
 use crate::process;
 use crate::store::loops::{self, IssueRole};
-use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox};
+use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox, tokens};
 
 /// Size of the write-ahead log above which a warning is logged, in bytes; four times the checkpoint size.
 const LARGE_LOG: u64 = 256 << 20;
@@ -120,6 +120,7 @@ impl Engine {
             .write(move |c| {
                 inbox::purge(c, before)?;
                 kill_point("K35");
+                tokens::purge(c, before)?;
                 loops::purge_inputs(c, before)
             })
             .await?;

@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::StoreResult;
-use super::listing::RepoScope;
+use super::scope::RepoScope;
 use crate::domain::model::ids::Money;
 
 /// Part of the statement that adds ended calls to their days.
@@ -18,7 +18,7 @@ const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.
         cost = cost + excluded.cost, tokens_in = tokens_in + excluded.tokens_in,
         tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
 
-/// What costs are summed by, besides the day.
+/// Grouping of costs, besides the day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostGroup {
     /// Repository.

@@ -1,4 +1,4 @@
-//! What happened in loops since a position: their steps, and what their agents did.
+//! Events of loops since a position: their steps, and the actions of their agents.
 
 use rusqlite::{Connection, params};
 
@@ -59,11 +59,11 @@ pub struct FeedEvent {
     pub repo: RepoRef,
     /// Time.
     pub at: Timestamp,
-    /// What happened.
+    /// Description.
     pub what: FeedKind,
 }
 
-/// What happened.
+/// Description of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedKind {
     /// A step of a loop.

@@ -3,6 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
+pub use super::scope::RepoScope;
 use super::{StoreError, StoreResult, costs, installation};
 use crate::domain::knowledge::session::terms;
 use crate::domain::loops::{Loop, LoopState};
@@ -125,44 +126,6 @@ pub(super) fn repository(row: &Row<'_>, at: usize) -> rusqlite::Result<RepoRef> 
         owner: row.get(at + 2)?,
         name: row.get(at + 3)?,
     })
-}
-
-/// Repositories whose rows are selected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RepoScope {
-    /// All.
-    All,
-    /// These, by forge and id.
-    Only(Vec<(ForgeName, RepoId)>),
-}
-
-impl RepoScope {
-    /// Whether a repository is selected.
-    pub fn contains(&self, repo: &RepoRef) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(repos) => repos.iter().any(|(forge, id)| *forge == repo.forge && *id == repo.id),
-        }
-    }
-
-    /// Returns the condition on the columns `forge` and `repo_id` of a table, and adds its values.
-    pub(super) fn condition(&self, table: &str, values: &mut Vec<Value>) -> String {
-        match self {
-            Self::All => "1".to_owned(),
-            Self::Only(repos) if repos.is_empty() => "0".to_owned(),
-            Self::Only(repos) => {
-                let places: Vec<String> = repos
-                    .iter()
-                    .map(|(forge, id)| {
-                        values.push(forge.as_str().to_owned().into());
-                        values.push(id.0.into());
-                        format!("(?{}, ?{})", values.len() - 1, values.len())
-                    })
-                    .collect();
-                format!("({table}.forge, {table}.repo_id) IN (VALUES {})", places.join(", "))
-            }
-        }
-    }
 }
 
 /// Filter of loops; every part narrows the result.

@@ -19,7 +19,7 @@ pub struct TokenOwner {
     pub operator: bool,
 }
 
-/// What a token permits.
+/// Scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiScope {
@@ -49,7 +49,7 @@ pub struct StoredToken {
     pub hint: String,
     /// Owner.
     pub owner: TokenOwner,
-    /// What it permits.
+    /// Scope.
     pub scope: ApiScope,
     /// Time of creation.
     pub created_at: Timestamp,
@@ -75,7 +75,7 @@ pub struct TokenRequest {
     pub name: String,
     /// Owner.
     pub owner: TokenOwner,
-    /// What it permits.
+    /// Scope.
     pub scope: ApiScope,
     /// End of its validity.
     pub expires_at: Timestamp,

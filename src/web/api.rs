@@ -10,9 +10,10 @@ mod extract;
 mod loops;
 mod memory;
 mod openapi;
+pub(super) mod personal_token;
 pub mod problem;
 mod search;
-pub(super) mod tokens;
+mod tokens;
 pub mod types;
 mod visibility;
 

@@ -92,7 +92,7 @@ pub enum ListenError {
     Store(#[from] StoreError),
 }
 
-/// What a listener gets.
+/// Item of a listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LiveItem {
     /// Something happened in a loop.

@@ -20,9 +20,12 @@ use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
 /// Time after which a search ends with what it found.
 const BUDGET: Duration = Duration::from_millis(60);
 /// Number of rows of the first window.
-const WINDOW: i64 = 1 << 16;
-/// Time of a window below which the next one is twice as large.
+const WINDOW: i64 = 1 << 13;
+/// Minimum number of rows of a window.
+const MIN_WINDOW: i64 = 1 << 10;
+/// Time of a window below which the next one is twice as large, and time above which it is half as large.
 const QUICK: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(15);
 /// Length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
@@ -245,8 +248,11 @@ impl TierMatches {
             self.before = 0;
         }
         self.rows.extend(rows);
-        if watch.elapsed() < QUICK {
+        let took = watch.elapsed();
+        if took < QUICK {
             self.window = self.window.saturating_mul(2);
+        } else if took > SLOW {
+            self.window = (self.window / 2).max(MIN_WINDOW);
         }
         Ok(())
     }

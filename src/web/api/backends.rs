@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::ApiViewer;
 use super::openapi::Operation;
-use super::tokens::ApiTokenInfo;
+use super::personal_token::ApiTokenInfo;
 use super::types::time;
 use super::visibility::needs_operator;
 use super::{ApiResult, ApiRoute, ok};
@@ -56,7 +56,7 @@ struct ApiBackend {
     last_error: Option<String>,
 }
 
-/// Who asks.
+/// Viewer of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiMe {
     /// Account; null for the operator of the machine.

@@ -32,11 +32,11 @@ pub(super) struct CostsQuery {
     from: Option<String>,
     /// Last day; without it, today (UTC).
     to: Option<String>,
-    /// What is summed.
+    /// Grouping of the sums.
     by: CostsBy,
 }
 
-/// What costs are summed by.
+/// Grouping of costs.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum CostsBy {

@@ -67,7 +67,7 @@ struct ApiLearning {
     repository: String,
     /// Type of task that it is about.
     task_type: String,
-    /// What it says, on one line.
+    /// Text, on one line.
     says: String,
     /// Confidence now, 0 to 1.
     confidence: f64,
@@ -95,7 +95,7 @@ struct ApiProposal {
     state: String,
     /// Number of loops in which the remark was made.
     loops: u32,
-    /// Who answered.
+    /// Person who answered.
     decided_by: Option<String>,
     /// Time of the proposal.
     #[schemars(extend("format" = "date-time"))]

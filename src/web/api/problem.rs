@@ -17,9 +17,9 @@ pub struct ApiProblem {
     pub title: String,
     /// Status of the answer.
     pub status: u16,
-    /// What is wrong, and where.
+    /// Description of what is wrong, and where.
     pub detail: String,
-    /// What to do.
+    /// Advice what to do.
     pub action: String,
     /// Seconds after which the request can succeed.
     #[serde(skip_serializing_if = "Option::is_none")]

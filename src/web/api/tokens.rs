@@ -1,4 +1,4 @@
-//! Personal tokens: `ralph_` and 256 random bits. Sessions make them; the service stores only digests.
+//! Routes of personal tokens. Sessions make them.
 
 use std::sync::Arc;
 
@@ -6,123 +6,23 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
-use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::extract::{ApiBody, ApiViewer};
 use super::openapi::Operation;
+use super::personal_token::{ApiTokenInfo, make_token};
 use super::problem::ApiProblem;
-use super::types::time;
 use super::{ApiResult, ApiRoute, answer, ok};
-use crate::domain::model::ids::{ForgeName, Timestamp, User};
-use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken, TokenOwner, TokenRequest};
-use crate::store::{Store, StoreResult};
+use crate::store::tokens::{self, ApiScope, MAX_TOKENS, TokenOwner, TokenRequest};
 use crate::web::{Viewer, WebState};
 
-/// Beginning of each token, by which scanners of secrets find it.
-const PREFIX: &str = "ralph_";
-/// Number of hexadecimal characters after the prefix.
-const RANDOM_CHARS: usize = 64;
 /// Days of validity by default, and at most.
 const DEFAULT_DAYS: u32 = 90;
 const MAX_DAYS: u32 = 366;
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 100;
 const DAY_MS: i64 = 86_400_000;
-
-/// Owner and permissions of a valid token.
-#[derive(Debug, Clone)]
-pub struct TokenViewer {
-    /// Account of the owner; `None` for the operator of the machine.
-    pub account: Option<(ForgeName, User)>,
-    /// Whether it is the token of the operator of the machine. Whether an account is an operator is decided when it asks.
-    pub operator: bool,
-    /// What it permits.
-    pub scope: ApiScope,
-    /// The token as its owner sees it.
-    pub(super) info: ApiTokenInfo,
-}
-
-/// Returns the owner of a personal token; `None` if the text is no valid token. Records its use.
-///
-/// # Errors
-/// The database cannot be read.
-pub async fn viewer_of_token(store: &Store, token: &str, now: Timestamp) -> StoreResult<Option<TokenViewer>> {
-    let Some(digest) = digest(token) else { return Ok(None) };
-    let Some(found) = store.read(move |c| tokens::find(c, &digest, now)).await? else { return Ok(None) };
-    if !tokens::is_use_recorded(&found, now) {
-        let id = found.id;
-        store.write(move |c| tokens::used(c, id, now)).await?;
-    }
-    let operator = found.owner.operator && found.owner.account.is_none();
-    let info = ApiTokenInfo::from(&found);
-    Ok(Some(TokenViewer { account: found.owner.account, operator, scope: found.scope, info }))
-}
-
-/// Returns the digest of a well-formed token. Tokens are random, so that a lookup by digest reveals nothing by its time.
-fn digest(token: &str) -> Option<[u8; 32]> {
-    let random = token.strip_prefix(PREFIX)?;
-    let well_formed = random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_hexdigit());
-    well_formed.then(|| Sha256::digest(token.as_bytes()).into())
-}
-
-/// Makes a token; returns it with what is stored. `None` if the owner has too many.
-///
-/// # Errors
-/// The database cannot be written.
-pub(in crate::web) async fn make_token(
-    store: &Store,
-    request: TokenRequest,
-    now: Timestamp,
-) -> StoreResult<Option<(String, StoredToken)>> {
-    // Each has 122 random bits.
-    let seed = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
-    let token = format!("{PREFIX}{}", HEXLOWER.encode(&Sha256::digest(seed)));
-    let hint = token[token.len() - 4..].to_owned();
-    let hashed: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-    let stored = store.write(move |c| tokens::add(c, &request, &hashed, &hint, now)).await?;
-    Ok(stored.map(|stored| (token, stored)))
-}
-
-/// A token without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ApiTokenInfo {
-    /// Number.
-    pub id: i64,
-    /// Name.
-    pub name: String,
-    /// Last four characters.
-    pub hint: String,
-    /// What it permits.
-    pub scope: ApiScope,
-    /// Time of creation.
-    #[schemars(extend("format" = "date-time"))]
-    pub created_at: String,
-    /// End of its validity.
-    #[schemars(extend("format" = "date-time"))]
-    pub expires_at: String,
-    /// Time of its last use, to the minute.
-    pub used_at: Option<String>,
-    /// Time at which it was revoked.
-    pub revoked_at: Option<String>,
-}
-
-impl From<&StoredToken> for ApiTokenInfo {
-    fn from(token: &StoredToken) -> Self {
-        Self {
-            id: token.id,
-            name: token.name.clone(),
-            hint: token.hint.clone(),
-            scope: token.scope,
-            created_at: time(token.created_at),
-            expires_at: time(token.expires_at),
-            used_at: token.used_at.map(time),
-            revoked_at: token.revoked_at.map(time),
-        }
-    }
-}
 
 /// Tokens of the viewer, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -137,7 +37,7 @@ struct ApiTokenList {
 struct ApiTokenWish {
     /// Name, 1 to 100 characters.
     name: String,
-    /// What it permits; without it, reading.
+    /// Scope; `read` if it is missing.
     scope: Option<ApiScope>,
     /// Days of validity, 1 to 366; without it, 90.
     #[schemars(range(min = 1, max = 366))]
@@ -149,7 +49,7 @@ struct ApiTokenWish {
 struct ApiNewToken {
     /// The token; it is shown only once.
     token: String,
-    /// What is kept of it.
+    /// Stored part of it.
     info: ApiTokenInfo,
 }
 
@@ -224,63 +124,4 @@ async fn revoke(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Err(ApiProblem::unknown("valid token", &number))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(scope: ApiScope) -> TokenRequest {
-        let owner = TokenOwner { account: None, operator: true };
-        TokenRequest { name: "ci".into(), owner, scope, expires_at: Timestamp(DAY_MS) }
-    }
-
-    #[tokio::test]
-    async fn token_is_known_only_by_its_whole_text() {
-        let store = Store::in_memory().expect("opened");
-        let made = make_token(&store, request(ApiScope::Read), Timestamp(1)).await.expect("made");
-        let (token, stored) = made.expect("not too many");
-        assert!(token.starts_with("ralph_") && token.len() == 70 && token.ends_with(&stored.hint), "{token}");
-        let ask = |text: String| {
-            let store = &store;
-            async move { viewer_of_token(store, &text, Timestamp(2)).await.expect("read") }
-        };
-        let known = ask(token.clone()).await.expect("known");
-        assert!(known.operator && known.account.is_none() && known.scope == ApiScope::Read);
-        for wrong in [
-            String::new(),
-            "ralph_".to_owned(),
-            token.to_uppercase(),
-            token[..69].to_owned(),
-            format!("{token}0"),
-            token.replacen("ralph_", "RALPH_", 1),
-            format!("ralph_{}", "0".repeat(64)),
-            format!("ralph_{}", "ü".repeat(32)),
-        ] {
-            assert!(ask(wrong.clone()).await.is_none(), "{wrong}");
-        }
-        let after = viewer_of_token(&store, &token, Timestamp(DAY_MS)).await.expect("read");
-        assert!(after.is_none(), "it has expired");
-        let used =
-            store.read(|c| tokens::of_owner(c, &TokenOwner { account: None, operator: true })).await.expect("read");
-        assert_eq!(used[0].used_at, Some(Timestamp(2)));
-        let file = store.read(|c| {
-            Ok(c.query_row("SELECT group_concat(quote(digest) || hint) FROM tokens", [], |row| {
-                row.get::<_, String>(0)
-            })?)
-        });
-        assert!(!file.await.expect("read").to_lowercase().contains(&token[6..66]), "the token itself is not stored");
-    }
-
-    #[tokio::test]
-    async fn tokens_differ() {
-        let store = Store::in_memory().expect("opened");
-        let mut made = Vec::new();
-        for _ in 0..20 {
-            made.push(make_token(&store, request(ApiScope::Write), Timestamp(1)).await.expect("made").expect("one").0);
-        }
-        made.sort_unstable();
-        made.dedup();
-        assert_eq!(made.len(), 20);
-    }
 }

@@ -119,7 +119,7 @@ pub struct ApiLoopDetail {
     /// The loop as in lists.
     #[serde(rename = "loop")]
     pub summary: ApiLoop,
-    /// What the viewer may do in its repository.
+    /// Right of the viewer in its repository.
     pub right: ViewRight,
     /// Person on whose authority it pushes.
     pub authority: String,
@@ -209,7 +209,7 @@ pub struct ApiIteration {
     pub added: u64,
     /// Number of removed lines.
     pub removed: u64,
-    /// What the overseer detected.
+    /// Detections of the overseer.
     pub detections: Vec<String>,
     /// Whether it was discarded.
     pub discarded: bool,
@@ -253,7 +253,7 @@ pub struct ApiIterationDetail {
     /// Prompts and answers, oldest first; null without the right to write. Those of ended loops are deleted after the service's
     /// retention period.
     pub turns: Option<Vec<ApiTurn>>,
-    /// What happened, oldest first, at most 1,000; null without the right to write.
+    /// Activities, oldest first, at most 1,000; null without the right to write.
     pub activities: Option<Vec<ApiActivity>>,
 }
 
@@ -358,7 +358,7 @@ pub struct ApiStep {
     /// Time.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
-    /// What came in, such as `agent_ended`.
+    /// Name of the input, such as `agent_ended`.
     pub input: String,
     /// Reasons of what the loop decided.
     pub reasons: Vec<String>,
@@ -380,7 +380,7 @@ pub struct ApiLoopActivity {
     /// Loop.
     #[serde(rename = "loop")]
     pub loop_id: String,
-    /// What happened.
+    /// Description.
     pub activity: ApiActivity,
 }
 
@@ -410,7 +410,7 @@ pub struct ApiCommand {
     pub command: String,
 }
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiCommandResult {
     /// Loop.

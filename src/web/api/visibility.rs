@@ -1,4 +1,4 @@
-//! What a viewer may see: repositories, loops, and whether rights suffice.
+//! Visibility of repositories and loops, and checks of rights.
 
 use std::sync::Arc;
 
