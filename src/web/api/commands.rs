@@ -50,13 +50,8 @@ async fn give(
         return Err(ApiProblem::invalid(says, action));
     }
     let status = if taken { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let result = ApiCommandResult {
-        loop_id: row.id.to_string(),
-        state: current.state,
-        taken,
-        refused: !given.reply.ok,
-        says,
-    };
+    let result =
+        ApiCommandResult { loop_id: row.id.to_string(), state: current.state, taken, refused: !given.reply.ok, says };
     answer(&state, status, &result)
 }
 

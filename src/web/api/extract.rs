@@ -28,10 +28,7 @@ impl FromRequestParts<Arc<WebState>> for ApiViewer {
         let changes = !matches!(parts.method, Method::GET | Method::HEAD);
         let viewer = Viewer::from_request_parts(parts, state).await.map_err(|_| ApiProblem::unauthorized())?;
         if changes && viewer.token.as_ref().is_some_and(|token| token.scope == ApiScope::Read) {
-            return Err(ApiProblem::forbidden(
-                "the token only permits reading",
-                "make a token with the scope `write`",
-            ));
+            return Err(ApiProblem::forbidden("the token only permits reading", "make a token with the scope `write`"));
         }
         Ok(Self { viewer })
     }
