@@ -7,6 +7,7 @@ mod access;
 pub mod api;
 mod live;
 mod pages;
+mod personal_token;
 
 use std::sync::Arc;
 

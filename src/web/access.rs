@@ -24,7 +24,7 @@ use url::Url;
 
 use self::guard::RequestFacts;
 use super::WebState;
-use super::api::tokens::TokenViewer;
+use super::personal_token::TokenViewer;
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp, User, UserId};
 use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, STREAM_RIGHT_KEPT_MS, ViewRight};
 use crate::engine::Engine;

@@ -10,7 +10,6 @@ mod extract;
 mod loops;
 mod memory;
 mod openapi;
-pub(super) mod personal_token;
 pub mod problem;
 mod search;
 mod tokens;

@@ -21,7 +21,7 @@ use crate::domain::trust::viewer::{is_from_own_page, is_loopback_host};
 use crate::engine::Engine;
 use crate::store::web_sessions;
 use crate::store::{StoreError, StoreResult};
-use crate::web::api::tokens::{TokenViewer, viewer_of_token};
+use crate::web::personal_token::{TokenViewer, viewer_of_token};
 
 /// Maximum size of a form, in bytes.
 const MAX_FORM: usize = 256 * 1024;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::ApiViewer;
 use super::openapi::Operation;
-use super::personal_token::ApiTokenInfo;
+use super::tokens::ApiTokenInfo;
 use super::types::time;
 use super::visibility::needs_operator;
 use super::{ApiResult, ApiRoute, ok};
@@ -94,7 +94,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer }: ApiViewer) -> ApiResult {
     let account =
         viewer.account.map(|(forge, user)| ApiAccount { forge: forge.to_string(), id: user.id.0, login: user.login });
-    let token = viewer.token.map(|token| token.info.clone());
+    let token = viewer.token.map(|token| ApiTokenInfo::from(&token.stored));
     ok(&state, &ApiMe { account, operator: viewer.operator, token, version: env!("CARGO_PKG_VERSION").into() })
 }
 

@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::{ApiBody, ApiViewer};
 use super::openapi::Operation;
-use super::personal_token::{ApiTokenInfo, make_token};
 use super::problem::ApiProblem;
+use super::types::time;
 use super::{ApiResult, ApiRoute, answer, ok};
-use crate::store::tokens::{self, ApiScope, MAX_TOKENS, TokenOwner, TokenRequest};
+use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken, TokenOwner, TokenRequest};
+use crate::web::personal_token::make_token;
 use crate::web::{Viewer, WebState};
 
 /// Days of validity by default, and at most.
@@ -23,6 +24,44 @@ const MAX_DAYS: u32 = 366;
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 100;
 const DAY_MS: i64 = 86_400_000;
+
+/// A token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApiTokenInfo {
+    /// Number.
+    pub id: i64,
+    /// Name.
+    pub name: String,
+    /// Last four characters.
+    pub hint: String,
+    /// Scope.
+    pub scope: ApiScope,
+    /// Time of creation.
+    #[schemars(extend("format" = "date-time"))]
+    pub created_at: String,
+    /// End of its validity.
+    #[schemars(extend("format" = "date-time"))]
+    pub expires_at: String,
+    /// Time of its last use, to the minute.
+    pub used_at: Option<String>,
+    /// Time at which it was revoked.
+    pub revoked_at: Option<String>,
+}
+
+impl From<&StoredToken> for ApiTokenInfo {
+    fn from(token: &StoredToken) -> Self {
+        Self {
+            id: token.id,
+            name: token.name.clone(),
+            hint: token.hint.clone(),
+            scope: token.scope,
+            created_at: time(token.created_at),
+            expires_at: time(token.expires_at),
+            used_at: token.used_at.map(time),
+            revoked_at: token.revoked_at.map(time),
+        }
+    }
+}
 
 /// Tokens of the viewer, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,11 +1,8 @@
 //! Personal tokens: `ralph_` and 256 random bits, of which the service stores digests.
 
 use data_encoding::HEXLOWER;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::types::time;
 use crate::domain::model::ids::{ForgeName, Timestamp, User};
 use crate::store::tokens::{self, ApiScope, StoredToken, TokenRequest};
 use crate::store::{Store, StoreResult};
@@ -14,6 +11,7 @@ use crate::store::{Store, StoreResult};
 const PREFIX: &str = "ralph_";
 /// Number of hexadecimal characters after the prefix.
 const RANDOM_CHARS: usize = 64;
+
 /// Owner and permissions of a valid token.
 #[derive(Debug, Clone)]
 pub struct TokenViewer {
@@ -23,8 +21,8 @@ pub struct TokenViewer {
     pub operator: bool,
     /// Scope.
     pub scope: ApiScope,
-    /// The token as its owner sees it.
-    pub(super) info: ApiTokenInfo,
+    /// The token without its secret.
+    pub stored: StoredToken,
 }
 
 /// Returns the owner of a personal token; `None` if the text is no valid token. Records its use.
@@ -39,8 +37,7 @@ pub async fn viewer_of_token(store: &Store, token: &str, now: Timestamp) -> Stor
         store.write(move |c| tokens::used(c, id, now)).await?;
     }
     let operator = found.owner.operator && found.owner.account.is_none();
-    let info = ApiTokenInfo::from(&found);
-    Ok(Some(TokenViewer { account: found.owner.account, operator, scope: found.scope, info }))
+    Ok(Some(TokenViewer { account: found.owner.account.clone(), operator, scope: found.scope, stored: found }))
 }
 
 /// Returns the digest of a well-formed token. Tokens are random, so that a lookup by digest reveals nothing by its time.
@@ -54,7 +51,7 @@ fn digest(token: &str) -> Option<[u8; 32]> {
 ///
 /// # Errors
 /// The database cannot be written.
-pub(in crate::web) async fn make_token(
+pub(super) async fn make_token(
     store: &Store,
     request: TokenRequest,
     now: Timestamp,
@@ -66,44 +63,6 @@ pub(in crate::web) async fn make_token(
     let hashed: [u8; 32] = Sha256::digest(token.as_bytes()).into();
     let stored = store.write(move |c| tokens::add(c, &request, &hashed, &hint, now)).await?;
     Ok(stored.map(|stored| (token, stored)))
-}
-
-/// A token without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ApiTokenInfo {
-    /// Number.
-    pub id: i64,
-    /// Name.
-    pub name: String,
-    /// Last four characters.
-    pub hint: String,
-    /// Scope.
-    pub scope: ApiScope,
-    /// Time of creation.
-    #[schemars(extend("format" = "date-time"))]
-    pub created_at: String,
-    /// End of its validity.
-    #[schemars(extend("format" = "date-time"))]
-    pub expires_at: String,
-    /// Time of its last use, to the minute.
-    pub used_at: Option<String>,
-    /// Time at which it was revoked.
-    pub revoked_at: Option<String>,
-}
-
-impl From<&StoredToken> for ApiTokenInfo {
-    fn from(token: &StoredToken) -> Self {
-        Self {
-            id: token.id,
-            name: token.name.clone(),
-            hint: token.hint.clone(),
-            scope: token.scope,
-            created_at: time(token.created_at),
-            expires_at: time(token.expires_at),
-            used_at: token.used_at.map(time),
-            revoked_at: token.revoked_at.map(time),
-        }
-    }
 }
 
 #[cfg(test)]
