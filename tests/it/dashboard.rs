@@ -102,7 +102,7 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
         has("/loops/ID/iterations/1/transcript.txt", &["==> Prompt for agent mine", "$ sh check.sh"]).await;
         has("/loops/ID/iterations/1/change.txt", &["-41", "+42"]).await;
         has("/backends", &["mine", "active", "1 succeeded"]).await;
-        has("/repositories", &["mira/app", "sh check.sh", "repository&#x27;s file"]).await;
+        has("/repositories", &["mira&#x2f;app", "sh check.sh", "repository&#x27;s file"]).await;
         has("/deliveries", &["done"]).await;
         let audit: serde_json::Value =
             serde_json::from_str(&dashboard.get(&with_id("/loops/ID/audit.json", id)).await.body).expect("JSON");
@@ -432,7 +432,7 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
                 let names = value.replace_all(&found[2], "").to_ascii_lowercase();
                 assert!(!names.contains(" on") && !names.contains('"'), "{path}: {}", &found[0]);
                 assert!(
-                    name != "script" || found[0].contains("src=\"/assets/") || found[1].starts_with('/'),
+                    name != "script" || found[0].contains("src=\"&#x2f;assets&#x2f;") || found[1].starts_with('/'),
                     "{}",
                     &found[0]
                 );
