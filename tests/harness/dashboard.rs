@@ -1,10 +1,10 @@
 //! Dashboard of a world's service, asked by HTTP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_bot::web::{self, Access, WebState};
+use ralph_bot::web::{self, AccessSettings, LiveFeed, WebAccess, WebState};
 use tokio::task::JoinHandle;
 
 use super::world::World;
@@ -31,7 +31,14 @@ pub struct PageAnswer {
 impl Dashboard {
     /// Serves the dashboard of a world. With `open`, requests need no token, as a browser sends none.
     pub async fn of(world: &World, open: bool) -> Self {
-        let state = WebState { engine: world.engine().clone(), access: Access { token: TOKEN.into() } };
+        let settings = AccessSettings {
+            token: Some(TOKEN.into()),
+            base: "http://127.0.0.1/".parse().expect("an address"),
+            operators: Vec::new(),
+            logins: HashMap::new(),
+        };
+        let access = WebAccess::new(settings).expect("created");
+        let state = WebState { engine: world.engine().clone(), access, live: LiveFeed::default() };
         let router = web::router(Arc::new(state));
         let router = if open { router.layer(axum::middleware::map_request(with_token)) } else { router };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
