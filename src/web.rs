@@ -24,7 +24,7 @@ pub struct WebState {
     pub engine: Arc<Engine>,
     /// Sessions and rights.
     pub access: WebAccess,
-    /// What happens in loops.
+    /// Live feed of loops.
     pub live: LiveFeed,
 }
 

@@ -243,6 +243,19 @@ pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usi
     Ok(LoopPage { rows: found.into_iter().map(|(_, row)| row).collect(), next })
 }
 
+/// Returns the loops that pass a filter, newest first, at most `limit` after the first `offset`.
+pub fn slice(c: &Connection, filter: &LoopFilter, offset: usize, limit: usize) -> StoreResult<Vec<LoopRow>> {
+    let mut values = Vec::new();
+    let selection = filter.selection(&mut values);
+    let number = |count: usize| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+    values.extend([number(limit), number(offset)]);
+    let (limit, offset) = (values.len() - 1, values.len());
+    let sql = format!("SELECT {} {selection} ORDER BY s.id DESC LIMIT ?{limit} OFFSET ?{offset}", LoopRow::COLUMNS);
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), LoopRow::read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 /// Returns the row of a loop.
 pub fn row(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopRow>> {
     let sql = format!("SELECT {} FROM loop_summaries s WHERE s.loop_id = ?1", LoopRow::COLUMNS);

@@ -147,7 +147,7 @@ impl WebAccess {
 
     /// Returns the rights to view repositories, in their order, as [`right`](Self::right) does.
     pub async fn rights(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<ViewRight> {
-        let asked = repos.iter().map(|repo| self.right(engine, viewer, repo, false));
+        let asked: Vec<_> = repos.iter().map(|repo| self.right(engine, viewer, repo, false)).collect();
         futures::stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await
     }
 

@@ -15,7 +15,7 @@ const TOKEN: &str = "operator-token-of-the-stories";
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The dashboard, on a port of its own.
-pub struct Dashboard {
+pub struct ServedPages {
     pub url: String,
     client: reqwest::Client,
     server: JoinHandle<()>,
@@ -28,7 +28,7 @@ pub struct PageAnswer {
     pub body: String,
 }
 
-impl Dashboard {
+impl ServedPages {
     /// Serves the dashboard of a world. With `open`, requests need no token, as a browser sends none.
     pub async fn of(world: &World, open: bool) -> Self {
         let settings = AccessSettings {
@@ -115,7 +115,7 @@ impl Dashboard {
     }
 }
 
-impl Drop for Dashboard {
+impl Drop for ServedPages {
     fn drop(&mut self) {
         self.server.abort();
     }

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::harness::parts::command;
-use crate::harness::{Setup, WILLING, World, live_story, on_one_forge, story};
+use crate::harness::viewers::{prepare_logins, with_login};
+use crate::harness::{Setup, WILLING, World, live_story, on_one_forge, prepared_story, story};
 
 on_one_forge!(
     answers_fit_the_description,
@@ -190,7 +191,7 @@ async fn loops_are_listed_by_pages_and_filters(dialect: Dialect) {
 
 /// Nobody learns from an answer whether a loop exists.
 async fn forbidden_loop_is_as_unknown_as_a_missing_one(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
+    prepared_story(with_login(Setup::new(dialect)), prepare_logins, async |world| {
         let done = world.run().await;
         // An account that the forge does not know has no right anywhere.
         let user = User { id: UserId(987_654), login: "stranger".into(), kind: AccountKind::User };
@@ -261,7 +262,7 @@ async fn invalid_requests_say_what_to_do(dialect: Dialect) {
                 400,
                 "unknown field",
             ),
-            (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "begins with /ralph"),
+            (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "begins with `/ralph`"),
             (post(&commands, "application/json", r#"{"command":"/ralph paus"}"#.into()), 400, "Did you mean"),
             (post("/memory/proposals/9/accept", "application/json", "{}".into()), 404, "no proposal 9"),
             (api.request(Method::DELETE, "/memory/zebra"), 404, "no learning zebra"),

@@ -9,7 +9,7 @@ use ralph_bot::store::memory::proposals;
 use ralph_bot::store::{audit, loops};
 use regex::Regex;
 
-use crate::harness::dashboard::{Dashboard, PageAnswer};
+use crate::harness::dashboard::{PageAnswer, ServedPages};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(button_gives_the_loop_the_input_of_the_comment, account_needs_the_forges_permission_for_each_command);
@@ -78,7 +78,7 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let id = &done.id;
         for path in READ.iter().filter(|path| !path.ends_with("events")) {
             let answer = dashboard.get(&with_id(path, id)).await;
@@ -119,7 +119,7 @@ async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let page = dashboard.get("/").await.body;
         for word in [
             "limit reached",
@@ -140,16 +140,18 @@ async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
 async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         for token in [None, Some("wrong")] {
             for path in READ {
                 let answer = dashboard.without_token("GET", &with_id(path, &done.id), token).await;
-                assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+                // A browser is sent to the login; wrong tokens are refused, and after some the address has to wait.
+                let refused: &[u16] = if token.is_none() { &[303] } else { &[401, 429] };
+                assert!(refused.contains(&answer.status), "{path}: {} {}", answer.status, answer.body);
                 assert!(!answer.body.contains("answer"), "{path}: {}", answer.body);
             }
             for path in CHANGE {
                 let answer = dashboard.without_token("POST", &with_id(path, &done.id), token).await;
-                assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+                assert!(matches!(answer.status, 401 | 429), "{path}: {} {}", answer.status, answer.body);
             }
         }
         // The token of a form has to be that of the viewer.
@@ -192,7 +194,7 @@ async fn button_gives_the_loop_the_input_of_the_comment(dialect: Dialect) {
     let by_button = story(limited(dialect), async |world| {
         let stopped = world.run().await;
         world.write_agent("echo 42 >answer.txt\n");
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let path = format!("/loops/{}/commands", stopped.id);
         let fields = [("csrf", ""), ("command", "/ralph resume --max-iterations 6"), ("text", WORDS)];
         let answer = dashboard.press(world, &path, &fields).await;
@@ -215,7 +217,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         let give = async |user: &ralph_bot::domain::model::ids::User, text: &str| {
-            world.engine().command_from_dashboard(&stopped.id, &DashboardAuthor::Account(user.clone()), text).await
+            world.engine().command_from_dashboard(&stopped.id, &ServedPagesAuthor::Account(user.clone()), text).await
         };
         let denied = give(&world.outsider, "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
@@ -239,7 +241,8 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
         assert!(!late.reply.ok && late.reply.lines[0].contains("has ended"), "{late:?}");
         let unknown = LoopId::new("r-1-none");
-        let missing = world.engine().command_from_dashboard(&unknown, &DashboardAuthor::Operator, "/ralph abort").await;
+        let missing =
+            world.engine().command_from_dashboard(&unknown, &ServedPagesAuthor::Operator, "/ralph abort").await;
         assert!(matches!(missing, Err(DashboardCommandError::UnknownLoop(_))), "{missing:?}");
     })
     .await;
@@ -248,7 +251,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
 async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let before = world.comments(world.issue).len();
         let path = format!("/loops/{}/commands", stopped.id);
         let table = [
@@ -273,14 +276,14 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
 async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let path = format!("/loops/{}/events", stopped.id);
         let version = stopped.version as usize;
-        let all: Vec<String> = (1..=version).map(|seq| seq.to_string()).collect();
-        assert_eq!(dashboard.events(&path, Some("0"), version).await, all);
-        assert_eq!(dashboard.events(&path, Some("3"), version - 3).await, all[3..]);
-        let every = dashboard.events("/events", Some("0"), version).await;
-        assert_eq!(every.len(), version);
+        // At least its steps; what agents did is told, too.
+        let all = dashboard.events(&path, Some("0-0"), version).await;
+        assert!(all.len() >= version, "{all:?}");
+        assert_eq!(dashboard.events(&path, Some(&all[2]), version - 3).await[..version - 3], all[3..version]);
+        assert_eq!(dashboard.events("/events", Some("0-0"), version).await[..version], all[..version]);
         // Who comes without a position gets only what happens from then on.
         let heard = dashboard.events(&path, None, 1);
         let command = async {
@@ -290,8 +293,8 @@ async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
         };
         let (heard, answer) = tokio::join!(heard, command);
         assert_eq!(answer.status, 303, "{}", answer.body);
-        assert_eq!(heard[0], (version + 1).to_string());
-        assert_eq!(dashboard.events("/events", Some(&every[version - 1]), 1).await.len(), 1);
+        assert!(!all.contains(&heard[0]), "{} is new", heard[0]);
+        assert!(dashboard.events("/events", Some(&all[version - 1]), 1).await.contains(&heard[0]));
     })
     .await;
 }
@@ -352,7 +355,7 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
         let stopped = world.run().await;
         world.comment(&format!("/ralph resume --max-iterations 2 {}", HOSTILE[..12].join(" "))).await;
         world.settle().await;
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let tag = Regex::new(r"<(/?[a-zA-Z!][^\s>]*)([^>]*)>").expect("pattern");
         let value = Regex::new("=\"[^\"]*\"").expect("pattern");
         const TAGS: [&str; 61] = [
@@ -464,7 +467,7 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
         });
         let open = stored.await.expect("stored");
         assert_eq!(open.len(), 1);
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         assert!(dashboard.get("/memory").await.body.contains(remark));
         let path = format!("/memory/proposals/{}", open[0].number);
         assert_eq!(dashboard.post(&path, &[("csrf", ""), ("answer", "maybe")]).await.status, 422);
@@ -496,7 +499,7 @@ async fn given_up_delivery_is_tried_again(dialect: Dialect) {
             Ok(id)
         });
         let id = stored.await.expect("stored");
-        let dashboard = Dashboard::of(world, false).await;
+        let dashboard = ServedPages::of(world, false).await;
         let page = dashboard.get("/deliveries?state=dead").await.body;
         assert!(page.contains("the forge was away") && page.contains("Try again"), "{page}");
         assert_eq!(dashboard.post(&format!("/deliveries/{id}/retry"), &[("csrf", "")]).await.status, 303);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use crate::harness::dashboard::Dashboard;
+use crate::harness::dashboard::ServedPages;
 use crate::harness::parts::{command, npm_part, program, setting};
 use crate::harness::{Setup, live_story};
 
@@ -87,7 +87,7 @@ async fn dashboard_is_live_accessible_and_without_faults_in_a_browser() {
     let gate = gate.path().join("open");
     setup.agent = setup.agent.replace("$GATE", &gate.display().to_string());
     live_story(setup, async |world| {
-        let dashboard = Dashboard::of(world, true).await;
+        let dashboard = ServedPages::of(world, true).await;
         world.label().await;
         let running = world.until("an agent that runs", |l| l.step == LoopStep::Agent).await;
         let page = format!("{}/loops/{}", dashboard.url, running.id);

@@ -171,8 +171,14 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
             Ok(core.act(|state| {
                 let suspended =
                     state.accounts.get(&user).filter(|account| account.suspended).map(|known| utc(known.created_at));
-                let own = shape::with(GitHubShape { core, state }.profile(user), json!({"suspended_at": suspended}));
-                FakeReply::json(200, &own)
+                let own = GitHubShape { core, state }.profile(user);
+                FakeReply::json(
+                    200,
+                    &match suspended {
+                        Some(at) => shape::with(own, json!({"suspended_at": at})),
+                        None => own,
+                    },
+                )
             }))
         }
         ("GET", ["users", login]) => core.act(|state| {

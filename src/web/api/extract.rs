@@ -15,7 +15,7 @@ use crate::web::{Viewer, WebState};
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Who asks, by session or token. A token that only permits reading makes no changes.
+/// Viewer by session or token. A token that only permits reading makes no changes.
 pub struct ApiViewer {
     /// The viewer.
     pub viewer: Viewer,

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::answers;
-use super::data::{self, LoopFilter, LoopRow};
 use super::layout::{self, PageError, PageFrame, segment};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{RepoRef, Timestamp};
@@ -16,7 +15,8 @@ use crate::domain::providers::backends::BackendStatus;
 use crate::domain::report;
 use crate::domain::report::view::View;
 use crate::domain::trust::viewer::ViewRight;
-use crate::store::calls;
+use crate::store::listing::{self, LoopFilter, LoopRow, RepoScope};
+use crate::store::{StoreResult, calls, loops};
 use crate::web::{Viewer, WebState};
 
 /// Number of waiting loops on a page; each is read completely.
@@ -78,14 +78,9 @@ const GROUPS: [LoopGroup; 4] = [
 
 /// Returns the repositories with loops that the viewer may see, each with the right.
 pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(RepoRef, ViewRight)>, PageError> {
-    let mut visible = Vec::new();
-    for repo in state.engine.store.read(data::repositories).await? {
-        let right = state.access.right(&state.engine, viewer, &repo, false).await;
-        if right >= ViewRight::Read {
-            visible.push((repo, right));
-        }
-    }
-    Ok(visible)
+    let repositories = state.engine.store.read(listing::repositories).await?;
+    let rights = state.access.rights(&state.engine, viewer, &repositories).await;
+    Ok(repositories.into_iter().zip(rights).filter(|(_, right)| *right >= ViewRight::Read).collect())
 }
 
 /// Shows the page.
@@ -107,8 +102,8 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             && (query.repository.is_empty() || repo.to_string() == query.repository)
     });
     let filter = LoopFilter {
-        repositories: Some(chosen.map(|(repo, _)| (repo.forge.as_str().to_owned(), repo.id.0)).collect()),
         person: Some(query.person.trim().to_owned()).filter(|person| !person.is_empty()),
+        ..LoopFilter::of(RepoScope::Only(chosen.map(|(repo, _)| (repo.forge.clone(), repo.id)).collect()))
     };
     let wanted: Option<LoopState> = LoopState::ALL.into_iter().find(|known| known.as_str() == query.state);
     let waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
@@ -122,21 +117,26 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             (group.title, states.collect(), group.paged)
         })
         .collect();
-    let (read_filter, read_waits) = (filter, waits);
+    let read_filter = filter;
     let read = state.engine.store.read(move |c| {
-        let waiting = data::loops(
-            c,
-            &read_filter,
-            &read_waits,
-            WAITING_SHOWN,
-            (page_of_waiting - 1).saturating_mul(WAITING_SHOWN),
-        )?;
-        let count = data::count(c, &read_filter, &read_waits)?;
+        let in_states = |states: Vec<LoopState>, offset: usize, limit: usize| -> StoreResult<(Vec<LoopRow>, i64)> {
+            // A filter without states selects all of them.
+            if states.is_empty() {
+                return Ok((Vec::new(), 0));
+            }
+            let filter = LoopFilter { states, ..read_filter.clone() };
+            let count: u64 = listing::counts(c, &filter)?.iter().map(|(_, count)| count).sum();
+            Ok((listing::slice(c, &filter, offset, limit)?, i64::try_from(count).unwrap_or(i64::MAX)))
+        };
+        let offset = (page_of_waiting - 1).saturating_mul(WAITING_SHOWN);
+        let (waiting, count) = in_states(waits, offset, WAITING_SHOWN)?;
+        let waiting: Vec<Loop> =
+            waiting.iter().filter_map(|row| loops::get(c, &row.id).transpose()).collect::<Result<_, _>>()?;
         let mut lists: Vec<(&'static str, Vec<LoopRow>, i64, bool)> = Vec::new();
         for (title, states, paged) in groups {
             let offset = if paged { (page - 1).saturating_mul(ROWS_SHOWN) } else { 0 };
-            let rows = data::rows(c, &read_filter, &states, ROWS_SHOWN, offset)?;
-            lists.push((title, rows, data::count(c, &read_filter, &states)?, paged));
+            let (rows, count) = in_states(states, offset, ROWS_SHOWN)?;
+            lists.push((title, rows, count, paged));
         }
         Ok((waiting, count, lists, calls::state(c)?))
     });
@@ -162,7 +162,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         "parked": parked,
         "lists": lists.iter().map(|(title, rows, count, paged)| json!({
             "title": title,
-            "rows": rows,
+            "rows": rows.iter().map(row).collect::<Vec<_>>(),
             "count": count,
             "shown": rows.len(),
             "previous": if *paged { previous(page, |p| query.address(p, page_of_waiting)) } else { String::new() },
@@ -180,6 +180,22 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     let frame =
         PageFrame { title, nav: "home", here: query.address(page, page_of_waiting), feed: "/events".to_owned(), icon };
     Ok((frame, context))
+}
+
+/// Returns a row for the template.
+fn row(row: &LoopRow) -> Json {
+    json!({
+        "id": row.id,
+        "state": row.state.as_str(),
+        "title": row.title,
+        "repository": row.repo.to_string(),
+        "issue": row.issue.0,
+        "iteration": row.iterations,
+        "max_iterations": row.max_iterations,
+        "cost": row.cost.0,
+        "person": row.person.login,
+        "updated_at": row.updated_at.0,
+    })
 }
 
 fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static str {

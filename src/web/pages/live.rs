@@ -6,10 +6,10 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::data;
 use super::layout::PageError;
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::viewer::ViewRight;
+use crate::store::listing;
 use crate::web::live::{self, ListenError, LiveItem};
 use crate::web::{Viewer, WebState};
 
@@ -30,8 +30,8 @@ pub(super) async fn of_loop(
 ) -> Response {
     let id = LoopId::new(id);
     let wanted = id.clone();
-    let repo = match state.engine.store.read(move |c| data::repository_of(c, &wanted)).await {
-        Ok(Some(repo)) => repo,
+    let repo = match state.engine.store.read(move |c| listing::row(c, &wanted)).await {
+        Ok(Some(row)) => row.repo,
         Ok(None) => return PageError::NotFound.page(&state, &viewer),
         Err(error) => return PageError::Store(error).page(&state, &viewer),
     };

@@ -16,7 +16,7 @@ use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::domain::report;
 use crate::domain::trust::policy::Policy;
-use crate::store::{calls, forge_state, inbox, loops};
+use crate::store::{calls, forge_state, inbox, listing, loops};
 use crate::web::{Viewer, WebState};
 
 /// Days of calls on the page of backends.
@@ -87,7 +87,7 @@ async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response
     let forges: Vec<ForgeName> =
         state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
     let read = state.engine.store.read(move |c| {
-        let mut all = data::repositories(c)?;
+        let mut all = listing::repositories(c)?;
         for forge in forges {
             all.extend(forge_state::repositories(c, &forge)?);
         }
