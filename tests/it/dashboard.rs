@@ -217,7 +217,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         let give = async |user: &ralph_bot::domain::model::ids::User, text: &str| {
-            world.engine().command_from_dashboard(&stopped.id, &ServedPagesAuthor::Account(user.clone()), text).await
+            world.engine().command_from_dashboard(&stopped.id, &DashboardAuthor::Account(user.clone()), text).await
         };
         let denied = give(&world.outsider, "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
@@ -241,8 +241,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
         assert!(!late.reply.ok && late.reply.lines[0].contains("has ended"), "{late:?}");
         let unknown = LoopId::new("r-1-none");
-        let missing =
-            world.engine().command_from_dashboard(&unknown, &ServedPagesAuthor::Operator, "/ralph abort").await;
+        let missing = world.engine().command_from_dashboard(&unknown, &DashboardAuthor::Operator, "/ralph abort").await;
         assert!(matches!(missing, Err(DashboardCommandError::UnknownLoop(_))), "{missing:?}");
     })
     .await;
