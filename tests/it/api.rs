@@ -263,7 +263,7 @@ async fn invalid_requests_say_what_to_do(dialect: Dialect) {
                 "unknown field",
             ),
             (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "begins with `/ralph`"),
-            (post(&commands, "application/json", r#"{"command":"/ralph paus"}"#.into()), 400, "Did you mean"),
+            (post(&commands, "application/json", r#"{"command":"/ralph paus"}"#.into()), 400, "There is no command"),
             (post("/memory/proposals/9/accept", "application/json", "{}".into()), 404, "no proposal 9"),
             (api.request(Method::DELETE, "/memory/zebra"), 404, "no learning zebra"),
             (api.client.get(format!("{}/loops", api.root)), 401, "no valid token"),

@@ -24,7 +24,7 @@ const LEARNINGS_READ: usize = 2_000;
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct MemoryQuery {
+pub(super) struct MemoryPageQuery {
     /// Words.
     q: String,
     /// Id of the last learning of the page before.
@@ -59,7 +59,7 @@ async fn right(state: &WebState, viewer: &Viewer, repo: &RepoRef, fresh: bool) -
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
-    Query(query): Query<MemoryQuery>,
+    Query(query): Query<MemoryPageQuery>,
 ) -> Response {
     match content(&state, &viewer, &query).await {
         Ok(context) => {
@@ -70,7 +70,7 @@ pub(super) async fn show(
     }
 }
 
-async fn content(state: &WebState, viewer: &Viewer, query: &MemoryQuery) -> Result<Json, PageError> {
+async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> Result<Json, PageError> {
     let (words, after) = (query.q.trim().to_owned(), query.after.clone());
     let read = state.engine.store.read(move |c| {
         let (found, _) = match words.is_empty() {

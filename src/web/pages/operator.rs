@@ -164,7 +164,7 @@ pub(super) struct DeliveriesQuery {
 /// Form with nothing but the token.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TokenForm {
+pub(super) struct CsrfForm {
     csrf: String,
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn retry(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
     Path(id): Path<i64>,
-    Form(form): Form<TokenForm>,
+    Form(form): Form<CsrfForm>,
 ) -> Response {
     let retried = async {
         require_token(&viewer, &form.csrf)?;
