@@ -9,6 +9,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use clap::Args;
+use secrecy::ExposeSecret;
 use serde_json::json;
 
 use super::{CliError, CliResult, Global};
@@ -84,11 +85,16 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     let address = app.address.context("the service does not listen")?;
     forge.add_hook(repo, &format!("http://{address}/webhooks/demo"), SECRET).await?;
     let issue = forge.open_issue(&maintainer, repo, ISSUE_TITLE, ISSUE_BODY, &[]).await?;
+    let dashboard = app.dashboard.as_ref().map(|dashboard| dashboard.link().expose_secret().to_owned());
+    let dashboard = dashboard.context("the service has no dashboard")?;
     let page = format!("{}mira/numbers/issues/{issue}", forge.url());
     screen.say(
         "opened",
-        &format!("mira opened an issue: {ISSUE_TITLE}\n{page}\nOpen it in a browser; Ctrl-C stops the demo."),
-        json!({ "url": page, "issue": issue.0 }),
+        &format!(
+            "mira opened an issue: {ISSUE_TITLE}\n{page}\nThe dashboard, with buttons for each command: {dashboard}\n\
+             Open them in a browser; Ctrl-C stops the demo."
+        ),
+        json!({ "url": page, "issue": issue.0, "dashboard": dashboard }),
     );
     forge.label(&maintainer, repo, issue, "ralph:run").await?;
     screen.say("labelled", "mira labelled it ralph:run", json!({ "label": "ralph:run" }));

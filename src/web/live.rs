@@ -49,7 +49,7 @@ pub struct LiveFeed {
 
 /// Message of the reading task.
 enum FeedNotice {
-    Event(FeedEvent),
+    Event(Box<FeedEvent>),
     /// Too much happened at once; listeners read from the database or start again.
     Gap,
 }
@@ -100,7 +100,7 @@ pub enum LiveItem {
         /// Id of the event for the stream.
         id: FeedPosition,
         /// The event.
-        event: FeedEvent,
+        event: Box<FeedEvent>,
     },
     /// The listener missed more than is replayed; what it shows has to be read again.
     Reset {
@@ -205,7 +205,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
                 for event in events {
                     position = position.after(&event);
                     // Without a receiver nobody needs it.
-                    let _ = sender.send(Arc::new(FeedNotice::Event(event)));
+                    let _ = sender.send(Arc::new(FeedNotice::Event(Box::new(event))));
                 }
             }
             Ok((None, newest)) => {
@@ -276,7 +276,7 @@ impl LiveListener {
             };
             match received.as_deref() {
                 Ok(FeedNotice::Event(event)) => {
-                    let event = event.clone();
+                    let event = (**event).clone();
                     self.take(event);
                 }
                 Ok(FeedNotice::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => {
@@ -297,7 +297,7 @@ impl LiveListener {
         }
         self.position = self.position.after(&event);
         if self.of.as_ref().is_none_or(|of| *of == event.loop_id) {
-            self.waiting.push_back(LiveItem::Event { id: self.position, event });
+            self.waiting.push_back(LiveItem::Event { id: self.position, event: Box::new(event) });
         }
     }
 

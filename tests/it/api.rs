@@ -549,9 +549,13 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
             (remote(&["list"]), "ralph_0", "refused the token in API_TOKEN"),
             (remote(&["show", id, "--report"]), api.token.as_str(), "--report sums up all loops of the database"),
             (
-                ["list", "--server", &world.forge.url().to_string(), "--token-env", "API_TOKEN"]
-                    .map(str::to_owned)
-                    .to_vec(),
+                vec![
+                    "list".to_owned(),
+                    "--server".to_owned(),
+                    world.forge.url().to_string(),
+                    "--token-env".to_owned(),
+                    "API_TOKEN".to_owned(),
+                ],
                 api.token.as_str(),
                 "it has no API of ralph-bot at this address",
             ),

@@ -194,7 +194,7 @@ async fn list(
         task_type: one.task_type.as_str().into(),
         says: one.line(),
         confidence: one.confidence_at(now, settings),
-        uses: u64::from(one.uses),
+        uses: one.uses,
         id: one.id,
     };
     let learnings: Vec<Learning> = learnings;
