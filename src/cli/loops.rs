@@ -39,7 +39,7 @@ pub struct LoopsArgs {
     /// Subcommand.
     #[command(subcommand)]
     pub command: Option<LoopsCommand>,
-    /// Address of a running service whose API is used instead of the database, such as https://ralph.example.org
+    /// Address of a running service whose API is used instead of the database, such as `https://ralph.example.org`
     #[arg(long, global = true, value_name = "URL")]
     pub server: Option<String>,
     /// Environment variable with a personal token for --server [default: RALPH_TOKEN]
