@@ -438,6 +438,11 @@ async fn token_permits_what_its_scope_says(dialect: Dialect) {
         let (status, refused) = reader.post(&path, &json!({ "command": "/ralph abort" })).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{refused}");
         assert!(refused["detail"].as_str().is_some_and(|text| text.contains("only permits reading")), "{refused}");
+        // Nor by the form of a page: tokens are for the API only.
+        let page = format!("{}{path}", reader.root.trim_end_matches("/api/v1"));
+        let form = reader.client.post(page).bearer_auth(&reader.token);
+        let form = form.header("content-type", "application/x-www-form-urlencoded").body("csrf=&command=/ralph+abort");
+        assert_eq!(form.send().await.expect("an answer").status(), StatusCode::UNAUTHORIZED);
         assert_eq!(world.the_loop().await.state, LoopState::Review, "nothing happened");
         let writer = TokenClient::of_operator(world).await;
         let (status, made) = writer.post("/tokens", &json!({ "name": "another" })).await;

@@ -164,7 +164,7 @@ pub(in crate::web) async fn guard(State(state): State<Arc<WebState>>, request: R
 async fn checked(state: &WebState, mut request: Request, next: Next) -> Result<Response, Response> {
     let (access, engine) = (&state.access, &*state.engine);
     let from = access.source(&request);
-    let mut viewer = identified(access, engine, request.headers(), from).await?;
+    let mut viewer = identified(access, engine, (request.uri().path(), request.headers()), from).await?;
     let is_change = !request.method().is_safe();
     // A program that sends a token chose to; a browser sends its cookie whatever page it is on.
     let by_browser = viewer.as_ref().is_none_or(|viewer| viewer.session.is_some());
@@ -202,11 +202,11 @@ fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
     is_from_own_page(text("origin"), text("sec-fetch-site"), own)
 }
 
-/// Returns who sends a request, by its token or else by its cookie.
+/// Returns who sends a request, by its token or else by its cookie. Personal tokens are for the API, which knows their scopes.
 async fn identified(
     access: &WebAccess,
     engine: &Engine,
-    headers: &HeaderMap,
+    (path, headers): (&str, &HeaderMap),
     from: IpAddr,
 ) -> Result<Option<Viewer>, Response> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
@@ -219,8 +219,9 @@ async fn identified(
         if access.is_token(token) {
             return Ok(Some(Viewer::of_token()));
         }
-        let personal = viewer_of_token(&engine.store, token, engine.clock.now()).await;
-        if let Some(personal) = personal.map_err(|error| unavailable(&error))?
+        if path.starts_with("/api/")
+            && let Some(personal) =
+                viewer_of_token(&engine.store, token, engine.clock.now()).await.map_err(|error| unavailable(&error))?
             && let Some(viewer) = access.viewer_of_token(personal)
         {
             return Ok(Some(viewer));
