@@ -62,7 +62,7 @@ struct PollTimes {
 
 impl Engine {
     /// Stores deliveries for what changed in a repository, and looks at the loops that it concerns. Returns whether a loop is open
-    /// there. Takes two requests, one for each loop in review, and a few for each change.
+    /// there. Takes two requests, one for each loop that runs or is in review, and a few for each change.
     pub(super) async fn poll_repository(
         &self,
         account: &ForgeAccount,
@@ -105,7 +105,9 @@ impl Engine {
         let numbers: HashSet<Number> = changed.iter().map(|issue| issue.number).collect();
         for current in &scope.open {
             let pull = current.pull.as_ref().map(|pull| pull.number);
-            if numbers.contains(&current.place.issue) || pull.is_some_and(|pull| numbers.contains(&pull)) {
+            let changed = numbers.contains(&current.place.issue) || pull.is_some_and(|pull| numbers.contains(&pull));
+            // A deleted issue is in no list. Loops that run are asked about at once: they cost money.
+            if changed || current.state.holds_slot() && self.is_gone(account, repo, current.place.issue).await {
                 self.reconcile_loop(current.id.clone()).await?;
             }
         }
@@ -113,6 +115,11 @@ impl Engine {
         self.inspect_where(repo, |current| current.reads_ci() || in_review(current)).await?;
         self.wake.effects_queued();
         Ok(!scope.open.is_empty())
+    }
+
+    /// Whether the forge no longer has an issue.
+    async fn is_gone(&self, account: &ForgeAccount, repo: &RepoRef, issue: Number) -> bool {
+        matches!(account.forge.issue(repo, issue).await, Err(error) if error.kind == ForgeErrorKind::NotFound)
     }
 
     async fn poll_times(&self, repo: &RepoRef, key: &str) -> Result<(PollTimes, Vec<Loop>), IntakeError> {

@@ -220,7 +220,9 @@ impl Engine {
         if everything {
             match account.forge.repositories().await {
                 Ok(found) => {
-                    let found = found.into_iter().filter(|r| !r.archived && !r.empty).map(|r| r.repo);
+                    // Somebody may start a loop in an empty repository, too, which is answered.
+                    let polled = self.settings.updates(name).poll.is_some();
+                    let found = found.into_iter().filter(|r| !r.archived && (polled || !r.empty)).map(|r| r.repo);
                     let found: Vec<_> = found.filter(|r| self.settings.watches(r)).collect();
                     let now = self.clock.now();
                     self.looks.lock().unwrap_or_else(PoisonError::into_inner).keep(name, &found);

@@ -261,6 +261,7 @@ impl GitHub {
         let what = format!("read the edit history of #{number} of");
         let mut edits = Vec::new();
         let mut after: Option<String> = None;
+        let mut created = None;
         for _ in 0..MAX_EDIT_PAGES {
             let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
             let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0, "after": after });
@@ -270,18 +271,20 @@ impl GitHub {
             let history = data.pointer_mut("/repository/issueOrPullRequest").map(Value::take).unwrap_or_default();
             let history: EditHistory =
                 parsed(&what, serde_json::from_value(history).map_err(|failure| failure.to_string()))?;
-            let created = parsed(&what, wire::moment(&history.created_at))?;
+            created = Some(parsed(&what, wire::moment(&history.created_at))?);
             let Some(page) = history.user_content_edits else { break };
             for node in page.nodes.into_iter().flatten() {
                 let at = parsed(&what, wire::moment(&node.edited_at))?;
-                if at > created {
-                    edits.push(IssueEdit { at, editor: node.editor.and_then(Editor::account) });
-                }
+                edits.push(IssueEdit { at, editor: node.editor.and_then(Editor::account) });
             }
             after = page.page_info.end_cursor.filter(|_| page.page_info.has_next_page);
             if after.is_none() {
                 break;
             }
+        }
+        // Newest first; the last one is the original text. An edit may be of the same second.
+        if edits.last().is_some_and(|oldest| created.is_some_and(|created| oldest.at <= created)) {
+            edits.pop();
         }
         edits.sort_by_key(|edit| edit.at);
         Ok(edits)
