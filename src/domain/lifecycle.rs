@@ -186,7 +186,7 @@ impl StepContext {
         self.next.options.base = Some(base.clone());
         self.next.base_branch = base;
         if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == LoopState::Review) {
-            self.effects.push(Effect::Inspect { commit });
+            self.effects.push(Effect::Inspect { commit, base_moved: true });
         }
     }
 

@@ -108,7 +108,9 @@ impl Engine {
                 self.escalate(account, &repo, claimed, cause, view, *reminder).await
             }
             Effect::CloseEscalations { why } => self.close_escalations(account, &repo, claimed, why).await,
-            Effect::Inspect { commit } => self.inspect(account, &repo, claimed, commit).await,
+            Effect::Inspect { commit, base_moved } => {
+                self.inspect(account, &repo, claimed, (commit, *base_moved)).await
+            }
             other => Err(EffectError::Permanent { why: format!("{other:?} is not an effect on the forge") }),
         }
     }

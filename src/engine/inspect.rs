@@ -11,13 +11,14 @@ use crate::store::outbox::ClaimedEffect;
 use crate::workspace::TipsRequest;
 
 impl Engine {
-    /// Reads the CI results of the pull request's head, and asks git about a conflict if the forge reports one.
+    /// Reads the CI results of the pull request's head, and asks git about a conflict unless the forge rules one out. After a push to
+    /// the base, git is asked in any case: the forge may not have looked since.
     pub(super) async fn inspect(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
-        commit: &Sha,
+        (commit, base_moved): (&Sha, bool),
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         if !current.state.is_open() {
@@ -54,7 +55,8 @@ impl Engine {
             None => (CiState::default(), Vec::new()),
         };
         // What the forge says about a conflict may be old, or only mean that it has not looked yet.
-        let doubtful = pull.mergeable == Some(false) && current.state == LoopState::Review;
+        let unsure = base_moved || pull.mergeable != Some(true);
+        let doubtful = unsure && current.state == LoopState::Review;
         let conflict = doubtful && self.conflicts_with_base(account, repo, &current, commit).await?;
         let failed = results.failed.into_iter().map(|failure| Guidance {
             who: String::new(),

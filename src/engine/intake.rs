@@ -333,10 +333,10 @@ impl Engine {
                 self.remark(account, repo, pull.number, comment, sender, origin).await
             }
             ForgeEvent::ChecksChanged { repo, sha, .. } => {
-                self.inspect_where(&repo, |l| l.reads_ci() && l.pushed.as_ref() == Some(&sha)).await
+                self.inspect_where(&repo, false, |l| l.reads_ci() && l.pushed.as_ref() == Some(&sha)).await
             }
             ForgeEvent::Pushed { repo, branch, .. } => {
-                self.inspect_where(&repo, |l| pulls::in_review(l) && l.base_branch == branch).await
+                self.inspect_where(&repo, true, |l| pulls::in_review(l) && l.base_branch == branch).await
             }
             ForgeEvent::RepositoryChanged { action, .. } | ForgeEvent::InstallationChanged { action } => done(action),
         }

@@ -112,7 +112,7 @@ impl Engine {
             }
         }
         // CI and pushes to the base are in no list of issues.
-        self.inspect_where(repo, |current| current.reads_ci() || in_review(current)).await?;
+        self.inspect_where(repo, false, |current| current.reads_ci() || in_review(current)).await?;
         self.wake.effects_queued();
         Ok(!scope.open.is_empty())
     }

@@ -392,7 +392,14 @@ impl Engine {
         let asked = self.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
             let Some(commit) = current.pushed else { return Ok(false) };
-            outbox::enqueue(c, id.as_str(), Some(&id), &current.place, &Effect::Inspect { commit }, now)?;
+            outbox::enqueue(
+                c,
+                id.as_str(),
+                Some(&id),
+                &current.place,
+                &Effect::Inspect { commit, base_moved: false },
+                now,
+            )?;
             Ok(true)
         });
         if asked.await? {

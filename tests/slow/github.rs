@@ -323,16 +323,20 @@ async fn delivery_that_was_given_up_is_processed_when_it_is_sent_again() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
-    let locked = FakeFault::Respond {
+/// Refusal of a comment in a conversation that is locked for the bot.
+fn locked() -> FakeFault {
+    FakeFault::Respond {
         status: 403,
         headers: Vec::new(),
         body: r#"{"message": "Unable to create comment because issue is locked."}"#.into(),
         apply: false,
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
     story(Setup::new(Dialect::GitHub), async |world| {
-        world.forge.faults().next(10_000, "POST", r"/issues/\d+/comments$", locked).expect("a pattern");
+        world.forge.faults().next(10_000, "POST", r"/issues/\d+/comments$", locked()).expect("a pattern");
         world.label().await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -386,16 +390,30 @@ async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn comments_of_a_locked_issue_are_on_the_escalation_without_a_pull_request() {
+    story(Setup::new(Dialect::GitHub).agent("true"), async |world| {
+        let own = format!("/issues/{}/comments$", world.issue);
+        world.forge.faults().next(10_000, "POST", &own, locked()).expect("a pattern");
+        let stopped = world.run().await;
+        assert_eq!((stopped.state, stopped.pull.is_none()), (LoopState::Paused, true), "{}", stopped.why);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        for _ in 0..3 {
+            world.advance(Duration::from_secs(3_600)).await;
+        }
+        let comments = world.bot_comments_on(escalation);
+        let words = format!("> The conversation of #{} is locked for the bot, so this comment is here.", world.issue);
+        assert!(comments.iter().any(|body| body.starts_with(&words)), "{comments:#?}");
+        assert!(world.bot_comments().is_empty());
+        assert!(world.receipts().await.iter().all(|r| r.state != "rejected"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn comments_of_a_locked_issue_are_on_the_pull_request() {
-    let locked = FakeFault::Respond {
-        status: 403,
-        headers: Vec::new(),
-        body: r#"{"message": "Unable to create comment because issue is locked."}"#.into(),
-        apply: false,
-    };
     story(Setup::new(Dialect::GitHub), async |world| {
         let own = format!("/issues/{}/comments$", world.issue);
-        world.forge.faults().next(10_000, "POST", &own, locked).expect("a pattern");
+        world.forge.faults().next(10_000, "POST", &own, locked()).expect("a pattern");
         world.run().await;
         for _ in 0..3 {
             world.advance(Duration::from_secs(3_600)).await;

@@ -258,7 +258,7 @@ pub struct FakePull {
     pub requested_teams: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
-    /// Reads that still find the forge checking whether it can be merged (Gitea).
+    /// Reads that still find the forge checking whether it can be merged.
     pub checking: u32,
     /// Merge that the forge makes once the rules of the base are satisfied: account and method.
     pub auto_merge: Option<(UserId, MergeMethod)>,

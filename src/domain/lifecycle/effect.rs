@@ -146,7 +146,12 @@ pub enum Effect {
     /// Closes the escalation issues of the loop.
     CloseEscalations { why: String },
     /// Queries the CI results of the pull request's head, and whether it conflicts with its base.
-    Inspect { commit: Sha },
+    Inspect {
+        commit: Sha,
+        /// Whether the base is a new one, so that the forge's word about conflicts is not up to date.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        base_moved: bool,
+    },
 
     /// Notifies the channels that receive notices of its level. Has no other effect.
     Warn { notice: Box<Notice> },
@@ -277,7 +282,8 @@ impl Effect {
             Self::WithdrawMerge => "withdraw-merge".into(),
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
-            Self::Inspect { commit } => format!("inspect/{commit}"),
+            Self::Inspect { commit, base_moved: false } => format!("inspect/{commit}"),
+            Self::Inspect { commit, base_moved: true } => format!("inspect-base/{commit}"),
             Self::Warn { notice } => format!("warn/{}", notice.cause),
             Self::Notify { channel, notice } => notice.key(channel),
             Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),

@@ -46,5 +46,5 @@ pub(super) fn ready(turn: &mut StepContext) {
     turn.next.proposals.clear();
     turn.comment(&key, view);
     // CI may have failed before this, or may fail without an event.
-    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit }));
+    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit, base_moved: false }));
 }

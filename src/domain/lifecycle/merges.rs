@@ -19,7 +19,7 @@ pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     let accepted = turn.next.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
     turn.next.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted });
     if let Some(commit) = turn.next.pushed.clone().filter(|_| turn.next.state == LoopState::Review) {
-        turn.effects.push(Effect::Inspect { commit });
+        turn.effects.push(Effect::Inspect { commit, base_moved: false });
     }
     turn.effects.push(Effect::Status { fresh: false });
 }

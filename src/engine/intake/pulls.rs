@@ -42,13 +42,16 @@ impl Engine {
             let what = format!("pull-to-{}", pull.base_branch);
             return self.tell_state(repo, (number, IssueRole::Pull), &what, input).await;
         }
-        self.inspect_where(repo, |l| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number)).await
+        let concerns = |l: &Loop| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number);
+        self.inspect_where(repo, false, concerns).await
     }
 
-    /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository.
+    /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository. `base_moved` states whether
+    /// their base has new commits.
     pub(in crate::engine) async fn inspect_where(
         &self,
         repo: &RepoRef,
+        base_moved: bool,
         concerns: impl Fn(&Loop) -> bool,
     ) -> IntakeResult {
         let of = repo.clone();
@@ -57,7 +60,7 @@ impl Engine {
         for current in open {
             if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
                 let now = self.clock.now();
-                let effect = Effect::Inspect { commit };
+                let effect = Effect::Inspect { commit, base_moved };
                 self.store
                     .write(move |c| {
                         outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.place, &effect, now)

@@ -32,11 +32,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
         ("GET", [text]) => {
             let number = number(text)?;
             let reply = pull_json(core, repo, 200, number);
-            core.act(|state| {
-                if let Some(pull) = state.pull_of(repo, number) {
-                    pull.checking = pull.checking.saturating_sub(1);
-                }
-            });
+            core.act(|state| state.pull_was_read(repo, number));
             reply
         }
         ("PATCH", [text]) => {

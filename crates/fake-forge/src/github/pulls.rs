@@ -32,7 +32,12 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
                 Ok(shape.remark(entry, found.0, found.1, found.2))
             })
         }
-        ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
+        ("GET", [text]) => {
+            let number = number(text)?;
+            let reply = pull_json(core, repo, 200, number);
+            core.act(|state| state.pull_was_read(repo, number));
+            reply
+        }
         ("PATCH", [text]) => {
             let (actor, number) = (call.actor()?, number(text)?);
             core.act(|state| {

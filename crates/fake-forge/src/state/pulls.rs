@@ -8,7 +8,7 @@ use crate::git::MergeMethod;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
-/// Reads of a pull request after a push that find Gitea still checking whether it can be merged.
+/// Reads of a pull request after a push that find the forge still checking whether it can be merged.
 const READS_WHILE_CHECKING: u32 = 1;
 
 /// Pull request to be opened.
@@ -150,6 +150,13 @@ impl FakeState {
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
         self.emit(repo, actor, FakeEventKind::PullOpened(number));
         Ok(number)
+    }
+
+    /// Counts a read of a pull request, after some of which the forge has checked whether it can be merged.
+    pub fn pull_was_read(&mut self, repo: RepoId, number: Number) {
+        if let Some(pull) = self.pull_of(repo, number) {
+            pull.checking = pull.checking.saturating_sub(1);
+        }
     }
 
     /// Updates the facts from git and emits new commits.
