@@ -156,6 +156,13 @@ pub fn find(c: &Connection, digest: &[u8; 32], now: Timestamp) -> StoreResult<Op
     Ok(found.filter(|token| token.is_valid(now)))
 }
 
+/// Whether a token is accepted at `now`, by its number.
+pub fn is_valid(c: &Connection, id: i64, now: Timestamp) -> StoreResult<bool> {
+    let sql = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
+    let found = c.prepare_cached(&sql)?.query_row([id], read).optional()?;
+    Ok(found.is_some_and(|token| token.is_valid(now)))
+}
+
 /// Whether the use of a token is recorded already for this minute.
 pub fn is_use_recorded(token: &StoredToken, now: Timestamp) -> bool {
     token.used_at.is_some_and(|at| now.since(at) < USE_STEP_MS)
