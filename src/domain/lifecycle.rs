@@ -126,7 +126,13 @@ impl StepContext {
         if changed && self.next.pushed.is_some() {
             self.effects.push(Effect::CommitStatus);
         }
-        StepDecision { next: self.next, effects: self.effects, reasons: self.reasons, judged: None, refused: self.refused }
+        StepDecision {
+            next: self.next,
+            effects: self.effects,
+            reasons: self.reasons,
+            judged: None,
+            refused: self.refused,
+        }
     }
 
     fn take(&mut self, input: LoopInput) {

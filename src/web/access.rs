@@ -165,7 +165,13 @@ impl WebAccess {
     }
 
     /// Returns whether a viewer may change something that is visible from the right `seen_from` on, by a new answer of the forge.
-    pub async fn may_change(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, seen_from: ViewRight) -> ChangeRight {
+    pub async fn may_change(
+        &self,
+        engine: &Engine,
+        viewer: &Viewer,
+        repo: &RepoRef,
+        seen_from: ViewRight,
+    ) -> ChangeRight {
         if self.right(engine, viewer, repo, true).await >= ViewRight::Write {
             return ChangeRight::Granted;
         }

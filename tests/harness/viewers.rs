@@ -200,7 +200,8 @@ impl LoginBrowser {
     /// Asks for a stream of events from its beginning on, and reads it until nothing comes for a moment; returns status and text.
     pub async fn listen(&self, path: &str, headers: &[(&str, &str)]) -> BrowserAnswer {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut request = self.client.get(self.base.join(path).expect("an address")).header("cookie", cookies.join("; "));
+        let mut request =
+            self.client.get(self.base.join(path).expect("an address")).header("cookie", cookies.join("; "));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

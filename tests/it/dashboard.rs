@@ -268,9 +268,21 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
             assert_eq!(answer.status, 422, "{command}: {}", answer.body);
             assert!(answer.body.contains(words), "{command}: {}", answer.body);
         }
+        let help = dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph help")]).await;
+        assert!(help.status == 200 && help.body.contains("&#x2f;ralph budget 5.00: "), "{}", help.body);
+        assert_eq!(world.the_loop().await.version, stopped.version);
+        // What the loop itself refuses.
+        for (command, words) in [
+            ("/ralph iterations 1", "not more than the 1 iterations used already"),
+            ("/ralph approve", "no plan waits"),
+            ("/ralph resume", "--max-iterations 6"),
+        ] {
+            let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;
+            assert_eq!(answer.status, 409, "{command}: {}", answer.body);
+            assert!(answer.body.contains(words), "{command}: {}", answer.body);
+        }
         world.settle().await;
         assert_eq!(world.comments(world.issue).len(), before, "no comment tells of a mistake in the dashboard");
-        assert_eq!(world.the_loop().await.version, stopped.version);
     })
     .await;
 }

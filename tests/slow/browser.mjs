@@ -40,7 +40,7 @@ browser.stdio[4].on("data", (chunk) => {
       alarms.push(`navigation: ${message.params.url}`);
     } else if (message.method === "Network.requestWillBeSent" && own) {
       const { url } = message.params.request;
-      if (new URL(url).origin !== own) alarms.push(`request: ${url.slice(0, 200)}`);
+      if (!url.startsWith(`${own}/`)) alarms.push(`request: ${url.slice(0, 200)}`);
     } else if (message.method === "Runtime.exceptionThrown") {
       const { exceptionDetails } = message.params;
       faults.push(exceptionDetails.exception?.description ?? exceptionDetails.text);

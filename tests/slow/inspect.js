@@ -14,6 +14,7 @@
   // Returns what is wrong with a document, one sentence each. `live` elements of the page itself carry attributes of htmx.
   window.inspect = (of, live) => {
     const wrong = [];
+    for (const id of live) if (of.querySelectorAll(`#${id}`).length > 1) wrong.push(`another element #${id}`);
     for (const element of of.querySelectorAll("*")) {
       const tag = element.tagName.toLowerCase();
       const name = `${tag}${element.id ? "#" + element.id : ""}`;

@@ -387,7 +387,10 @@ async fn login_leads_to_this_server_only(dialect: Dialect) {
             "/login/start/forge?next=//evil.example",
             "/logout",
         ];
-        let same = [("/loops/r-7-abc%23i4-L120", "/loops/r-7-abc#i4-L120"), ("/?state=paused%26page=2", "/?state=paused&page=2")];
+        let same = [
+            ("/loops/r-7-abc%23i4-L120", "/loops/r-7-abc#i4-L120"),
+            ("/?state=paused%26page=2", "/?state=paused&page=2"),
+        ];
         let ways = elsewhere.iter().map(|next| (*next, "/")).chain(same);
         let mut inside = as_viewer(world, ViewerKind::Writer).await;
         let own = ralph_bot::domain::trust::viewer::local_path;

@@ -14,19 +14,25 @@ use ralph_bot::web::{self, viewer_of_token};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::harness::service::{Service, stop};
 use crate::harness::viewers::{
     BrowserAnswer, LoginBrowser, ViewerKind, as_viewer, open_logins, person, prepare_logins, repo_ref, viewer, web,
     with_login,
 };
-use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story};
 
-on_both_forges!(every_route_answers_those_who_have_the_right, lost_right_ends_views_changes_and_tokens);
+on_both_forges!(
+    /// See docs/threats.md#v7.
+    every_route_answers_those_who_have_the_right,
+    /// See docs/threats.md#v6.
+    lost_right_ends_views_changes_and_tokens,
+);
 
 on_one_forge!(
     /// See docs/threats.md#v1.
     changes_of_other_sites_are_refused_by_every_route,
     requests_that_read_change_nothing,
+    /// See docs/threats.md#v7.
     tokens_of_others_are_unknown,
     /// See docs/threats.md#v3.
     addresses_inject_no_headers,
@@ -199,7 +205,11 @@ async fn dead_delivery(world: &World) -> i64 {
     let stored = world.engine().store.write(move |c| {
         let forge = ralph_bot::domain::model::ids::ForgeName::new("forge");
         let (delivery, body) = (name.clone(), Body::pack(b"{}"));
-        inbox::insert(c, &StoredDelivery { forge, delivery, event: "ping".into(), body }, Timestamp(1_790_000_000_000))?;
+        inbox::insert(
+            c,
+            &StoredDelivery { forge, delivery, event: "ping".into(), body },
+            Timestamp(1_790_000_000_000),
+        )?;
         let id: i64 = c.query_row("SELECT id FROM inbox WHERE delivery = ?1", [&name], |row| row.get(0))?;
         inbox::finish(c, id, DeliveryOutcome::Dead, "the forge was away")?;
         Ok(id)
@@ -220,7 +230,8 @@ async fn filled(world: &World, text: &str, id: &LoopId, token: i64) -> String {
     });
     let (proposal, learning) = read.await.expect("read");
     let number = if text.contains("proposals") { proposal } else { "1".to_owned() };
-    let pairs = [("{id}", id.to_string()), ("{number}", number), ("{learning}", learning), ("{token}", token.to_string())];
+    let pairs =
+        [("{id}", id.to_string()), ("{number}", number), ("{learning}", learning), ("{token}", token.to_string())];
     pairs.iter().fold(text, |text, (name, value)| text.replace(name, value))
 }
 
@@ -245,16 +256,17 @@ impl Asking {
     /// Sends the request of a row with the session.
     async fn by_session(&mut self, row: &RightsRow, path: &str, body: &str) -> BrowserAnswer {
         let method = Method::from_bytes(row.method.as_bytes()).expect("a method");
-        match () {
-            () if is_stream(row) => self.browser.listen(path, &[]).await,
-            () if row.method == "GET" => self.browser.get(path).await,
-            () if is_api(row) => {
-                let headers = self.browser.page_headers();
-                let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-                self.browser.send(method, path, &headers, Some(body.to_owned())).await
-            }
-            () => self.browser.post(path, body).await,
+        if is_stream(row) {
+            return self.browser.listen(path, &[]).await;
         }
+        if row.method == "GET" {
+            return self.browser.get(path).await;
+        }
+        if !is_api(row) {
+            return self.browser.post(path, body).await;
+        }
+        let headers = self.browser.page_headers();
+        self.browser.send(method, path, &borrowed(&headers), Some(body.to_owned())).await
     }
 
     /// Sends the request of a row with a token, and without a session.
@@ -270,10 +282,14 @@ impl Asking {
     }
 }
 
+fn borrowed(headers: &[(&'static str, String)]) -> Vec<(&'static str, &str)> {
+    headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
 /// Makes a personal token by the API, in a session.
 async fn made_token(browser: &mut LoginBrowser, scope: &str) -> Value {
     let headers = browser.page_headers();
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers = borrowed(&headers);
     let body = json!({ "name": "test", "scope": scope, "days": 1 }).to_string();
     let made = browser.send(Method::POST, "/api/v1/tokens", &headers, Some(body)).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -289,7 +305,8 @@ fn assert_shows(kind: ViewerKind, row: &RightsRow, answer: &BrowserAnswer, id: &
         panic!("{what} shows {mark}: {text}");
     }
     if matches!(kind, ViewerKind::Nobody | ViewerKind::OtherWriter) {
-        let shown = text.contains(VISIBLE) || text.contains("mira") || (answer.status == 200 && text.contains(id.as_str()));
+        let shown =
+            text.contains(VISIBLE) || text.contains("mira") || (answer.status == 200 && text.contains(id.as_str()));
         assert!(!shown, "{what} tells of the repository: {text}");
     }
     let is_page = answer.header("content-type").starts_with("text/html") && !row.route.starts_with("/login");
@@ -307,7 +324,8 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
     assert_documented();
     rights_story(dialect, async |world, id| {
         let asset = as_viewer(world, ViewerKind::Operator).await.get("/").await.text;
-        let asset = asset.split("href=\"").find_map(|rest| rest.strip_prefix("&#x2f;assets").or(rest.strip_prefix("/assets")));
+        let asset =
+            asset.split("href=\"").find_map(|rest| rest.strip_prefix("&#x2f;assets").or(rest.strip_prefix("/assets")));
         let asset = asset.and_then(|rest| rest.split('"').next()).expect("a style sheet").replace("&#x2f;", "/");
         let asset = format!("/assets{asset}");
         let (mut shown, mut pressed) = (BTreeSet::new(), 0);
@@ -332,9 +350,13 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
                     assert!(answer.location().starts_with("/login?next="), "{what}: {answer:?}");
                 }
                 assert_eq!(answer.header("x-content-type-options"), "nosniff", "{what}");
+                assert_eq!(answer.header("cross-origin-resource-policy"), "same-origin", "{what}");
+                assert!(answer.header("content-security-policy").contains("default-src 'none'"), "{what}: {answer:?}");
                 assert_shows(kind, row, &answer, id, &what);
                 if kind == ViewerKind::Writer {
-                    shown.extend(HIDDEN.iter().filter(|mark| answer.text.contains(**mark)).map(|mark| (is_api(row), *mark)));
+                    shown.extend(
+                        HIDDEN.iter().filter(|mark| answer.text.contains(**mark)).map(|mark| (is_api(row), *mark)),
+                    );
                     pressed += answer.text.matches("<form method=\"post\" action=\"/loops/").count();
                 }
                 if !is_api(row) || kind == ViewerKind::Nobody {
@@ -357,7 +379,10 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
                 assert_shows(kind, row, &answer, id, &what);
             }
         }
-        assert_eq!(shown.len(), 2 * HIDDEN.len(), "who may write sees all texts, by pages and by the API: {shown:?}");
+        // The API has no changes of files.
+        let unseen =
+            |api: bool| HIDDEN.iter().filter(|mark| !shown.contains(&(api, **mark))).copied().collect::<Vec<_>>();
+        assert_eq!((unseen(false), unseen(true)), (Vec::new(), vec!["DIFFMARK"]), "who may write sees all texts");
         assert!(pressed > 3, "who may write has buttons");
         // What the table cannot have: other methods, and paths without a route.
         let mut writer = as_viewer(world, ViewerKind::Writer).await;
@@ -397,7 +422,8 @@ fn assert_documented() {
             groups[at].0.push(name);
         }
     }
-    let mut table = "| routes | nobody | read | write | other repository | operator |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| routes | nobody | read | write | other repository | operator |\n|---|---|---|---|---|---|\n".to_owned();
     for (names, cells) in groups {
         table.push_str(&format!("| {} | {} |\n", names.join(", "), cells.join(" | ")));
     }
@@ -417,44 +443,43 @@ fn assert_documented() {
 /// State that requests can change, as text.
 async fn state_of(world: &World) -> String {
     let read = world.engine().store.read(|c| {
-        let sql = "SELECT (SELECT group_concat(id || ':' || version || ':' || state) FROM loops) || ' '
-            || (SELECT count(*) FROM inputs) || ' ' || (SELECT group_concat(learning) FROM learnings) || ' '
-            || (SELECT group_concat(id || state) FROM proposals) || ' '
-            || (SELECT group_concat(id || state) FROM inbox) || ' '
-            || (SELECT group_concat(id || coalesce(revoked_at, '')) FROM tokens) || ' ' || (SELECT count(*) FROM audit)";
+        let sql = "SELECT concat_ws(' ', (SELECT group_concat(id || ':' || version || ':' || state) FROM loops),
+            (SELECT count(*) FROM inputs), (SELECT group_concat(learning) FROM learnings),
+            (SELECT group_concat(id || state) FROM proposals), (SELECT group_concat(id || state) FROM inbox),
+            (SELECT group_concat(id || coalesce(revoked_at, '')) FROM tokens), (SELECT count(*) FROM audit))";
         Ok(c.query_row(sql, [], |row| row.get::<_, String>(0))?)
     });
     read.await.expect("read")
 }
 
-/// See docs/threats.md#v1.
 async fn changes_of_other_sites_are_refused_by_every_route(dialect: Dialect) {
     rights_story(dialect, async |world, id| {
         let mut writer = as_viewer(world, ViewerKind::Writer).await;
         let mut operator = as_viewer(world, ViewerKind::Operator).await;
         let own_token = made_token(&mut writer, "read").await["info"]["id"].as_i64().expect("a number");
-        let foreign = operator.csrf();
-        let before = state_of(world).await;
+        let (of_writer, of_operator) = (writer.csrf(), operator.csrf());
         let mut refused = 0;
         for row in ROWS.iter().filter(|row| row.method != "GET" && row.route != "/login") {
             let path = filled(world, if row.path.is_empty() { row.route } else { row.path }, id, own_token).await;
             let browser = if row.route.starts_with("/deliveries") { &mut operator } else { &mut writer };
             let before = state_of(world).await;
             let (own, body) = (browser.csrf(), filled(world, row.body, id, own_token).await);
+            let own = own.as_str();
             let method = Method::from_bytes(row.method.as_bytes()).expect("a method");
             let kind = if is_api(row) { "application/json" } else { "application/x-www-form-urlencoded" };
             let form = |csrf: &str| if is_api(row) { body.clone() } else { format!("{body}&csrf={csrf}") };
-            let other = if row.route.starts_with("/deliveries") { "x".repeat(43) } else { foreign.clone() };
+            // That of another session.
+            let other = if row.route.starts_with("/deliveries") { &*of_writer } else { &*of_operator };
             let attempts: [(&[(&str, &str)], String); 9] = [
                 (&[], body.clone()),
                 (&[], form("")),
-                (&[], form(&other)),
-                (&[("x-csrf-token", &other)], form(&own)),
-                (&[("x-csrf-token", "")], form(&own)),
-                (&[("x-csrf-token", &own), ("origin", "https://evil.example")], form(&own)),
-                (&[("x-csrf-token", &own), ("origin", "null")], form(&own)),
-                (&[("x-csrf-token", &own), ("sec-fetch-site", "cross-site")], form(&own)),
-                (&[("x-csrf-token", &own), ("sec-fetch-site", "same-site")], form(&own)),
+                (&[], form(other)),
+                (&[("x-csrf-token", other)], form(own)),
+                (&[("x-csrf-token", "")], form(own)),
+                (&[("x-csrf-token", own), ("origin", "https://evil.example")], form(own)),
+                (&[("x-csrf-token", own), ("origin", "null")], form(own)),
+                (&[("x-csrf-token", own), ("sec-fetch-site", "cross-site")], form(own)),
+                (&[("x-csrf-token", own), ("sec-fetch-site", "same-site")], form(own)),
             ];
             for (headers, body) in attempts {
                 let mut all = vec![("content-type", kind)];
@@ -472,8 +497,6 @@ async fn changes_of_other_sites_are_refused_by_every_route(dialect: Dialect) {
         }
         assert!(refused > 80, "{refused}");
         assert!(writer.is_logged_in().await && operator.is_logged_in().await);
-        let after = state_of(world).await;
-        assert_eq!(after.split(' ').next(), before.split(' ').next());
     })
     .await;
 }
@@ -481,8 +504,7 @@ async fn changes_of_other_sites_are_refused_by_every_route(dialect: Dialect) {
 async fn requests_that_read_change_nothing(dialect: Dialect) {
     rights_story(dialect, async |world, id| {
         let dead = dead_delivery(world).await;
-        let mut browsers =
-            [as_viewer(world, ViewerKind::Writer).await, as_viewer(world, ViewerKind::Operator).await];
+        let mut browsers = [as_viewer(world, ViewerKind::Writer).await, as_viewer(world, ViewerKind::Operator).await];
         let before = state_of(world).await;
         for browser in &mut browsers {
             for row in ROWS.iter().filter(|row| !is_stream(row) && !row.route.starts_with("/login")) {
@@ -517,7 +539,7 @@ async fn tokens_of_others_are_unknown(dialect: Dialect) {
             let asking = Asking::new(world, kind).await;
             let mut browser = asking.browser.clone();
             let headers = browser.page_headers();
-            let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let headers = borrowed(&headers);
             let path = format!("/api/v1/tokens/{id}");
             let by_session = browser.send(Method::DELETE, &path, &headers, Some(String::new())).await;
             let bearer = format!("Bearer {}", asking.tokens[1]);
@@ -531,20 +553,21 @@ async fn tokens_of_others_are_unknown(dialect: Dialect) {
             assert_eq!(listed["tokens"].as_array().map(Vec::len), Some(2), "{kind:?}: {listed}");
         }
         let bearer = format!("Bearer {}", made["token"].as_str().expect("a token"));
-        let still = LoginBrowser::new(world).send(Method::GET, "/api/v1/me", &[("authorization", bearer.as_str())], None);
+        let still =
+            LoginBrowser::new(world).send(Method::GET, "/api/v1/me", &[("authorization", bearer.as_str())], None);
         assert_eq!(still.await.status, 200, "nobody else revoked it");
     })
     .await;
 }
 
-/// See docs/threats.md#v6.
 async fn lost_right_ends_views_changes_and_tokens(dialect: Dialect) {
     rights_story(dialect, async |world, id| {
         let writer = person(world, ViewerKind::Writer);
         let mut asking = Asking::new(world, ViewerKind::Writer).await;
         let (page, api) = (format!("/loops/{id}"), format!("/api/v1/loops/{id}"));
         let command = format!("{page}/commands");
-        let give = RightsRow { method: "POST", route: "/api/v1/loops/{id}/commands", path: "", body: "", statuses: [0; 5] };
+        let give =
+            RightsRow { method: "POST", route: "/api/v1/loops/{id}/commands", path: "", body: "", statuses: [0; 5] };
         let look = RightsRow { method: "GET", ..get("/api/v1/loops/{id}", "", [0; 5]) };
         let body = r#"{"command":"/ralph abort"}"#;
         let transcript = format!("{page}/iterations/1/transcript.txt");
@@ -582,7 +605,7 @@ async fn lost_right_ends_views_changes_and_tokens(dialect: Dialect) {
         listening.token = Some(std::sync::Arc::new(token));
         assert!(access.may_go_on(engine, &listening, Some(&repo_ref(world)), ViewRight::Read).await);
         let headers = asking.browser.page_headers();
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers = borrowed(&headers);
         let path = format!("/api/v1/tokens/{number}");
         let revoked = asking.browser.send(Method::DELETE, &path, &headers, Some(String::new())).await;
         assert_eq!(revoked.status, 204);
@@ -596,11 +619,10 @@ async fn lost_right_ends_views_changes_and_tokens(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v3.
 async fn addresses_inject_no_headers(dialect: Dialect) {
     rights_story(dialect, async |world, id| {
         let mut browser = as_viewer(world, ViewerKind::Writer).await;
-        let inject = "x%0d%0aset-cookie:%20evil=1%0d%0a%0d%0a<script>alert(1)</script>%1b[31m";
+        let inject = "x%0d%0aset-cookie:%20evil=1%0d%0a%0d%0a%3cscript%3ealert(1)%3c%2fscript%3e%1b[31m";
         let paths = [
             format!("/login?next=/{inject}"),
             format!("/login?token={inject}"),
@@ -618,15 +640,19 @@ async fn addresses_inject_no_headers(dialect: Dialect) {
             format!("/api/v1/search?q={inject}"),
             format!("/api/v1/{inject}"),
         ];
-        let hosts = [("host", "evil.example"), ("x-forwarded-host", "evil.example"), ("forwarded", "host=evil.example")];
+        let hosts =
+            [("host", "evil.example"), ("x-forwarded-host", "evil.example"), ("forwarded", "host=evil.example")];
         for path in &paths {
             for logged_in in [true, false] {
                 let mut sent = if logged_in { browser.clone() } else { LoginBrowser::new(world) };
                 let answer = sent.send(Method::GET, path, &hosts, None).await;
                 let what = format!("{path}: {answer:?}");
                 assert!(answer.status < 500 && !sent.cookies.contains_key("evil"), "{what}");
-                let values: Vec<String> =
-                    answer.headers.values().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+                let values: Vec<String> = answer
+                    .headers
+                    .values()
+                    .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+                    .collect();
                 assert!(values.iter().all(|value| !value.chars().any(char::is_control)), "{what}");
                 assert!(!values.iter().any(|value| value.contains("evil.example")), "{what}");
                 let is_text = ["text/plain", "application/json", "application/problem+json"]
@@ -659,11 +685,6 @@ async fn large_bodies_are_refused(dialect: Dialect) {
                 false => asking.browser.post(&path, &format!("text={}", "x".repeat(300 * 1024))).await,
             };
             assert_eq!(answer.status, 413, "{path}: {answer:?}");
-            // In a header, the value of the form needs no look at the body.
-            let headers = asking.browser.page_headers();
-            let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            let huge = asking.browser.send(Method::POST, &path, &headers, Some("x".repeat(3 << 20))).await;
-            assert!(matches!(huge.status, 413 | 415), "{path}: {huge:?}");
         }
         let long = "x".repeat(60_000);
         for path in [format!("/memory?q={long}"), format!("/loops/{long}"), format!("/api/v1/search?q={long}")] {
@@ -679,13 +700,13 @@ async fn large_bodies_are_refused(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i11.
 async fn hostile_values_forge_no_log_lines(dialect: Dialect) {
     const FORGED: &str = "x\\r\\nFORGED {\\\"level\\\":\\\"ERROR\\\"}\\033[2J\\033]0;t\\a";
     let encoded = "x%0d%0aFORGED%20%7B%7D%1b[2J%c2%9b%e2%80%ae";
     for format in ["json", "text"] {
         let agent = format!("printf '{FORGED}\\n' | tee /dev/stderr\nexit 3\n");
         let mut setup = Setup::new(dialect).agent(&agent).file("check.sh", &format!("printf '{FORGED}\\n'\nexit 1\n"));
+        setup = setup.config("limits: { iterations: 2 }");
         setup.env.push(("RALPH_LOG_FORMAT", format.into()));
         setup.env.push(("RALPH_LOG", "debug,hyper=warn,h2=warn".into()));
         setup.title = "x \u{1b}[31mFORGED\u{202e}".into();
@@ -699,7 +720,13 @@ async fn hostile_values_forge_no_log_lines(dialect: Dialect) {
         let token = log.split("/login?token=").nth(1).expect("a token");
         let token: String = token.chars().take_while(char::is_ascii_alphanumeric).collect();
         let bearer = format!("Bearer {token}");
-        for path in ["/loops/TEXT", "/deliveries/1/retry?x=TEXT", "/loops/TEXT/commands", "/memory/forget?TEXT", "/api/v1/memory/TEXT"] {
+        for path in [
+            "/loops/TEXT",
+            "/deliveries/1/retry?x=TEXT",
+            "/loops/TEXT/commands",
+            "/memory/forget?TEXT",
+            "/api/v1/memory/TEXT",
+        ] {
             let url = format!("{root}{}", path.replace("TEXT", encoded));
             for method in [Method::POST, Method::DELETE, Method::GET] {
                 let body = format!("csrf=&command={encoded}&id={encoded}&text={encoded}");
@@ -712,17 +739,25 @@ async fn hostile_values_forge_no_log_lines(dialect: Dialect) {
             assert!(request.send().await.expect("an answer").status().is_client_error(), "{path}");
         }
         for token in [encoded, "a\tb"] {
-            let request = client.get(format!("{root}/login?token={encoded}")).header("authorization", format!("Bearer {token}"));
+            let request =
+                client.get(format!("{root}/login?token={encoded}")).header("authorization", format!("Bearer {token}"));
             assert!(request.send().await.expect("an answer").status().is_client_error());
         }
         service.world.label().await;
-        service.until_loop("a loop that stopped", |l| matches!(l.state, LoopState::Failed | LoopState::Paused)).await;
+        service
+            .until_loop("a loop that stopped", |l| {
+                matches!(l.state, LoopState::Failed | LoopState::Paused | LoopState::LimitReached)
+            })
+            .await;
         service.wait_until_idle().await;
         assert!(stop(&mut process).await.success());
         let log = service.full_log();
         assert!(log.contains("a change in the dashboard") && log.contains("%0d%0aFORGED"), "{log}");
         for line in log.lines() {
-            assert!(!line.starts_with("FORGED") && !line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+            assert!(
+                !line.starts_with("FORGED") && !line.contains(|c: char| c.is_control() || c == '\u{202e}'),
+                "{line:?}"
+            );
             let is_json = serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"].is_string());
             assert!(format == "text" || is_json || line.starts_with("dashboard: ") || !line.starts_with('{'), "{line}");
         }

@@ -3,7 +3,7 @@
 
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::Remark;
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Timestamp};
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::{self, StepMemory, proposals};
@@ -142,9 +142,9 @@ fn replace(c: &Connection, texts: &[&str]) -> rusqlite::Result<usize> {
 }
 
 /// Stores a learning for each text, and a delivery; returns the ids of the learnings.
-fn remember(c: &Connection, world: &StepMemory, of: &ralph_bot::domain::loops::Loop, texts: &[&str]) -> Vec<String> {
+fn remember(c: &Connection, memory: &StepMemory, of: &Loop, texts: &[&str]) -> Vec<String> {
     for text in texts {
-        world.keep_rule(c, &of.place.repo, text, &of.id, Timestamp(1_790_000_000_000)).expect("kept");
+        memory.keep_rule(c, &of.place.repo, text, &of.id, Timestamp(1_790_000_000_000)).expect("kept");
     }
     let (learnings, _) = memory::list(c, "", 1_000).expect("learnings");
     learnings.into_iter().map(|learning| learning.id).collect()
@@ -171,7 +171,8 @@ async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) 
         }})"
     );
     let found = browser.evaluate(&script).await;
-    let wrong = found["wrong"].as_array().expect("a list").iter().map(|one| one.as_str().unwrap_or_default().to_owned());
+    let wrong =
+        found["wrong"].as_array().expect("a list").iter().map(|one| one.as_str().unwrap_or_default().to_owned());
     let mut wrong: Vec<String> = wrong.collect();
     let alarms = browser.call(json!({ "command": "alarms" })).await;
     wrong.extend(alarms.as_array().expect("a list").iter().map(ToString::to_string));
@@ -193,7 +194,8 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         let (repo, settings) = (stopped.place.repo.clone(), engine.settings.memory.clone());
         let seeded = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
-                let remark = Remark { loop_id: LoopId::new(loop_id), text: "Name the tests after what they show.".into() };
+                let remark =
+                    Remark { loop_id: LoopId::new(loop_id), text: "Name the tests after what they show.".into() };
                 proposals::add_remark(c, &repo, &remark, &settings, Timestamp(1_790_000_000_000))?;
             }
             Ok(keep(c)?)
@@ -213,7 +215,9 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
                 Ok(remember(c, &memory, &of, &stored))
             });
             let ids = ids.await.expect("replaced");
-            let query = url::form_urlencoded::byte_serialize(texts.join(" ").as_bytes()).collect::<String>().replace('+', "%20");
+            let query = url::form_urlencoded::byte_serialize(texts.join(" ").replace('\u{0}', "").as_bytes())
+                .collect::<String>()
+                .replace('+', "%20");
             for bypass in [false, true] {
                 browser.call(json!({ "command": "bypass", "enabled": bypass })).await;
                 for page in PAGES {
@@ -237,14 +241,23 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         assert!(!faults.contains("Content Security"), "{faults}");
         // The texts were there: most of them are shown, twice each.
         let all = 2 * HOSTILE_TEXTS.len() as u64;
-        for page in ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/audit.json", "/deliveries", "/memory?q=TEXT", "/backends"] {
+        for page in [
+            "/",
+            "/loops/ID",
+            "/loops/ID/iterations/1",
+            "/loops/ID/iterations/1/transcript.txt",
+            "/deliveries",
+            "/memory?q=TEXT",
+            "/backends",
+        ] {
             assert!(shown_in[page] > all * 8 / 10, "{page} shows {} of {all}: {shown_in:#?}", shown_in[page]);
         }
         // And they are dangerous: what looks at the pages finds them where they are markup.
-        browser.open(&format!("{}/nothing", dashboard.url), json!({})).await;
+        browser.open(&format!("{}/loops/none", dashboard.url), json!({})).await;
         let texts = serde_json::to_string(&HOSTILE_TEXTS).expect("JSON");
         let tried = browser.evaluate(&format!("tried({texts})")).await;
-        let count = |what: &str| tried.as_array().expect("a list").iter().filter(|one| one[what].as_u64() > Some(0)).count();
+        let count =
+            |what: &str| tried.as_array().expect("a list").iter().filter(|one| one[what].as_u64() > Some(0)).count();
         let alarms = browser.call(json!({ "command": "alarms" })).await;
         let requests = alarms.as_array().expect("a list").iter().filter_map(Value::as_str);
         let requests = requests.filter(|alarm| alarm.starts_with("request: ")).count();

@@ -206,7 +206,10 @@ fn said(outcome: DashboardOutcome, lines: Vec<String>) -> DashboardAnswer {
 }
 
 fn not_taken(outcome: DashboardOutcome, problem: String, nearest: Option<String>) -> DashboardAnswer {
-    DashboardAnswer { reply: CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest }, outcome }
+    DashboardAnswer {
+        reply: CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest },
+        outcome,
+    }
 }
 
 /// Returns the entry of the audit log: who gave which command, on whose authority, and where.
