@@ -238,9 +238,13 @@ mod tests {
         assert!(!revoke_by(owner(8)).await.expect("asked"));
         assert!(!revoke_by(TokenOwner { account: None, operator: true }).await.expect("asked"));
         assert_eq!(found(&store, 1, 6).await, Some(id));
+        let valid = |id: i64, now: i64| store.read(move |c| is_valid(c, id, Timestamp(now)));
+        assert!(valid(id, 6).await.expect("read") && !valid(id, DAY).await.expect("read"), "until it expires");
+        assert!(!valid(id + 1, 6).await.expect("read"), "unknown");
         assert!(revoke_by(owner(7)).await.expect("asked"));
         assert!(!revoke_by(owner(7)).await.expect("asked"), "once");
         assert_eq!(found(&store, 1, 6).await, None);
+        assert!(!valid(id, 6).await.expect("read"), "revoked");
         let listed = store.read(|c| of_owner(c, &owner(7))).await.expect("read");
         assert_eq!(listed.iter().map(|token| token.revoked_at).collect::<Vec<_>>(), [Some(Timestamp(5))]);
         assert!(store.read(|c| of_owner(c, &owner(8))).await.expect("read").is_empty());

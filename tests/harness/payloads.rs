@@ -238,9 +238,3 @@ pub const HOSTILE_TEXTS: [&str; 224] = [
     "[[${alert(1)}]]",
     "{{{html}}}<!-- {{/x}} -->",
 ];
-
-#[test]
-fn hostile_texts_are_distinct() {
-    let distinct: std::collections::BTreeSet<&str> = HOSTILE_TEXTS.into_iter().collect();
-    assert!(distinct.len() == HOSTILE_TEXTS.len() && distinct.len() >= 200, "{}", distinct.len());
-}

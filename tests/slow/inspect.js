@@ -15,12 +15,14 @@
   window.inspect = (of, live) => {
     const wrong = [];
     for (const id of live) if (of.querySelectorAll(`#${id}`).length > 1) wrong.push(`another element #${id}`);
+    if (of.querySelectorAll("meta[name=htmx-config]").length > 1) wrong.push("another configuration");
     for (const element of of.querySelectorAll("*")) {
       const tag = element.tagName.toLowerCase();
       const name = `${tag}${element.id ? "#" + element.id : ""}`;
       if (!tags.has(tag)) wrong.push(`element ${name}`);
       if (element.shadowRoot) wrong.push(`shadow root of ${name}`);
       if (tag === "script" && !plain(element.getAttribute("src") ?? "").startsWith("/assets/")) wrong.push(`script ${element.outerHTML.slice(0, 80)}`);
+      if (["meta", "link", "base"].includes(tag) && !of.head?.contains(element)) wrong.push(`${tag} outside of the head`);
       if (tag === "meta" && element.hasAttribute("http-equiv")) wrong.push("meta http-equiv");
       if (tag === "link" && !["stylesheet", "icon"].includes(element.rel)) wrong.push(`link ${element.rel}`);
       for (const { name: attribute, value } of element.attributes) {

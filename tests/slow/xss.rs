@@ -42,9 +42,9 @@ const PAGES: [&str; 22] = [
     "/loops/ID",
     "/loops/ID?answer=2",
     "/loops/ID/iterations/1",
+    "/loops/ID/iterations/2",
     "/loops/ID/iterations/2?diff=total",
-    "/loops/ID/iterations/3",
-    "/loops/ID/iterations/3?from=100",
+    "/loops/ID/iterations/2?from=100",
     "/memory",
     "/memory?q=TEXT",
     "/backends",
@@ -73,10 +73,12 @@ fn marked() -> Setup {
          '&lt;b&gt;' '{{{{ frame.nonce }}}}'; do echo x >>\"$name\"; done\n\
          cat >\"$RALPH_REPORT\" <<'REPORT'\n{report}\nREPORT\n"
     );
-    let payloads = HOSTILE_TEXTS.map(|text| text.replace(['\u{0}', '\n'], " ")).join("\n");
+    // Others would keep the commit from being pushed.
+    let plain = HOSTILE_TEXTS.into_iter().filter(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+    let payloads = plain.collect::<Vec<_>>().join("\n");
     let mut setup = Setup::new(Dialect::Gitea)
         .agent(&agent)
-        .config("limits: { iterations: 2 }")
+        .config("limits: { iterations: 1 }")
         .file("payloads.txt", &payloads)
         .file("check.sh", "printf '\\033[31mxmark output\\033[0m\\n'\ncat payloads.txt\nexit 1\n")
         .file(".ralph.yml", "checks:\n  - name: xmark check\n    run: sh check.sh xmark\n");
@@ -182,13 +184,15 @@ async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) 
 /// See docs/threats.md#i11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
+    let distinct: std::collections::BTreeSet<&str> = HOSTILE_TEXTS.into_iter().collect();
+    assert!(distinct.len() == HOSTILE_TEXTS.len() && distinct.len() >= 200, "{}", distinct.len());
     let Some(mut browser) = Browser::start().await else { return };
     story(marked(), async |world: &mut World| {
         world.run().await;
-        world.comment("/ralph resume --max-iterations 3 xmark guidance").await;
+        world.comment("/ralph resume --max-iterations 2 xmark guidance").await;
         world.settle().await;
         let stopped = world.the_loop().await;
-        assert_eq!((stopped.state, stopped.iterations.len()), (LoopState::LimitReached, 3), "{}", stopped.why);
+        assert_eq!((stopped.state, stopped.iterations.len()), (LoopState::LimitReached, 2), "{}", stopped.why);
         let engine = world.engine().clone();
         let memory = StepMemory { settings: engine.settings.memory.clone(), masker: engine.checks.masker.clone() };
         let (repo, settings) = (stopped.place.repo.clone(), engine.settings.memory.clone());
