@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 pub use changes::LoopPatch;
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
-pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
+pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use places::KnownPlaces;
 pub use presence::{ForgeAbsence, ForgeAccount};

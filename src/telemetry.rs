@@ -63,9 +63,58 @@ where
 {
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     match format {
-        Format::Text => Box::new(base.finish()),
+        Format::Text => Box::new(base.map_writer(OneLine).finish()),
         Format::Json => Box::new(base.json().flatten_event(true).finish()),
     }
+}
+
+/// Writer of text lines: an event is one line, whatever its values contain. Sequences of terminals in values are escaped by the
+/// formatter, whose own colours stay.
+struct OneLine<M>(M);
+
+/// Writer of one event.
+struct EventLine<W>(W);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
+    type Writer = EventLine<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        EventLine(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Self::Writer {
+        EventLine(self.0.make_writer_for(meta))
+    }
+}
+
+impl<W: std::io::Write> std::io::Write for EventLine<W> {
+    /// Writes an event, which the formatter hands over as a whole.
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        self.0.write_all(format!("{}\n", escaped(line)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Escapes characters that would begin a new line or change the order or look of the text; escape sequences are kept.
+fn escaped(line: &str) -> String {
+    let disturbs = |c: char| {
+        (c.is_control() && !matches!(c, '\t' | '\u{1b}'))
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut text = String::with_capacity(line.len());
+    for c in line.chars() {
+        match disturbs(c) {
+            true => text.extend(c.escape_default()),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryError> {
@@ -377,9 +426,10 @@ mod tests {
         assert_eq!((&parsed[0]["title"], &parsed[1]["error"]), (&evil.into(), &evil.into()));
         assert_eq!((&parsed[0]["level"], &parsed[1]["level"]), (&"INFO".into(), &"WARN".into()));
         assert!(!lines.contains('\u{1b}'), "{lines}");
-        let first = written(Format::Text);
-        let first = first.lines().next().expect("a line");
-        assert!(first.contains("forged") && !first.contains('\u{1b}'), "{first}");
+        let text = written(Format::Text);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let disturbing = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
+        assert!(text.matches("forged").count() == 2 && !text.contains(disturbing), "{text:?}");
     }
 
     /// Iteration that ended with a REDIRECT and an alarm.

@@ -8,6 +8,7 @@ pub mod api;
 mod live;
 mod pages;
 mod personal_token;
+mod routes;
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use axum::{Router, middleware};
 
 use crate::engine::Engine;
 
-pub use access::{AccessSettings, NotLoggedIn, SessionKey, Viewer, WebAccess};
+pub use access::{AccessSettings, ChangeRight, NotLoggedIn, SessionKey, Viewer, WebAccess};
 pub use live::LiveFeed;
+pub use personal_token::{TokenViewer, viewer_of_token};
 
 /// State shared by the handlers.
 pub struct WebState {
@@ -30,6 +32,13 @@ pub struct WebState {
 
 /// Returns the routes of the dashboard and the API.
 pub fn router(state: Arc<WebState>) -> Router {
-    let routes = Router::new().merge(pages::routes()).merge(api::routes()).merge(access::routes());
+    let routes = Router::new().merge(pages::router()).merge(api::routes()).merge(access::router());
     routes.route_layer(middleware::from_fn_with_state(state.clone(), access::guard)).with_state(state)
+}
+
+/// Lists method and path of each route, with parameters in braces.
+pub fn routes() -> Vec<(String, String)> {
+    let own = pages::routes().into_iter().chain(access::routes());
+    let own = own.map(|route| (route.method.to_owned(), route.path.to_owned()));
+    own.chain(api::listed()).collect()
 }

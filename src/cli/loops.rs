@@ -22,6 +22,7 @@ use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{OversightReport, report};
 use crate::store::listing::{self, LoopFilter, RepoScope};
+use crate::store::loops::InputOutcome;
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 use remote::RemoteLoops;
 use text::{LoopRecord, OversightSums};
@@ -307,12 +308,12 @@ impl LoopsShell<'_> {
             self.answer(&next, false, says)?;
             return Ok(ExitCode::SUCCESS);
         };
-        taken?;
+        let outcome = taken?;
         let (known, before, given) = (next.id.clone(), current.version, input.clone());
         let line = self.read(move |c| loops::step_of_input(c, &known, before, &given)).await?;
         let reason = line.as_ref().and_then(|line| line.reasons.first());
         let reason = reason.map(|reason| one_line(reason)).unwrap_or_default();
-        let refused = input.was_refused(&reason);
+        let refused = outcome != InputOutcome::Taken;
         let says = match &input {
             LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
                 format!("resumed by the operator, on the authority of {}", one_line(&by.login))
@@ -323,11 +324,11 @@ impl LoopsShell<'_> {
         Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    async fn taken(&self, origin: &str) -> Result<(), CliError> {
+    async fn taken(&self, origin: &str) -> Result<InputOutcome, CliError> {
         loop {
             let key = origin.to_owned();
-            if self.read(move |c| loops::is_input_processed(c, &key)).await? {
-                return Ok(());
+            if let Some(outcome) = self.read(move |c| loops::outcome_of_input(c, &key)).await? {
+                return Ok(outcome);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -67,6 +67,8 @@ pub struct StepDecision {
     pub reasons: Vec<String>,
     /// Number of the iteration that was judged in the step, if one was.
     pub judged: Option<u32>,
+    /// Whether the input is a command that the loop refused; the first reason says why.
+    pub refused: bool,
 }
 
 /// Creates a loop.
@@ -76,7 +78,7 @@ pub fn start(start: LoopStart, now: Timestamp) -> StepDecision {
 
 /// Applies one input to an existing loop.
 pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
-    let mut turn = StepContext { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
+    let mut turn = StepContext { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), refused: false, now };
     turn.next.version += 1;
     turn.next.updated_at = now.max(current.updated_at);
     if current.state.is_open() {
@@ -114,6 +116,7 @@ struct StepContext {
     next: Loop,
     effects: Vec<Effect>,
     reasons: Vec<String>,
+    refused: bool,
     now: Timestamp,
 }
 
@@ -123,7 +126,13 @@ impl StepContext {
         if changed && self.next.pushed.is_some() {
             self.effects.push(Effect::CommitStatus);
         }
-        StepDecision { next: self.next, effects: self.effects, reasons: self.reasons, judged: None }
+        StepDecision {
+            next: self.next,
+            effects: self.effects,
+            reasons: self.reasons,
+            judged: None,
+            refused: self.refused,
+        }
     }
 
     fn take(&mut self, input: LoopInput) {
@@ -422,6 +431,7 @@ impl StepContext {
     /// Completes the answer to a command: done, or what is wrong with it.
     fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
         self.because(lines.join(" "));
+        self.refused |= !ok;
         let Some(comment) = comment else { return };
         if let Some(id) = comment.id {
             self.effects.push(Effect::React { comment: id, mark: if ok { Mark::Done } else { Mark::Wrong } });

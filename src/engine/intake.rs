@@ -15,7 +15,7 @@ mod templates;
 
 use sha2::{Digest, Sha256};
 
-pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError};
+pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;

@@ -52,6 +52,10 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
 
 /// Maximum number of ended loops whose use of resources is reported.
 const ENDED: usize = 50;
+/// Values of `inputs.done`; 0 while an input waits.
+const DONE: i64 = 1;
+const DONE_SET_ASIDE: i64 = 2;
+const DONE_REFUSED: i64 = 3;
 
 /// Returns the experience of the newest finished loops of a repository, oldest first. Unreadable ones are skipped, so that they
 /// do not stop later loops.
@@ -203,7 +207,7 @@ pub fn enqueue_input(
 }
 
 /// Processes the oldest waiting input: runs the step of its loop and stores loop, log, effects and messages to the `audiences`,
-/// all in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside (`done` 2) and does
+/// all in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside and does
 /// not block other loops. `memory` stores the events and learnings of the step. `None` if no input waits.
 pub fn step_next(
     c: &Connection,
@@ -220,9 +224,12 @@ pub fn step_next(
         let id = LoopId::new(loop_id);
         let why = match (get(c, &id), serde_json::from_str::<LoopInput>(&text)) {
             (Ok(Some(current)), Ok(input)) => {
-                c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
+                finish_input(c, input_id, DONE)?;
                 let noted = input.clone();
                 let decision = step(c, &current, input, audiences, now)?;
+                if decision.refused {
+                    finish_input(c, input_id, DONE_REFUSED)?;
+                }
                 memory.note(c, &current, &decision.next, &noted, now)?;
                 memory.learn_from(c, &current, &decision.next, &noted, now)?;
                 return Ok(Some(decision));
@@ -233,8 +240,14 @@ pub fn step_next(
             (Err(error), _) => return Err(error),
         };
         tracing::error!(loop_id = %id, input = input_id, why, "cannot process an input; it is set aside");
-        c.execute("UPDATE inputs SET done = 2 WHERE id = ?1", [input_id])?;
+        c.execute("UPDATE inputs SET done = ?2 WHERE id = ?1", params![input_id, DONE_SET_ASIDE])?;
     }
+}
+
+/// Sets the result of an input that was processed; its content is in the loop's log from then on.
+fn finish_input(c: &Connection, id: i64, done: i64) -> StoreResult<()> {
+    c.prepare_cached("UPDATE inputs SET done = ?2, input = '' WHERE id = ?1")?.execute([id, done])?;
+    Ok(())
 }
 
 fn step(
@@ -258,19 +271,37 @@ fn step(
 
 /// Discards the oldest waiting input, which no step can process, so that the others can continue; returns its loop.
 pub fn discard_next_input(c: &Connection) -> StoreResult<Option<String>> {
-    let sql = "UPDATE inputs SET done = 2 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
-    Ok(c.query_row(sql, [], |row| row.get(0)).optional()?)
+    let sql = "UPDATE inputs SET done = ?1 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
+    Ok(c.query_row(sql, [DONE_SET_ASIDE], |row| row.get(0)).optional()?)
 }
 
 /// Deletes inputs processed before `before`, older than any repeated delivery; returns their number.
 pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
-    Ok(c.execute("DELETE FROM inputs WHERE done = 1 AND at < ?1", [before.0])?)
+    let sql = "DELETE FROM inputs WHERE done IN (?2, ?3) AND at < ?1";
+    Ok(c.execute(sql, params![before.0, DONE, DONE_REFUSED])?)
 }
 
-/// Whether the input of this origin was processed.
-pub fn is_input_processed(c: &Connection, origin: &str) -> StoreResult<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM inputs WHERE origin = ?1 AND done = 1)";
-    Ok(c.query_row(sql, [origin], |row| row.get(0))?)
+/// Result of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputOutcome {
+    /// The loop processed it.
+    Taken,
+    /// It is a command that the loop refused.
+    Refused,
+    /// It could not be processed; the log of the service says why.
+    SetAside,
+}
+
+/// Returns the result of the input of an origin; `None` while it waits, or if there is none.
+pub fn outcome_of_input(c: &Connection, origin: &str) -> StoreResult<Option<InputOutcome>> {
+    let mut statement = c.prepare_cached("SELECT done FROM inputs WHERE origin = ?1")?;
+    let done: Option<i64> = statement.query_row([origin], |row| row.get(0)).optional()?;
+    Ok(match done {
+        Some(DONE) => Some(InputOutcome::Taken),
+        Some(DONE_REFUSED) => Some(InputOutcome::Refused),
+        Some(DONE_SET_ASIDE) => Some(InputOutcome::SetAside),
+        _ => None,
+    })
 }
 
 /// Whether any input waits.

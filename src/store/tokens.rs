@@ -156,6 +156,13 @@ pub fn find(c: &Connection, digest: &[u8; 32], now: Timestamp) -> StoreResult<Op
     Ok(found.filter(|token| token.is_valid(now)))
 }
 
+/// Whether a token is accepted at `now`, by its number.
+pub fn is_valid(c: &Connection, id: i64, now: Timestamp) -> StoreResult<bool> {
+    let sql = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
+    let found = c.prepare_cached(&sql)?.query_row([id], read).optional()?;
+    Ok(found.is_some_and(|token| token.is_valid(now)))
+}
+
 /// Whether the use of a token is recorded already for this minute.
 pub fn is_use_recorded(token: &StoredToken, now: Timestamp) -> bool {
     token.used_at.is_some_and(|at| now.since(at) < USE_STEP_MS)
@@ -231,9 +238,13 @@ mod tests {
         assert!(!revoke_by(owner(8)).await.expect("asked"));
         assert!(!revoke_by(TokenOwner { account: None, operator: true }).await.expect("asked"));
         assert_eq!(found(&store, 1, 6).await, Some(id));
+        let valid = |id: i64, now: i64| store.read(move |c| is_valid(c, id, Timestamp(now)));
+        assert!(valid(id, 6).await.expect("read") && !valid(id, DAY).await.expect("read"), "until it expires");
+        assert!(!valid(id + 1, 6).await.expect("read"), "unknown");
         assert!(revoke_by(owner(7)).await.expect("asked"));
         assert!(!revoke_by(owner(7)).await.expect("asked"), "once");
         assert_eq!(found(&store, 1, 6).await, None);
+        assert!(!valid(id, 6).await.expect("read"), "revoked");
         let listed = store.read(|c| of_owner(c, &owner(7))).await.expect("read");
         assert_eq!(listed.iter().map(|token| token.revoked_at).collect::<Vec<_>>(), [Some(Timestamp(5))]);
         assert!(store.read(|c| of_owner(c, &owner(8))).await.expect("read").is_empty());

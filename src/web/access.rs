@@ -30,15 +30,17 @@ use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, ST
 use crate::engine::Engine;
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::login::LoginClient;
-use crate::store::web_sessions;
+use crate::store::{tokens, web_sessions};
 
 pub(super) use self::guard::guard;
-pub(super) use self::login::routes;
+pub(super) use self::login::{router, routes};
 
 /// Maximum number of remembered rights.
 const MAX_RIGHTS: usize = 20_000;
 /// Maximum wait for a forge's answer about a right.
 const RIGHT_WAIT: Duration = Duration::from_secs(10);
+/// Maximum wait for a forge's answer that only decides whether a page shows buttons.
+const BUTTON_WAIT: Duration = Duration::from_secs(2);
 /// Time between two looks at the right of an open stream.
 const STREAM_LOOK: Duration = Duration::from_secs(60);
 /// Number of repositories whose rights are asked for at the same time.
@@ -89,6 +91,17 @@ impl fmt::Display for Viewer {
             None => f.write_str("the operator's token"),
         }
     }
+}
+
+/// Right of a viewer to change something in a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeRight {
+    /// May change it.
+    Granted,
+    /// Sees it, and may not change it.
+    Denied,
+    /// May not know that it exists.
+    Unseen,
 }
 
 /// Digest of a session's cookie, under which the session is stored.
@@ -151,6 +164,46 @@ impl WebAccess {
         futures::stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await
     }
 
+    /// Returns whether a viewer may change something that is visible from the right `seen_from` on, by a new answer of the forge.
+    pub async fn may_change(
+        &self,
+        engine: &Engine,
+        viewer: &Viewer,
+        repo: &RepoRef,
+        seen_from: ViewRight,
+    ) -> ChangeRight {
+        if self.right(engine, viewer, repo, true).await >= ViewRight::Write {
+            return ChangeRight::Granted;
+        }
+        match self.right(engine, viewer, repo, false).await >= seen_from {
+            true => ChangeRight::Denied,
+            false => ChangeRight::Unseen,
+        }
+    }
+
+    /// Returns for repositories, in their order, whether a command of the viewer would be accepted: whether pages show buttons. An
+    /// answer of the last five minutes is enough, as the forge is asked again when one is pressed. If the forge cannot be asked,
+    /// operators keep their buttons.
+    pub async fn may_press(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<bool> {
+        if viewer.account.is_none() {
+            return vec![viewer.operator; repos.len()];
+        }
+        let of = |repo: &RepoRef| (repo.forge.clone(), repo.id);
+        let mut distinct: Vec<&RepoRef> = repos.iter().collect();
+        distinct.sort_unstable_by_key(|repo| of(repo));
+        distinct.dedup_by_key(|repo| of(repo));
+        let asked: Vec<_> = distinct
+            .into_iter()
+            .map(async |repo| {
+                let asked = self.facts(engine, viewer, repo, RIGHT_KEPT_MS);
+                let facts = tokio::time::timeout(BUTTON_WAIT, asked).await.ok().flatten();
+                (of(repo), facts.map_or(viewer.operator, |facts| facts.may_command))
+            })
+            .collect();
+        let known: HashMap<_, bool> = futures::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await;
+        repos.iter().map(|repo| known.get(&of(repo)).copied().unwrap_or(false)).collect()
+    }
+
     async fn right_to_view(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, kept_ms: i64) -> ViewRight {
         if viewer.operator {
             return ViewRight::Operate;
@@ -207,7 +260,7 @@ impl WebAccess {
         rights.insert(key, (facts, now));
     }
 
-    /// Whether an open stream of a viewer may go on: the session has not ended, and the right is at least `least`. Looked at once a
+    /// Whether an open stream of a viewer may go on: session or token have not ended, and the right is at least `least`. Looked at once a
     /// minute, a right that was taken away on the forge ends within five minutes. A forge that cannot be asked ends it, too.
     pub async fn may_go_on(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) -> bool {
         if let Some(SessionKey(id)) = viewer.session.clone() {
@@ -215,6 +268,12 @@ impl WebAccess {
             match engine.store.read(move |c| web_sessions::find(c, &id, now)).await {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return false,
+            }
+        }
+        if let Some(id) = viewer.token.as_ref().map(|token| token.stored.id) {
+            let now = engine.clock.now();
+            if !engine.store.read(move |c| tokens::is_valid(c, id, now)).await.unwrap_or(false) {
+                return false;
             }
         }
         match repo {

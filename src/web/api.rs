@@ -68,6 +68,12 @@ fn table() -> Vec<ApiRoute> {
     files.into_iter().flatten().collect()
 }
 
+/// Lists method and path of each route.
+pub(super) fn listed() -> Vec<(String, String)> {
+    let of = |route: ApiRoute| (route.operation.method.to_uppercase(), format!("{ROOT}{}", route.operation.path));
+    table().into_iter().map(of).collect()
+}
+
 /// Returns the routes of the API.
 pub(super) fn routes() -> Router<Arc<WebState>> {
     let mut api = Router::new();

@@ -17,29 +17,34 @@ mod transcript;
 
 use std::sync::Arc;
 
-use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use super::WebState;
+use super::routes::{WebRoute, router_of};
 
 /// Returns the routes of the pages.
-pub(super) fn routes() -> Router<Arc<WebState>> {
-    Router::new()
-        .route("/", get(home::show))
-        .route("/loops/{id}", get(loop_page::show))
-        .route("/events", get(live::all))
-        .route("/loops/{id}/events", get(live::of_loop))
-        .route("/loops/{id}/audit.json", get(loop_page::audit))
-        .route("/loops/{id}/commands", post(loop_page::command))
-        .route("/loops/{id}/iterations/{number}", get(iteration_page::show))
-        .route("/loops/{id}/iterations/{number}/{part}", get(iteration_page::text))
-        .route("/memory", get(memory_page::show))
-        .route("/memory/forget", post(memory_page::forget))
-        .route("/memory/proposals/{number}", post(memory_page::answer))
-        .route("/backends", get(operator::backends))
-        .route("/repositories", get(operator::repositories))
-        .route("/deliveries", get(operator::deliveries))
-        .route("/deliveries/{id}/retry", post(operator::retry))
-        .merge(assets::routes())
-        .layer(middleware::map_response(layout::with_headers))
+pub(super) fn routes() -> Vec<WebRoute> {
+    vec![
+        WebRoute::get("/", home::show),
+        WebRoute::get("/loops/{id}", loop_page::show),
+        WebRoute::get("/events", live::all),
+        WebRoute::get("/loops/{id}/events", live::of_loop),
+        WebRoute::get("/loops/{id}/audit.json", loop_page::audit),
+        WebRoute::post("/loops/{id}/commands", loop_page::command),
+        WebRoute::get("/loops/{id}/iterations/{number}", iteration_page::show),
+        WebRoute::get("/loops/{id}/iterations/{number}/{part}", iteration_page::text),
+        WebRoute::get("/memory", memory_page::show),
+        WebRoute::post("/memory/forget", memory_page::forget),
+        WebRoute::post("/memory/proposals/{number}", memory_page::answer),
+        WebRoute::get("/backends", operator::backends),
+        WebRoute::get("/repositories", operator::repositories),
+        WebRoute::get("/deliveries", operator::deliveries),
+        WebRoute::post("/deliveries/{id}/retry", operator::retry),
+        WebRoute::get("/assets/{hash}/{*name}", assets::file),
+    ]
+}
+
+/// Returns the router of the pages.
+pub(super) fn router() -> Router<Arc<WebState>> {
+    router_of(routes()).layer(middleware::map_response(layout::with_headers))
 }

@@ -8,6 +8,7 @@ pub mod deliveries;
 pub mod invariants;
 pub mod other_user;
 pub mod parts;
+pub mod payloads;
 pub mod service;
 pub mod session_memory;
 pub mod setup;

@@ -144,7 +144,8 @@ impl Service {
         self.world.folder.path().join("service.log")
     }
 
-    fn full_log(&self) -> String {
+    /// Everything that the processes have written.
+    pub fn full_log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 

@@ -1,6 +1,7 @@
 //! People with browsers: logins to the dashboard, and what each kind of viewer may ask for.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
 use fake_forge::{Access, FakeLoginApp};
@@ -12,6 +13,9 @@ use sha2::Sha256;
 
 use super::setup::Setup;
 use super::world::World;
+
+/// Time without an event after which a stream is taken as read.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// Kinds of viewers of the repository of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,55 +43,6 @@ impl ViewerKind {
             Self::Writer => "wanda",
             Self::OtherWriter => "olga",
             Self::Operator => "oscar",
-        }
-    }
-}
-
-/// Least right that a route needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RouteNeeds {
-    /// None.
-    Nothing,
-    /// A session.
-    Login,
-    /// Read access to the repository.
-    Read,
-    /// Write access to the repository.
-    Write,
-    /// To be an operator.
-    Operator,
-}
-
-impl RouteNeeds {
-    /// Whether a kind of viewer has the right. Operators see everything, and change what they may change on the forge.
-    pub fn met_by(self, kind: ViewerKind, change: bool) -> bool {
-        use ViewerKind::{Nobody, Operator, Reader, Writer};
-        match self {
-            Self::Nothing => true,
-            Self::Login => kind != Nobody,
-            Self::Read => matches!(kind, Reader | Writer) || kind == Operator && !change,
-            Self::Write => kind == Writer || kind == Operator && !change,
-            Self::Operator => kind == Operator,
-        }
-    }
-}
-
-/// A route with the least right that it needs: `GET` or `POST`, path, form without its `csrf` value.
-pub struct RouteRow(pub &'static str, pub String, pub &'static str, pub RouteNeeds);
-
-/// Asserts for each route and kind of viewer that it answers those who have the right, and nobody else.
-pub async fn assert_rights_of_routes(world: &World, rows: &[RouteRow]) {
-    for RouteRow(method, path, form, needs) in rows {
-        for kind in ViewerKind::ALL {
-            let mut browser = as_viewer(world, kind).await;
-            let change = *method != "GET";
-            let answer = if change { browser.post(path, form).await } else { browser.get(path).await };
-            let to_login = answer.status == 303 && answer.location().starts_with("/login?") || answer.status == 401;
-            let refused = to_login || matches!(answer.status, 403 | 404);
-            let what = format!("{method} {path} by {kind:?}: {} {}", answer.status, answer.text);
-            assert!(answer.status < 500, "{what}");
-            assert_eq!(!refused, needs.met_by(kind, change), "{what}");
-            assert!(to_login || kind != ViewerKind::Nobody || !refused, "nobody is sent to the login: {what}");
         }
     }
 }
@@ -217,7 +172,10 @@ impl LoginBrowser {
             request = request.header("cookie", cookies.join("; "));
         }
         if let Some(body) = body {
-            request = request.header("content-type", "application/x-www-form-urlencoded").body(body);
+            if headers.iter().all(|(name, _)| *name != "content-type") {
+                request = request.header("content-type", "application/x-www-form-urlencoded");
+            }
+            request = request.body(body);
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -237,6 +195,30 @@ impl LoginBrowser {
 
     pub async fn get(&mut self, path: &str) -> BrowserAnswer {
         self.send(Method::GET, path, &[], None).await
+    }
+
+    /// Asks for a stream of events from its beginning on, and reads it until nothing comes for a moment; returns status and text.
+    pub async fn listen(&self, path: &str, headers: &[(&str, &str)]) -> BrowserAnswer {
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut request =
+            self.client.get(self.base.join(path).expect("an address")).header("cookie", cookies.join("; "));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut response = request.header("last-event-id", "0-0").send().await.expect("an answer");
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let mut text = String::new();
+        while let Ok(Ok(Some(chunk))) = tokio::time::timeout(QUIET, response.chunk()).await {
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        BrowserAnswer { status, headers, text }
+    }
+
+    /// Returns the headers of a page of the service that sends JSON or nothing.
+    pub fn page_headers(&self) -> Vec<(&'static str, String)> {
+        let origin = self.base.origin().ascii_serialization();
+        let json = "application/json".to_owned();
+        vec![("origin", origin), ("x-csrf-token", self.csrf()), ("content-type", json)]
     }
 
     /// Sends a form as a page of the service does.

@@ -325,14 +325,40 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
         let path = format!("/loops/{}/commands", running.id);
         let (status, paused) = api.post(&path, &json!({ "command": "/ralph pause --now for lunch" })).await;
         assert_eq!((status, &paused["taken"]), (StatusCode::OK, &json!(true)), "{paused}");
-        assert_eq!((&paused["state"], &paused["refused"]), (&json!("paused"), &json!(false)), "{paused}");
+        assert_eq!(paused["state"], "paused", "{paused}");
         assert!(paused["says"].as_str().is_some_and(|says| says.contains("for lunch")), "{paused}");
-        let (_, again) = api.post(&path, &json!({ "command": "/ralph resume --max-iterations 1" })).await;
-        assert_eq!((&again["taken"], &again["refused"]), (&json!(true), &json!(true)), "{again}");
+        // Whatever a loop refuses is told with its reason.
+        for (command, says) in [
+            ("/ralph resume --max-iterations 1", "not more than"),
+            ("/ralph resume --confirm 01234567", "no text to be confirmed"),
+            ("/ralph run --check true", "already has a loop"),
+            ("/ralph plan", "begun to implement"),
+            ("/ralph approve", "no plan waits"),
+            ("/ralph iterations 1", "not more than"),
+            ("/ralph accept-tests", "No change to tests"),
+            ("/ralph merge-when-ready off", "nothing to withdraw"),
+        ] {
+            let (status, refused) = api.post(&path, &json!({ "command": command })).await;
+            let detail = refused["detail"].as_str().unwrap_or_default();
+            assert!(status == StatusCode::CONFLICT && detail.contains(says), "{command}: {status} {refused}");
+        }
+        let (status, help) = api.post(&path, &json!({ "command": "/ralph help" })).await;
+        assert_eq!((status, &help["taken"]), (StatusCode::OK, &json!(true)), "{help}");
+        let says = help["says"].as_str().expect("text");
+        assert!(says.contains("/ralph accept-tests [PATH…]: ") && says.contains("Maximum iterations: "), "{says}");
         let (status, ended) = api.post(&path, &json!({ "command": "/ralph abort done with it" })).await;
         assert_eq!((status, &ended["state"]), (StatusCode::OK, &json!("aborted")), "{ended}");
         let (status, after) = api.post(&path, &json!({ "command": "/ralph pause" })).await;
-        assert!(!status.is_success() || after["refused"] == true, "{status}: {after}");
+        assert!(
+            status == StatusCode::CONFLICT && after["detail"].as_str().is_some_and(|why| why.contains("has ended")),
+            "{after}"
+        );
+        let (status, typo) = api.post(&path, &json!({ "command": "/ralph puase" })).await;
+        assert_eq!(
+            (status, &typo["action"]),
+            (StatusCode::BAD_REQUEST, &json!("did you mean `/ralph pause`?")),
+            "{typo}"
+        );
         let record = api.found(&format!("/loops/{}/audit", running.id)).await;
         assert!(record["events"].to_string().contains("for lunch"));
         world.wait_until_idle().await;

@@ -3,13 +3,14 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{LoopInput, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
-use ralph_bot::engine::{DashboardAuthor, DashboardCommandError};
+use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::proposals;
 use ralph_bot::store::{audit, loops};
 use regex::Regex;
 
 use crate::harness::dashboard::{PageAnswer, ServedPages};
+use crate::harness::payloads::HOSTILE_TEXTS;
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(button_gives_the_loop_the_input_of_the_comment, account_needs_the_forges_permission_for_each_command);
@@ -233,13 +234,14 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
                 () = tokio::time::sleep(std::time::Duration::from_millis(20)) => world.settle().await,
             }
         };
-        assert!(answer.reply.ok && answer.step.is_some(), "{answer:?}");
+        assert!(answer.reply.ok && matches!(answer.outcome, DashboardOutcome::Taken(_)), "{answer:?}");
         assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
         assert!(trail.iter().any(|line| line.entry.reason == "mira gave the command `abort` in the dashboard"));
         // The loop has ended.
         let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
+        assert_eq!(late.outcome, DashboardOutcome::Refused, "{late:?}");
         assert!(!late.reply.ok && late.reply.lines[0].contains("has ended"), "{late:?}");
         let unknown = LoopId::new("r-1-none");
         let missing = world.engine().command_from_dashboard(&unknown, &DashboardAuthor::Operator, "/ralph abort").await;
@@ -266,9 +268,21 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
             assert_eq!(answer.status, 422, "{command}: {}", answer.body);
             assert!(answer.body.contains(words), "{command}: {}", answer.body);
         }
+        let help = dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph help")]).await;
+        assert!(help.status == 200 && help.body.contains("&#x2f;ralph budget 5.00: "), "{}", help.body);
+        assert_eq!(world.the_loop().await.version, stopped.version);
+        // What the loop itself refuses.
+        for (command, words) in [
+            ("/ralph iterations 1", "not more than the 1 iterations used already"),
+            ("/ralph approve", "no plan waits"),
+            ("/ralph resume", "--max-iterations 6"),
+        ] {
+            let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;
+            assert_eq!(answer.status, 409, "{command}: {}", answer.body);
+            assert!(answer.body.contains(words), "{command}: {}", answer.body);
+        }
         world.settle().await;
         assert_eq!(world.comments(world.issue).len(), before, "no comment tells of a mistake in the dashboard");
-        assert_eq!(world.the_loop().await.version, stopped.version);
     })
     .await;
 }
@@ -299,52 +313,8 @@ async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
     .await;
 }
 
-/// Texts that would change a page if they were not escaped.
-const HOSTILE: [&str; 40] = [
-    "<script>document.title='owned'</script>",
-    "<script src=//evil.example></script>",
-    "<img src=x onerror=alert(1)>",
-    "<svg onload=alert(1)>",
-    "<svg><script>alert(1)</script></svg>",
-    "<iframe src=javascript:alert(1)>",
-    "<body onload=alert(1)>",
-    "<a href=javascript:alert(1)>x</a>",
-    "\"><script>alert(1)</script>",
-    "'><script>alert(1)</script>",
-    "\" onmouseover=\"alert(1)",
-    "' onfocus='alert(1)' autofocus='",
-    "</title><script>alert(1)</script>",
-    "</textarea><script>alert(1)</script>",
-    "</pre><script>alert(1)</script>",
-    "</style><script>alert(1)</script>",
-    "<!--><script>alert(1)</script>-->",
-    "<![CDATA[<script>alert(1)</script>]]>",
-    "<object data=javascript:alert(1)>",
-    "<embed src=javascript:alert(1)>",
-    "<form action=//evil.example><button>x</button></form>",
-    "<input autofocus onfocus=alert(1)>",
-    "<details open ontoggle=alert(1)>",
-    "<math href=javascript:alert(1)>x</math>",
-    "<base href=//evil.example/>",
-    "<meta http-equiv=refresh content='0;url=//evil.example'>",
-    "<link rel=stylesheet href=//evil.example>",
-    "<style>*{display:none}</style>",
-    "<div hx-get=/loops hx-trigger=load>x</div>",
-    "<div data-hx-get=/loops data-hx-trigger=load>x</div>",
-    "<div hx-on:load=alert(1)>x</div>",
-    "<template><script>alert(1)</script></template>",
-    "<video><source onerror=alert(1)></video>",
-    "<marquee onstart=alert(1)>x</marquee>",
-    "{{ frame.nonce }}{% raw %}",
-    "&lt;script&gt;alert(1)&lt;/script&gt;",
-    "&#60;script&#62;alert(1)&#60;/script&#62;",
-    "\u{1b}]8;;javascript:alert(1)\u{1b}\\link\u{1b}]8;;\u{1b}\\<b>",
-    "<scr\u{0}ipt>alert(1)</scr\u{0}ipt>",
-    "\u{202e}<script>alert(1)</script>",
-];
-
 async fn hostile_texts_stay_text(dialect: Dialect) {
-    let all = HOSTILE.map(|text| text.replace('\u{0}', "")).join("\n");
+    let all = HOSTILE_TEXTS.map(|text| text.replace('\u{0}', "")).join("\n");
     let script = "cat payloads.txt\necho '<img src=x onerror=alert(3)>' >>answer.txt\n\
         printf '{\"summary\": \"<script>alert(4)</script>\", \"approach\": \"\\\\\"><svg onload=alert(5)>\", \"learnings\": [\"<b>bold</b>\"]}' >\"$RALPH_REPORT\"\n";
     let mut setup = limited(dialect).agent(script).file("payloads.txt", &all);
@@ -353,7 +323,7 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
     setup.body = "Hello <script>alert(8)</script>".into();
     story(setup, async |world| {
         let stopped = world.run().await;
-        world.comment(&format!("/ralph resume --max-iterations 2 {}", HOSTILE[..12].join(" "))).await;
+        world.comment(&format!("/ralph resume --max-iterations 2 {}", HOSTILE_TEXTS[..12].join(" "))).await;
         world.settle().await;
         let dashboard = ServedPages::of(world, false).await;
         let tag = Regex::new(r"<(/?[a-zA-Z!][^\s>]*)([^>]*)>").expect("pattern");
@@ -426,7 +396,7 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
         {
             let page = dashboard.get(&with_id(path, &stopped.id)).await;
             assert_eq!(page.status, 200, "{path}: {}", page.body);
-            for payload in HOSTILE.iter().filter(|payload| payload.contains('<')) {
+            for payload in HOSTILE_TEXTS.iter().filter(|payload| payload.contains('<')) {
                 assert!(!page.body.contains(payload), "{path} contains {payload}");
             }
             for found in tag.captures_iter(&page.body) {

@@ -7,11 +7,14 @@ const [program, profile] = process.argv.slice(2);
 const browser = spawn(program, [
   "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--hide-scrollbars",
   "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", `--user-data-dir=${profile}`,
+  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--autoplay-policy=no-user-gesture-required",
 ], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
 process.on("exit", () => browser.kill("SIGKILL"));
 
 const waiting = new Map();
 const faults = [];
+let alarms = [];
+let own = "";
 let next = 1;
 let session;
 const send = (method, params = {}) => new Promise((resolve, reject) => {
@@ -30,6 +33,14 @@ browser.stdio[4].on("data", (chunk) => {
       const { resolve, reject } = waiting.get(message.id);
       waiting.delete(message.id);
       message.error ? reject(new Error(message.error.message)) : resolve(message.result);
+    } else if (message.method === "Page.javascriptDialogOpening") {
+      alarms.push(`dialog: ${message.params.message}`);
+      send("Page.handleJavaScriptDialog", { accept: false });
+    } else if (message.method === "Page.frameRequestedNavigation" || message.method === "Page.windowOpen") {
+      alarms.push(`navigation: ${message.params.url}`);
+    } else if (message.method === "Network.requestWillBeSent" && own) {
+      const { url } = message.params.request;
+      if (!url.startsWith(`${own}/`)) alarms.push(`request: ${url.slice(0, 200)}`);
     } else if (message.method === "Runtime.exceptionThrown") {
       const { exceptionDetails } = message.params;
       faults.push(exceptionDetails.exception?.description ?? exceptionDetails.text);
@@ -79,6 +90,18 @@ const commands = {
     return found.filter((violation) => ["serious", "critical"].includes(violation.impact));
   },
   faults: () => faults,
+  // Watches pages of one origin: runs a script before theirs, and keeps requests to elsewhere, dialogs and navigations.
+  async watch({ origin, script }) {
+    own = origin;
+    await send("Network.enable");
+    await send("Page.addScriptToEvaluateOnNewDocument", { source: script });
+  },
+  async bypass({ enabled }) { await send("Page.setBypassCSP", { enabled }); },
+  alarms() {
+    const kept = alarms;
+    alarms = [];
+    return kept;
+  },
 };
 
 const { targetId } = await send("Target.createTarget", { url: "about:blank" });

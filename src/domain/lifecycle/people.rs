@@ -100,7 +100,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         guard: TestGuard::default(),
         version: 1,
     };
-    let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), now };
+    let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), refused: false, now };
     options.apply_to(&mut turn.next);
     let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen));
     queue(&mut turn, doubt);
@@ -208,7 +208,6 @@ pub(super) fn reviewed(
 /// Handles an input of a loop that has ended: rejects a command, and books costs that were reported late.
 pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     let state = turn.next.state;
-    turn.because(format!("the loop is {}", state.words()));
     if let LoopInput::Command { by, comment, command: LoopCommand::Guide(guide) } = input
         && let Some(accepted) = guide.accepted(&by.login)
     {
@@ -216,6 +215,8 @@ pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     } else if let LoopInput::Command { comment, .. } = input {
         let line = format!("This loop is {}. Set the label again to start a new one.", state.words());
         turn.answer(*comment, false, vec![line]);
+    } else {
+        turn.because(format!("the loop is {}", state.words()));
     }
     if matches!(input, LoopInput::PullOpened { .. }) {
         turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });

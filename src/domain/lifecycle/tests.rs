@@ -344,6 +344,11 @@ fn every_command_is_handled_in_every_state() {
             let ok = allowed.contains(&state);
             let marked = |wanted| run.has(|e| matches!(e, Effect::React { mark, .. } if *mark == wanted));
             assert_eq!((marked(Mark::Done), marked(Mark::Wrong)), (ok, !ok), "{name} in {state:?}: {:?}", run.reasons);
+            // Who pressed a button is told by the result of the step, without a comment that could be marked.
+            let by = user("olaf");
+            let pressed = step(&before, LoopInput::Command { by, command: command.clone(), comment: None }, run.now);
+            assert_eq!(pressed.refused, !ok, "{name} in {state:?}: {:?}", pressed.reasons);
+            assert!(ok || !pressed.reasons[0].is_empty(), "{name} in {state:?} is refused without a reason");
             if !ok {
                 assert_eq!(run.current.state, before.state, "{name} in {state:?}");
                 assert_eq!(

@@ -210,17 +210,6 @@ pub enum LoopInput {
     TimerDue { timer: TimerKind },
 }
 
-impl LoopInput {
-    /// Whether the loop refused the input, which is a command, by the reason of its step. `abort` is never refused.
-    pub fn was_refused(&self, reason: &str) -> bool {
-        match self {
-            Self::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
-            Self::Command { command: LoopCommand::Pause(_), .. } => reason.contains("nothing to pause"),
-            _ => false,
-        }
-    }
-}
-
 /// Data that a new loop starts with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopStart {

@@ -41,7 +41,9 @@ pub(super) struct WrittenCommand {
 pub(super) enum GivenCommand {
     /// It is an input of a loop, starts one, or has no effect.
     Taken(IntakeOutcome),
-    /// It cannot be executed.
+    /// It has a mistake.
+    Invalid(CommandReply),
+    /// There is no loop that it could change.
     Refused(CommandReply),
     /// It asks for help where no loop is open.
     Help(Box<View>),
@@ -134,7 +136,7 @@ impl Engine {
         let key = format!("reply/{}/{}", at.id.map_or(0, |id| id.0), written.part);
         match self.give(account, place, Some(issue), written, sender, origin).await? {
             GivenCommand::Taken(outcome) => Ok(outcome),
-            GivenCommand::Refused(reply) => {
+            GivenCommand::Invalid(reply) | GivenCommand::Refused(reply) => {
                 self.refuse(place, at, &key, reply).await?;
                 done("answered")
             }
@@ -162,7 +164,7 @@ impl Engine {
         let WrittenCommand { parsed, at, created_at, given_at, part } = written;
         let command = match self.valid(place, parsed).await? {
             Ok(command) => command,
-            Err(reply) => return Ok(GivenCommand::Refused(reply)),
+            Err(reply) => return Ok(GivenCommand::Invalid(reply)),
         };
         let taken = |outcome: IntakeResult| outcome.map(GivenCommand::Taken);
         let refused = |problem: String, nearest: Option<String>| {

@@ -7,10 +7,12 @@ use super::{IntakeError, IntakeOutcome, Origin};
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, User};
+use crate::domain::report;
 use crate::domain::report::view::{CommandReply, HelpView, View};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::permit::Authorization;
 use crate::engine::Engine;
+use crate::store::loops::InputOutcome;
 use crate::store::{StoreError, loops};
 
 /// Maximum wait for the loop to process a command.
@@ -28,10 +30,25 @@ pub enum DashboardAuthor {
 /// Answer to a command of the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardAnswer {
-    /// Result, or what is wrong with the nearest valid command.
+    /// Words for the person who gave it: the result, or what is wrong with the nearest valid command.
     pub reply: CommandReply,
-    /// Position of the step in the loop's log that processed the command; `None` if none has yet.
-    pub step: Option<i64>,
+    /// Result.
+    pub outcome: DashboardOutcome,
+}
+
+/// Result of a command of the dashboard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DashboardOutcome {
+    /// The loop processed it in the step with this position in its log.
+    Taken(i64),
+    /// It was answered without a step of this loop: help, or a new loop of the issue.
+    Answered,
+    /// It is stored; the loop has not processed it yet.
+    Stored,
+    /// It has a mistake; no loop saw it.
+    Invalid,
+    /// The loop cannot carry it out in its state.
+    Refused,
 }
 
 /// Reason why a command of the dashboard was not looked at.
@@ -92,8 +109,11 @@ impl Engine {
         let (parsed, more) = (commands.pop(), commands.len());
         let Some(parsed) = parsed.filter(|_| more == 0) else {
             let problem = if more > 0 { "Give one command at a time." } else { "A command begins with `/ralph`." };
-            return Ok(refused(problem.to_owned(), Some("/ralph help".to_owned())));
+            return Ok(not_taken(DashboardOutcome::Invalid, problem.to_owned(), Some("/ralph help".to_owned())));
         };
+        if matches!(parsed, Ok(LoopCommand::Help(_))) {
+            return Ok(said(DashboardOutcome::Answered, help_lines(&report::help(&current.policy))));
+        }
         if let Some(answer) = self.newer_loop(&current).await? {
             return Ok(answer);
         }
@@ -114,9 +134,12 @@ impl Engine {
         let written = WrittenCommand { parsed, at: None, created_at: now, given_at: now, part: 0 };
         let given = self.give(account, &current.place, None, written, &sender, &origin).await?;
         match (given, command) {
-            (GivenCommand::Refused(reply), _) => Ok(DashboardAnswer { reply, step: None }),
-            (GivenCommand::Help(view), _) => Ok(said(true, help_lines(&view))),
-            (GivenCommand::Taken(IntakeOutcome::Ignored(why)), _) => Ok(refused(why, None)),
+            (GivenCommand::Invalid(reply), _) => Ok(DashboardAnswer { reply, outcome: DashboardOutcome::Invalid }),
+            (GivenCommand::Refused(reply), _) => Ok(DashboardAnswer { reply, outcome: DashboardOutcome::Refused }),
+            (GivenCommand::Help(view), _) => Ok(said(DashboardOutcome::Answered, help_lines(&view))),
+            (GivenCommand::Taken(IntakeOutcome::Ignored(why)), _) => {
+                Ok(not_taken(DashboardOutcome::Refused, why, None))
+            }
             (GivenCommand::Taken(outcome), command) => {
                 let started = match outcome {
                     IntakeOutcome::Done(what) => what,
@@ -124,7 +147,7 @@ impl Engine {
                 };
                 let input = command.map(|command| LoopInput::Command { by: sender, command, comment: None });
                 let Some(input) = input.filter(|_| current.state.is_open()) else {
-                    return Ok(said(true, vec![started]));
+                    return Ok(said(DashboardOutcome::Answered, vec![started]));
                 };
                 self.answer_of(&current, &origin.part(0), &input).await
             }
@@ -137,7 +160,8 @@ impl Engine {
         let found = self.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
         let newer = found.filter(|(newest, ..)| *newest != current.id);
         Ok(newer.map(|(newest, ..)| {
-            refused(format!("The loop {} has ended; {newest} is the newest loop of its issue.", current.id), None)
+            let why = format!("The loop {} has ended; {newest} is the newest loop of its issue.", current.id);
+            not_taken(DashboardOutcome::Refused, why, None)
         }))
     }
 
@@ -151,33 +175,41 @@ impl Engine {
         let processed = async {
             loop {
                 let key = origin.to_owned();
-                if self.store.read(move |c| loops::is_input_processed(c, &key)).await? {
-                    return Ok::<_, StoreError>(());
+                if let Some(outcome) = self.store.read(move |c| loops::outcome_of_input(c, &key)).await? {
+                    return Ok::<_, StoreError>(outcome);
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         let Ok(processed) = tokio::time::timeout(ANSWER_TIMEOUT, processed).await else {
-            return Ok(said(true, vec!["The command is stored; the loop will process it in a moment.".to_owned()]));
+            let why = "The command is stored; the loop will process it in a moment.".to_owned();
+            return Ok(said(DashboardOutcome::Stored, vec![why]));
         };
-        processed?;
+        let outcome = processed?;
+        if outcome == InputOutcome::SetAside {
+            let why = "The loop could not process the command; the log of the service says why.".to_owned();
+            return Ok(not_taken(DashboardOutcome::Refused, why, None));
+        }
         let (id, before, wanted) = (current.id.clone(), current.version, input.clone());
         let line = self.store.read(move |c| loops::step_of_input(c, &id, before, &wanted)).await?;
-        let Some(line) = line else { return Ok(said(true, Vec::new())) };
-        let reason = line.reasons.into_iter().next().unwrap_or_default();
-        let was_refused = input.was_refused(&reason);
-        let lines = if reason.is_empty() { Vec::new() } else { vec![reason] };
-        Ok(DashboardAnswer { step: Some(line.seq), ..said(!was_refused, lines) })
+        let (step, reasons) = line.map_or((0, Vec::new()), |line| (line.seq, line.reasons));
+        let reason = reasons.into_iter().next().filter(|reason| !reason.is_empty());
+        Ok(match outcome {
+            InputOutcome::Refused => not_taken(DashboardOutcome::Refused, reason.unwrap_or_default(), None),
+            _ => said(DashboardOutcome::Taken(step), reason.into_iter().collect()),
+        })
     }
 }
 
-fn said(ok: bool, lines: Vec<String>) -> DashboardAnswer {
-    DashboardAnswer { reply: CommandReply { command: String::new(), ok, lines, nearest: None }, step: None }
+fn said(outcome: DashboardOutcome, lines: Vec<String>) -> DashboardAnswer {
+    DashboardAnswer { reply: CommandReply { command: String::new(), ok: true, lines, nearest: None }, outcome }
 }
 
-fn refused(problem: String, nearest: Option<String>) -> DashboardAnswer {
-    let answer = said(false, vec![problem]);
-    DashboardAnswer { reply: CommandReply { nearest, ..answer.reply }, ..answer }
+fn not_taken(outcome: DashboardOutcome, problem: String, nearest: Option<String>) -> DashboardAnswer {
+    DashboardAnswer {
+        reply: CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest },
+        outcome,
+    }
 }
 
 /// Returns the entry of the audit log: who gave which command, on whose authority, and where.
@@ -197,7 +229,10 @@ fn entry(current: &Loop, author: &DashboardAuthor, command: &LoopCommand) -> Aud
     AuditEntry::new(current.spent.iterations, AuditEvent::Answered, reason)
 }
 
+/// Returns the commands with their effects, who may give them, and the limits in force.
 fn help_lines(view: &View) -> Vec<String> {
-    let View::Help(HelpView { commands, .. }) = view else { return Vec::new() };
-    commands.iter().map(|hint| format!("{}: {}", hint.usage, hint.what)).collect()
+    let View::Help(HelpView { commands, settings, who_may, .. }) = view else { return Vec::new() };
+    let commands = commands.iter().map(|hint| format!("{}: {}", hint.usage, hint.what));
+    let who = std::iter::once(format!("Commands are accepted from {who_may}."));
+    commands.chain(who).chain(settings.iter().map(|setting| format!("{}: {}", setting.name, setting.value))).collect()
 }

@@ -274,9 +274,14 @@ async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response
 /// Adds the headers that all answers have, unless the route set them.
 fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    // With `no-referrer`, browsers would send changes with the origin `null`.
-    let all =
-        [("x-content-type-options", "nosniff"), ("referrer-policy", "same-origin"), ("cache-control", "no-store")];
+    let all = [
+        ("x-content-type-options", "nosniff"),
+        // With `no-referrer`, browsers would send changes with the origin `null`.
+        ("referrer-policy", "same-origin"),
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ];
     for (name, value) in all {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }

@@ -9,7 +9,6 @@ use axum::Router;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
 use data_encoding::BASE64;
 use minijinja::{AutoEscape, Environment, context};
 use serde::Deserialize;
@@ -26,6 +25,7 @@ use crate::engine::Engine;
 use crate::forge::Login;
 use crate::forge::login::{CodeExchange, LoginClient, LoginFailure, account_of_code, authorize_address};
 use crate::store::web_sessions::{self, BegunLogin};
+use crate::web::routes::{WebRoute, router_of};
 
 const PAGE: &str = include_str!("login.html");
 const STYLE: &str = include_str!("login.css");
@@ -42,12 +42,19 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 });
 
 /// Returns the routes of login and logout.
-pub(in crate::web) fn routes() -> Router<Arc<WebState>> {
-    Router::new()
-        .route("/login", get(page).post(by_form))
-        .route("/login/start/{forge}", get(start))
-        .route("/login/callback/{forge}", get(callback))
-        .route("/logout", post(logout))
+pub(in crate::web) fn routes() -> Vec<WebRoute> {
+    vec![
+        WebRoute::get("/login", page),
+        WebRoute::post("/login", by_form),
+        WebRoute::get("/login/start/{forge}", start),
+        WebRoute::get("/login/callback/{forge}", callback),
+        WebRoute::post("/logout", logout),
+    ]
+}
+
+/// Returns the router of login and logout.
+pub(in crate::web) fn router() -> Router<Arc<WebState>> {
+    router_of(routes())
 }
 
 /// Query of the login page.

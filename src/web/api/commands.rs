@@ -12,7 +12,7 @@ use super::problem::ApiProblem;
 use super::types::{ApiCommand, ApiCommandResult};
 use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, answer};
-use crate::engine::{DashboardAuthor, DashboardCommandError};
+use crate::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::loops;
 use crate::web::WebState;
 
@@ -21,7 +21,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let operation = Operation::post(
         "/loops/{id}/commands",
         "giveCommand",
-        "Gives a loop a command and waits up to 5 s for its answer; the status is 202 if it is stored and not processed yet",
+        "Gives a loop a command and waits up to 5 s for its answer: 202 if it is stored and not processed yet, 409 with the reason if the loop refuses it",
     );
     vec![ApiRoute::new(operation.body::<ApiCommand>().answers::<ApiCommandResult>(), post(give))]
 }
@@ -43,16 +43,16 @@ async fn give(
     let current = state.engine.store.read(move |c| loops::get(c, &wanted)).await?;
     let current = current.ok_or_else(|| ApiProblem::unknown("loop", &id))?;
     let says = given.reply.lines.join("\n");
-    let taken = given.step.is_some();
-    if !given.reply.ok && !taken {
-        let nearest = given.reply.nearest.map(|nearest| format!("did you mean `{nearest}`?"));
-        let action = nearest.unwrap_or_else(|| "`/ralph help` lists the commands".to_owned());
-        return Err(ApiProblem::invalid(says, action));
-    }
-    let status = if taken { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let result =
-        ApiCommandResult { loop_id: row.id.to_string(), state: current.state, taken, refused: !given.reply.ok, says };
-    answer(&state, status, &result)
+    let nearest = given.reply.nearest.map(|nearest| format!("did you mean `{nearest}`?"));
+    let action = nearest.unwrap_or_else(|| "`/ralph help` lists the commands".to_owned());
+    let status = match given.outcome {
+        DashboardOutcome::Invalid => return Err(ApiProblem::invalid(says, action)),
+        DashboardOutcome::Refused => return Err(ApiProblem::new(StatusCode::CONFLICT, says, action)),
+        DashboardOutcome::Stored => StatusCode::ACCEPTED,
+        DashboardOutcome::Taken(_) | DashboardOutcome::Answered => StatusCode::OK,
+    };
+    let taken = status == StatusCode::OK;
+    answer(&state, status, &ApiCommandResult { loop_id: row.id.to_string(), state: current.state, taken, says })
 }
 
 /// Returns the answer for a command that was not looked at.

@@ -14,14 +14,14 @@ use super::loops::{limited, repository, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::time;
-use super::visibility::visible;
+use super::visibility::{needs_write, visible};
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
 use crate::store::memory::{self, StepMemory, proposals};
-use crate::web::{Viewer, WebState};
+use crate::web::{ChangeRight, Viewer, WebState};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 200;
@@ -233,8 +233,11 @@ async fn may_change(
     repo: &RepoRef,
     unknown: ApiProblem,
 ) -> Result<(), ApiProblem> {
-    let right = state.access.right(&state.engine, viewer, repo, true).await;
-    if right >= ViewRight::Write { Ok(()) } else { Err(unknown) }
+    match state.access.may_change(&state.engine, viewer, repo, ViewRight::Write).await {
+        ChangeRight::Granted => Ok(()),
+        ChangeRight::Denied => needs_write(ViewRight::Read, repo),
+        ChangeRight::Unseen => Err(unknown),
+    }
 }
 
 async fn forget(

@@ -418,11 +418,9 @@ pub struct ApiCommandResult {
     pub loop_id: String,
     /// State of the loop afterwards.
     pub state: LoopState,
-    /// Whether the loop has processed it; otherwise it is stored and will be.
+    /// Whether it is processed; otherwise it is stored and will be.
     pub taken: bool,
-    /// Whether the loop refused it.
-    pub refused: bool,
-    /// Answer of the loop, one sentence.
+    /// Answer: of the loop one sentence, of `/ralph help` a line for each command.
     pub says: String,
 }
 

@@ -2,17 +2,13 @@
 //!
 //! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause BSD).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use axum::Router;
 use axum::extract::Path;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use sha2::{Digest, Sha256};
-
-use crate::web::WebState;
 
 /// Number of hexadecimal digits of a hash in an address.
 const DIGITS: usize = 16;
@@ -58,12 +54,8 @@ pub(super) fn address(name: &str) -> String {
     found.map_or_else(String::new, |asset| format!("/assets/{}/{}", asset.hash, asset.name))
 }
 
-/// Returns the route of the files.
-pub(super) fn routes() -> Router<Arc<WebState>> {
-    Router::new().route("/assets/{hash}/{*name}", get(file))
-}
-
-async fn file(Path((hash, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
+/// Returns a file by the hash of its content and its name.
+pub(super) async fn file(Path((hash, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name && asset.hash == hash) else {
         return StatusCode::NOT_FOUND.into_response();
     };

@@ -142,6 +142,8 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     });
     let (waiting, waiting_count, lists, backends) = read.await?;
     let now = state.engine.clock.now();
+    let asking: Vec<RepoRef> = waiting.iter().map(|current| current.place.repo.clone()).collect();
+    let presses = state.access.may_press(&state.engine, viewer, &asking).await;
     let right_of = |repo: &RepoRef| {
         let found = visible.iter().find(|(known, _)| known.forge == repo.forge && known.id == repo.id);
         found.map_or(ViewRight::None, |(_, right)| *right)
@@ -155,7 +157,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     });
     let parked: Vec<Json> = parked.filter(|_| viewer.operator).collect();
     let context = json!({
-        "waiting": waiting.iter().map(|current| asked(current, right_of(&current.place.repo), now)).collect::<Vec<_>>(),
+        "waiting": waiting.iter().zip(presses).map(|(current, presses)| asked(current, right_of(&current.place.repo), presses, now)).collect::<Vec<_>>(),
         "waiting_count": waiting_count,
         "waiting_previous": previous(page_of_waiting, |p| query.address(page, p)),
         "waiting_next": next(page_of_waiting, WAITING_SHOWN, waiting_count, |p| query.address(page, p)),
@@ -224,7 +226,7 @@ pub(super) fn next(page: usize, shown: usize, count: i64, address: impl Fn(usize
 }
 
 /// Returns a waiting loop with the evidence of its reason and the answers that make sense.
-fn asked(current: &Loop, right: ViewRight, now: Timestamp) -> Json {
+fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Json {
     let View::Status(status) = report::status(current, "", now) else { return Json::Null };
     let writes = right >= ViewRight::Write;
     let failing = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).filter(|check| !check.holds);
@@ -254,7 +256,7 @@ fn asked(current: &Loop, right: ViewRight, now: Timestamp) -> Json {
         "checks": checks,
         "task_text": if current.state == LoopState::NeedsConfirm && writes { last_of_task(&status.task_text) } else { String::new() },
         "plan": if writes { json!(status.plan) } else { Json::Null },
-        "answers": if writes { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
     })
 }
 

@@ -186,7 +186,8 @@ async fn content(
         "files": iteration.stat.files.iter().take(100).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,
         })).collect::<Vec<_>>(),
-        "guidance": iteration.guidance.iter().map(|guidance| json!({
+        // Guidance quotes reviews and the output of CI.
+        "guidance": iteration.guidance.iter().filter(|_| writes).map(|guidance| json!({
             "who": guidance.who, "source": transcript::source_words(guidance.source), "text": short(&guidance.text),
         })).collect::<Vec<_>>(),
         "findings": iteration.findings,

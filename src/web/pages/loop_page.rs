@@ -16,7 +16,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
-use crate::engine::{DashboardAuthor, DashboardCommandError};
+use crate::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::{audit, calls, loops};
 use crate::web::{Viewer, WebState};
 
@@ -114,18 +114,19 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         DashboardCommandError::Unavailable(_) => PageError::Unavailable(error.to_string()),
         DashboardCommandError::Store(error) => PageError::Store(error),
     })?;
-    match answer.step.filter(|_| answer.reply.ok) {
-        Some(step) => {
+    let status = match answer.outcome {
+        DashboardOutcome::Taken(step) => {
             let address = format!("/loops/{}?answer={step}", segment(id.as_str()));
-            Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+            return Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response());
         }
-        None => {
-            let status = if answer.reply.ok { StatusCode::ACCEPTED } else { StatusCode::UNPROCESSABLE_ENTITY };
-            let mut response = content(state, viewer, id, None, Some(answer.reply)).await?;
-            *response.status_mut() = status;
-            Ok(response)
-        }
-    }
+        DashboardOutcome::Answered => StatusCode::OK,
+        DashboardOutcome::Stored => StatusCode::ACCEPTED,
+        DashboardOutcome::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+        DashboardOutcome::Refused => StatusCode::CONFLICT,
+    };
+    let mut response = content(state, viewer, id, None, Some(answer.reply)).await?;
+    *response.status_mut() = status;
+    Ok(response)
 }
 
 async fn content(
@@ -137,6 +138,8 @@ async fn content(
 ) -> Result<Response, PageError> {
     let (current, right) = seen(state, viewer, id, false).await?;
     let writes = right >= ViewRight::Write;
+    let repo = std::slice::from_ref(&current.place.repo);
+    let presses = state.access.may_press(&state.engine, viewer, repo).await == [true];
     let of = id.clone();
     let read = state.engine.store.read(move |c| {
         let answered = answer.map(|seq| data::reasons_of(c, &of, seq)).transpose()?;
@@ -181,8 +184,8 @@ async fn content(
         "cost_limit": current.limits.cost.0,
         "tokens_in": current.spent.tokens_in,
         "tokens_out": current.spent.tokens_out,
-        "answers": if writes { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
-        "writes": writes,
+        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        "presses": presses,
         "reply": reply,
         "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
             "name": check.name, "command": check.command, "holds": check.holds, "why": check.why,

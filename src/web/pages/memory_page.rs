@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use super::layout::{self, PageError, PageFrame, require_token, segment};
 use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::memory::{self, StepMemory, proposals};
-use crate::web::{Viewer, WebState};
+use crate::web::{ChangeRight, Viewer, WebState};
 
 /// Number of learnings on the page.
 const LEARNINGS_SHOWN: usize = 50;
@@ -51,8 +51,17 @@ pub(super) struct ProposalForm {
     text: String,
 }
 
-async fn right(state: &WebState, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
-    state.access.right(&state.engine, viewer, repo, fresh).await
+/// Whether a viewer sees the learnings of a repository. They quote what agents saw, as transcripts do.
+async fn sees(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> bool {
+    state.access.right(&state.engine, viewer, repo, false).await >= ViewRight::Write
+}
+
+async fn require_change(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> Result<(), PageError> {
+    match state.access.may_change(&state.engine, viewer, repo, ViewRight::Write).await {
+        ChangeRight::Granted => Ok(()),
+        ChangeRight::Denied => Err(PageError::Forbidden("This needs write access to the repository.")),
+        ChangeRight::Unseen => Err(PageError::NotFound),
+    }
 }
 
 /// Shows the page.
@@ -86,9 +95,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
     let (mut rows, mut last) = (Vec::new(), String::new());
     let mut more = learnings.len() == LEARNINGS_READ;
     for (learning, uplift) in &learnings {
-        // A learning quotes what agents saw, as transcripts do.
-        let has = right(state, viewer, &learning.repository, false).await;
-        if has < ViewRight::Write {
+        if !sees(state, viewer, &learning.repository).await {
             continue;
         }
         if rows.len() == LEARNINGS_SHOWN {
@@ -96,14 +103,24 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
             break;
         }
         last.clone_from(&learning.id);
-        rows.push(learning_row(learning, learning.confidence_at(now, settings), uplift.as_deref()));
+        let row = learning_row(learning, learning.confidence_at(now, settings), uplift.as_deref());
+        rows.push((learning.repository.clone(), row));
     }
     let mut asked = Vec::new();
     for proposal in &open {
-        if right(state, viewer, &proposal.repository, false).await >= ViewRight::Write {
-            asked.push(proposal_row(proposal));
+        if sees(state, viewer, &proposal.repository).await {
+            asked.push((proposal.repository.clone(), proposal_row(proposal)));
         }
     }
+    let places: Vec<RepoRef> = rows.iter().chain(&asked).map(|(repo, _)| RepoRef::clone(repo)).collect();
+    let presses = state.access.may_press(&state.engine, viewer, &places).await;
+    let with_buttons = |((_, mut row), presses): ((RepoRef, Json), &bool)| {
+        row["presses"] = json!(presses);
+        row
+    };
+    let (of_rows, of_asked) = presses.split_at(rows.len());
+    let rows: Vec<Json> = rows.into_iter().zip(of_rows).map(with_buttons).collect();
+    let asked: Vec<Json> = asked.into_iter().zip(of_asked).map(with_buttons).collect();
     let next = if more && query.q.trim().is_empty() && !last.is_empty() {
         format!("/memory?after={}", segment(&last))
     } else {
@@ -147,7 +164,7 @@ pub(super) async fn forget(
         require_token(&viewer, &form.csrf)?;
         let (id, now) = (form.id.clone(), state.engine.clock.now());
         let found = state.engine.store.write(move |c| memory::get(c, &id, now)).await?.ok_or(PageError::NotFound)?;
-        require(right(&state, &viewer, &found.repository, true).await, ViewRight::Write)?;
+        require_change(&state, &viewer, &found.repository).await?;
         state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;
         tracing::info!(learning = form.id, by = by(&viewer), "a learning was forgotten, as asked in the dashboard");
         let address = format!("/memory?q={}", segment(&form.q));
@@ -173,7 +190,7 @@ pub(super) async fn answer(
 async fn answered(state: &WebState, viewer: &Viewer, number: u64, form: &ProposalForm) -> Result<(), PageError> {
     require_token(viewer, &form.csrf)?;
     let found = state.engine.store.read(move |c| proposals::proposal(c, number)).await?.ok_or(PageError::NotFound)?;
-    require(right(state, viewer, &found.repository, true).await, ViewRight::Write)?;
+    require_change(state, viewer, &found.repository).await?;
     let accepted = match form.answer.as_str() {
         "accept" => true,
         "decline" => false,

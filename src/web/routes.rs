@@ -1,0 +1,35 @@
+//! Routes by method and path, from which the router is made, so that each of them can be listed.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{self, MethodRouter};
+
+use super::WebState;
+
+/// Route of a page or of a login.
+pub(super) struct WebRoute {
+    /// Method; `GET` also answers `HEAD`.
+    pub(super) method: &'static str,
+    /// Path, with parameters in braces.
+    pub(super) path: &'static str,
+    handler: MethodRouter<Arc<WebState>>,
+}
+
+impl WebRoute {
+    /// Route that reads.
+    pub(super) fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
+        Self { method: "GET", path, handler: routing::get(handler) }
+    }
+
+    /// Route that changes something.
+    pub(super) fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
+        Self { method: "POST", path, handler: routing::post(handler) }
+    }
+}
+
+/// Returns a router of the routes. Methods of the same path are joined.
+pub(super) fn router_of(routes: Vec<WebRoute>) -> Router<Arc<WebState>> {
+    routes.into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler))
+}

@@ -1,0 +1,281 @@
+//! Hostile texts in a real browser: every text that people and agents write is replaced by hostile ones, and every page is shown with
+//! its content security policy and without it. Nothing may run, load something from elsewhere, or become an element.
+
+use fake_forge::Dialect;
+use ralph_bot::domain::knowledge::memory::Remark;
+use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, Timestamp};
+use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
+use ralph_bot::store::memory::{self, StepMemory, proposals};
+use rusqlite::{Connection, params};
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::harness::dashboard::ServedPages;
+use crate::harness::payloads::HOSTILE_TEXTS;
+use crate::harness::{Setup, World, story};
+
+/// Script that runs before those of a page.
+const INSPECT: &str = include_str!("inspect.js");
+/// Word that stands in the texts of people and agents, and is replaced.
+const MARK: &str = "xmark";
+/// Number of texts that are shown at once.
+const AT_ONCE: usize = 28;
+/// Tables with texts of people and agents.
+const TABLES: [&str; 11] = [
+    "loops",
+    "loop_events",
+    "loop_summaries",
+    "session_turns",
+    "session_events",
+    "session_summaries",
+    "calls",
+    "backends",
+    "proposals",
+    "repositories",
+    "audit",
+];
+/// Pages, with `ID` for the loop and `TEXT` for the texts in an address.
+const PAGES: [&str; 22] = [
+    "/",
+    "/?person=TEXT&repository=TEXT&state=TEXT&forge=TEXT",
+    "/loops/ID",
+    "/loops/ID?answer=2",
+    "/loops/ID/iterations/1",
+    "/loops/ID/iterations/2",
+    "/loops/ID/iterations/2?diff=total",
+    "/loops/ID/iterations/2?from=100",
+    "/memory",
+    "/memory?q=TEXT",
+    "/backends",
+    "/repositories",
+    "/deliveries",
+    "/loops/TEXT",
+    "/login?next=TEXT",
+    "/loops/ID/audit.json",
+    "/loops/ID/iterations/1/transcript.txt",
+    "/loops/ID/iterations/1/change.txt",
+    "/api/v1/loops",
+    "/api/v1/loops/ID/iterations/1",
+    "/api/v1/search?q=alert",
+    "/api/v1/loops/TEXT",
+];
+
+/// Loop whose texts have the mark, and whose change has hostile names and lines.
+fn marked() -> Setup {
+    let report = json!({
+        "summary": "xmark summary", "approach": "xmark approach", "learnings": ["xmark learning"],
+        "blockers": ["xmark blocker"], "next_steps": ["xmark step"],
+    });
+    let agent = format!(
+        "echo 'xmark answer'\ncat payloads.txt\ncat payloads.txt >>copied.txt\necho 40 >answer.txt\necho xmark >>xmark-new.txt\n\
+         for name in '<svg onload=alert(1)>' '\"><img src=x onerror=alert(1)>' \"' onmouseover='alert(1)\" 'hx-get= hx-trigger=load' \
+         '&lt;b&gt;' '{{{{ frame.nonce }}}}'; do echo x >>\"$name\"; done\n\
+         cat >\"$RALPH_REPORT\" <<'REPORT'\n{report}\nREPORT\n"
+    );
+    // Others would keep the commit from being pushed.
+    let plain = HOSTILE_TEXTS.into_iter().filter(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+    let payloads = plain.collect::<Vec<_>>().join("\n");
+    let mut setup = Setup::new(Dialect::Gitea)
+        .agent(&agent)
+        .config("limits: { iterations: 1 }")
+        .file("payloads.txt", &payloads)
+        .file("check.sh", "printf '\\033[31mxmark output\\033[0m\\n'\ncat payloads.txt\nexit 1\n")
+        .file(".ralph.yml", "checks:\n  - name: xmark check\n    run: sh check.sh xmark\n");
+    setup.title = "xmark title".into();
+    setup.body = "xmark body".into();
+    setup
+}
+
+/// Columns of a table that hold texts.
+fn columns(c: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = c.prepare("SELECT name FROM pragma_table_info(?1) WHERE type IN ('TEXT', 'BLOB')")?;
+    statement.query_map([table], |row| row.get(0))?.collect()
+}
+
+/// Keeps the rows of all tables, to which each replacement returns first.
+fn keep(c: &Connection) -> rusqlite::Result<()> {
+    c.execute_batch("DROP TRIGGER audit_stays")?;
+    TABLES.iter().try_for_each(|table| {
+        c.execute_batch(&format!("CREATE TABLE kept_{table} AS SELECT rowid AS kept_id, * FROM {table}"))
+    })
+}
+
+fn give_back(c: &Connection) -> rusqlite::Result<()> {
+    for table in TABLES {
+        for column in columns(c, table)? {
+            c.execute_batch(&format!(
+                "UPDATE {table} SET {column} = (SELECT {column} FROM kept_{table} WHERE kept_id = {table}.rowid)"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the mark, the names of people and backends, and texts that are stored compressed.
+fn replace(c: &Connection, texts: &[&str]) -> rusqlite::Result<usize> {
+    give_back(c)?;
+    let plain = texts.join(" ");
+    let quoted = serde_json::to_string(&plain).expect("JSON");
+    let inner = &quoted[1..quoted.len() - 1];
+    let mut replaced = 0;
+    for table in TABLES {
+        for column in columns(c, table)? {
+            let is_json = format!("json_valid({column}) AND substr({column}, 1, 1) IN ('{{', '[', '\"')");
+            for word in [MARK, "mira"] {
+                let sql = format!(
+                    "UPDATE {table} SET {column} = CASE WHEN {is_json} THEN replace({column}, ?1, ?2) ELSE replace({column}, ?1, ?3) END
+                     WHERE typeof({column}) = 'text' AND instr({column}, ?1) > 0"
+                );
+                replaced += c.execute(&sql, params![word, inner, plain])?;
+            }
+            let sql = format!(
+                "UPDATE {table} SET {column} = CASE WHEN {column} = 'mine' THEN ?2 ELSE replace({column}, '\"mine\"', ?1) END
+                 WHERE typeof({column}) = 'text' AND ({column} = 'mine' OR ({is_json} AND instr({column}, '\"mine\"') > 0))"
+            );
+            replaced += c.execute(&sql, params![quoted, plain])?;
+        }
+    }
+    let lines = texts.join("\n");
+    replaced += c.execute("UPDATE session_turns SET prompt = ?1, response = ?1, error = ?1, model = ?1", [&lines])?;
+    replaced += c.execute("UPDATE session_events SET text = ?1, tool = ?2, path = ?2", params![lines, plain])?;
+    replaced += c.execute("UPDATE proposals SET text = ?1", [&plain])?;
+    Ok(replaced)
+}
+
+/// Stores a learning for each text, and a delivery; returns the ids of the learnings.
+fn remember(c: &Connection, memory: &StepMemory, of: &Loop, texts: &[&str]) -> Vec<String> {
+    for text in texts {
+        memory.keep_rule(c, &of.place.repo, text, &of.id, Timestamp(1_790_000_000_000)).expect("kept");
+    }
+    let (learnings, _) = memory::list(c, "", 1_000).expect("learnings");
+    learnings.into_iter().map(|learning| learning.id).collect()
+}
+
+/// Stores a delivery whose names and result are hostile.
+fn deliver(c: &Connection, texts: &[&str]) {
+    let (forge, delivery) = (ForgeName::new("forge"), texts.join(" "));
+    let stored = StoredDelivery { forge, delivery: delivery.clone(), event: texts.join(" "), body: Body::pack(b"{}") };
+    inbox::insert(c, &stored, Timestamp(1_790_000_000_000)).expect("stored");
+    let sql = "SELECT id FROM inbox WHERE delivery = ?1";
+    let id: i64 = c.query_row(sql, [&delivery], |row| row.get(0)).expect("a delivery");
+    inbox::finish(c, id, DeliveryOutcome::Dead, &texts.join(" ")).expect("finished");
+}
+
+/// What was found on a page, with the number of the texts that it shows.
+async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) {
+    let texts = serde_json::to_string(texts).expect("JSON");
+    let script = format!(
+        "settled().then(() => {{
+            const clean = (text) => text.replace(/[\\u0000-\\u0020\\u007f-\\u00a0\\u2028\\u2029\\ufeff]+/g, '');
+            const shown = clean(document.body.textContent + [...document.querySelectorAll('input, textarea')].map((f) => f.value));
+            return {{ wrong: [...inspect(document, ['feed', 'page']), ...ran], shown: {texts}.filter((text) => shown.includes(clean(text))).length }};
+        }})"
+    );
+    let found = browser.evaluate(&script).await;
+    let wrong =
+        found["wrong"].as_array().expect("a list").iter().map(|one| one.as_str().unwrap_or_default().to_owned());
+    let mut wrong: Vec<String> = wrong.collect();
+    let alarms = browser.call(json!({ "command": "alarms" })).await;
+    wrong.extend(alarms.as_array().expect("a list").iter().map(ToString::to_string));
+    (wrong, found["shown"].as_u64().expect("a number"))
+}
+
+/// See docs/threats.md#i11.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
+    let distinct: std::collections::BTreeSet<&str> = HOSTILE_TEXTS.into_iter().collect();
+    assert!(distinct.len() == HOSTILE_TEXTS.len() && distinct.len() >= 200, "{}", distinct.len());
+    let Some(mut browser) = Browser::start().await else { return };
+    story(marked(), async |world: &mut World| {
+        world.run().await;
+        world.comment("/ralph resume --max-iterations 2 xmark guidance").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!((stopped.state, stopped.iterations.len()), (LoopState::LimitReached, 2), "{}", stopped.why);
+        let engine = world.engine().clone();
+        let memory = StepMemory { settings: engine.settings.memory.clone(), masker: engine.checks.masker.clone() };
+        let (repo, settings) = (stopped.place.repo.clone(), engine.settings.memory.clone());
+        let seeded = engine.store.write(move |c| {
+            for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
+                let remark =
+                    Remark { loop_id: LoopId::new(loop_id), text: "Name the tests after what they show.".into() };
+                proposals::add_remark(c, &repo, &remark, &settings, Timestamp(1_790_000_000_000))?;
+            }
+            Ok(keep(c)?)
+        });
+        seeded.await.expect("seeded");
+        let dashboard = ServedPages::of(world, true).await;
+        let watch = json!({ "command": "watch", "origin": dashboard.url, "script": INSPECT });
+        browser.call(watch).await;
+        let mut shown_in = std::collections::BTreeMap::<&str, u64>::new();
+        for texts in HOSTILE_TEXTS.chunks(AT_ONCE) {
+            let (of, memory) = (stopped.clone(), memory.clone());
+            let texts: Vec<&'static str> = texts.to_vec();
+            let stored = texts.clone();
+            let ids = engine.store.write(move |c| {
+                assert!(replace(c, &stored)? > 50, "texts are in the database");
+                deliver(c, &stored);
+                Ok(remember(c, &memory, &of, &stored))
+            });
+            let ids = ids.await.expect("replaced");
+            let query = url::form_urlencoded::byte_serialize(texts.join(" ").replace('\u{0}', "").as_bytes())
+                .collect::<String>()
+                .replace('+', "%20");
+            for bypass in [false, true] {
+                browser.call(json!({ "command": "bypass", "enabled": bypass })).await;
+                for page in PAGES {
+                    let path = page.replace("ID", stopped.id.as_str()).replace("TEXT", &query);
+                    browser.open(&format!("{}{path}", dashboard.url), json!({})).await;
+                    let (wrong, shown) = inspected(&mut browser, &texts).await;
+                    assert_eq!(wrong, [""; 0], "{page}, without policy: {bypass}, of {texts:#?}");
+                    *shown_in.entry(page).or_default() += shown;
+                }
+                // The page takes its changed parts from the server, and the library looks at them.
+                browser.open(&format!("{}/loops/{}", dashboard.url, stopped.id), json!({})).await;
+                browser.evaluate("document.getElementById('page').setAttribute('data-old', '')").await;
+                browser.evaluate("document.getElementById('feed').dispatchEvent(new CustomEvent('changed'))").await;
+                browser.until("!document.getElementById('page').hasAttribute('data-old')").await;
+                let (wrong, _) = inspected(&mut browser, &texts).await;
+                assert_eq!(wrong, [""; 0], "after an update, without policy: {bypass}, of {texts:#?}");
+            }
+            engine.store.write(move |c| Ok(memory::forget(c, &ids)?)).await.expect("forgotten");
+        }
+        let faults = browser.call(json!({ "command": "faults" })).await.to_string();
+        assert!(!faults.contains("Content Security"), "{faults}");
+        // The texts were there: most of them are shown, twice each.
+        let all = 2 * HOSTILE_TEXTS.len() as u64;
+        for page in [
+            "/",
+            "/loops/ID",
+            "/loops/ID/iterations/1",
+            "/loops/ID/iterations/1/transcript.txt",
+            "/deliveries",
+            "/memory?q=TEXT",
+            "/backends",
+        ] {
+            assert!(shown_in[page] > all * 8 / 10, "{page} shows {} of {all}: {shown_in:#?}", shown_in[page]);
+        }
+        // And they are dangerous: what looks at the pages finds them where they are markup.
+        browser.open(&format!("{}/loops/none", dashboard.url), json!({})).await;
+        let texts = serde_json::to_string(&HOSTILE_TEXTS).expect("JSON");
+        let tried = browser.evaluate(&format!("tried({texts})")).await;
+        let count =
+            |what: &str| tried.as_array().expect("a list").iter().filter(|one| one[what].as_u64() > Some(0)).count();
+        let alarms = browser.call(json!({ "command": "alarms" })).await;
+        let requests = alarms.as_array().expect("a list").iter().filter_map(Value::as_str);
+        let requests = requests.filter(|alarm| alarm.starts_with("request: ")).count();
+        println!("{} found, {} ran, {requests} requests to elsewhere", count("wrong"), count("ran"));
+        assert!(count("wrong") > 150 && count("ran") > 50 && requests > 10, "{tried}: {alarms}");
+        let restored = engine.store.write(|c| {
+            give_back(c)?;
+            c.execute("DELETE FROM inbox WHERE state = 'dead'", [])?;
+            for table in TABLES {
+                c.execute_batch(&format!("DROP TABLE kept_{table}"))?;
+            }
+            Ok(())
+        });
+        restored.await.expect("restored");
+    })
+    .await;
+}
