@@ -8,6 +8,7 @@ pub mod api;
 mod live;
 mod pages;
 mod personal_token;
+mod visible;
 
 use std::sync::Arc;
 

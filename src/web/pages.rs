@@ -4,6 +4,7 @@ mod ansi;
 mod answers;
 mod assets;
 mod charts;
+mod costs_page;
 mod data;
 mod diff;
 mod home;
@@ -13,7 +14,8 @@ mod live;
 mod loop_page;
 mod memory_page;
 mod operator;
-mod transcript;
+mod search_page;
+mod tokens_page;
 
 use std::sync::Arc;
 
@@ -33,6 +35,11 @@ pub(super) fn routes() -> Router<Arc<WebState>> {
         .route("/loops/{id}/commands", post(loop_page::command))
         .route("/loops/{id}/iterations/{number}", get(iteration_page::show))
         .route("/loops/{id}/iterations/{number}/{part}", get(iteration_page::text))
+        .route("/search", get(search_page::show))
+        .route("/costs", get(costs_page::show))
+        .route("/costs.csv", get(costs_page::csv))
+        .route("/tokens", get(tokens_page::show).post(tokens_page::make))
+        .route("/tokens/{id}/revoke", post(tokens_page::revoke))
         .route("/memory", get(memory_page::show))
         .route("/memory/forget", post(memory_page::forget))
         .route("/memory/proposals/{number}", post(memory_page::answer))

@@ -14,7 +14,7 @@ use super::loops::{limited, repository, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::time;
-use super::visibility::visible;
+use crate::web::visible::visible;
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
 use crate::domain::model::ids::RepoRef;

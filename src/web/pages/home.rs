@@ -205,7 +205,8 @@ fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static 
     }
 }
 
-fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
+/// Returns the names of the forges of repositories.
+pub(super) fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
     let mut names: Vec<&str> = visible.iter().map(|(repo, _)| repo.forge.as_str()).collect();
     names.sort_unstable();
     names.dedup();
