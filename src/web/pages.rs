@@ -14,6 +14,8 @@ mod live;
 mod loop_page;
 mod memory_page;
 mod operator;
+#[cfg(test)]
+mod query_plans;
 mod search_page;
 mod tokens_page;
 

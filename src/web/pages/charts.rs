@@ -10,7 +10,9 @@ use crate::store::costs::DailyCost;
 /// Size of a chart, in pixels.
 const SIZE: (u32, u32) = (560, 240);
 /// Maximum number of iterations in a chart; the last ones are shown.
-const POINTS: usize = 200;
+const POINTS: usize = 100;
+/// Maximum number of points that are drawn as dots.
+const DOTTED: usize = 20;
 
 const INK: RGBColor = RGBColor(0x28, 0x2C, 0x34);
 const FAINT: RGBColor = RGBColor(0xDE, 0xE1, 0xE6);
@@ -171,7 +173,9 @@ fn draw_lines(
         .draw()?;
     for (color, points) in lines {
         chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
-        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+        // Many points are a line without them, too, and the page stays small.
+        let dots = if points.len() <= DOTTED { points.as_slice() } else { &[] };
+        chart.draw_series(dots.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
     }
     drop(chart);
     area.present()?;

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::ansi::AnsiReader;
-use super::layout::{self, PageError, PageFrame, require, segment};
-use super::{diff, loop_page};
+use super::diff::{self, PatchRoom};
+use super::layout::{self, PageError, PageFrame, beginning, markup_size, require, segment};
+use super::loop_page;
 use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::knowledge::session::transcript::{self, TranscriptPart};
 use crate::domain::loops::{GuidanceSource, Iteration, Loop};
@@ -22,17 +23,22 @@ use crate::store::session::{self, TextRow};
 use crate::web::{Viewer, WebState};
 
 /// Number of lines of the transcript on a page.
-const LINES_SHOWN: usize = 300;
+const LINES_SHOWN: usize = 200;
 /// Number of lines before the one that a link leads to.
 const LINES_BEFORE: usize = 20;
 /// Maximum length of a line on the page, in characters; the plain text has it whole.
 const LINE_SHOWN: usize = 500;
-/// Maximum size of the lines on a page, in bytes.
-const LINES_BYTES: usize = 32 * 1024;
-/// Number of lines of the change on a page.
-const PATCH_LINES: usize = 250;
-/// Maximum number of guidance and detection texts on a page, in characters each.
-const TEXT_SHOWN: usize = 2_000;
+/// Maximum size of the lines on a page with their markup, in bytes, and of the markup around a line and around a piece.
+const LINES_BYTES: usize = 40 * 1024;
+const LINE_MARKUP: usize = 110;
+const PIECE_MARKUP: usize = 25;
+/// Lines of the change on a page.
+const PATCH_ROOM: PatchRoom = PatchRoom { lines: 250, bytes: 24 * 1024 };
+/// Number of files of the change on a page.
+const FILES_SHOWN: usize = 50;
+/// Maximum size of a text in a list, in bytes, and number of entries of a list.
+const TEXT_SHOWN: usize = 1_000;
+const ENTRIES_SHOWN: usize = 10;
 
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -186,11 +192,15 @@ async fn content(
         let (parts, _) = transcript_of(state, &current, number).await?;
         shown = window(&parts, query.first(), running);
         if let Some((text, truncated)) = patch_of(state, &current, iteration, total).await {
-            patch = json!({ "files": diff::files(&text, PATCH_LINES), "truncated": truncated });
+            let mut files = diff::files(&text, PATCH_ROOM);
+            let more = files.len().saturating_sub(FILES_SHOWN);
+            files.truncate(FILES_SHOWN);
+            patch = json!({ "files": files, "more": more, "truncated": truncated });
         }
     }
     let judged = iteration.judged.as_ref();
-    let short = |text: &str| text.chars().take(TEXT_SHOWN).collect::<String>();
+    let short = |text: &str| beginning(text, TEXT_SHOWN);
+    let listed = |texts: &[String]| texts.iter().take(ENTRIES_SHOWN).map(|text| short(text)).collect::<Vec<_>>();
     let context = json!({
         "id": current.id,
         "n": number,
@@ -200,10 +210,10 @@ async fn content(
         "discarded": iteration.discarded,
         "approach": report::approach(iteration),
         "summary": short(&iteration.report.summary),
-        "problem": iteration.agent_problem,
-        "learnings": iteration.report.learnings,
-        "blockers": iteration.report.blockers,
-        "next_steps": iteration.report.next_steps,
+        "problem": short(&iteration.agent_problem),
+        "learnings": listed(&iteration.report.learnings),
+        "blockers": listed(&iteration.report.blockers),
+        "next_steps": listed(&iteration.report.next_steps),
         "started_at": iteration.started_at.0,
         "ended_at": iteration.ended_at.map(|at| at.0),
         "attempt": iteration.attempt,
@@ -212,21 +222,23 @@ async fn content(
         "backend": iteration.served.backend,
         "model": iteration.served.model,
         "switched": iteration.served.switched,
-        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": iteration.tools },
+        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": listed(&iteration.tools) },
         "commit": iteration.commit.as_ref().map(|commit| commit.short()),
         "checks": iteration.checks.outcomes.iter().map(|check| json!({
             "name": check.name, "holds": check.holds, "why": check.why, "command": check.command,
             "ms": check.duration_ms, "tests": check.tests,
         })).collect::<Vec<_>>(),
-        "files": iteration.stat.files.iter().take(100).map(|file| json!({
+        "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,
         })).collect::<Vec<_>>(),
-        "guidance": iteration.guidance.iter().map(|guidance| json!({
+        "guidance": iteration.guidance.iter().take(ENTRIES_SHOWN).map(|guidance| json!({
             "who": guidance.who, "source": source_words(guidance.source), "text": short(&guidance.text),
         })).collect::<Vec<_>>(),
-        "findings": iteration.findings,
-        "restored": iteration.restored,
-        "refused_hosts": iteration.refused_hosts,
+        "findings": iteration.findings.iter().take(ENTRIES_SHOWN).map(|found| json!({
+            "path": short(&found.path), "line": found.line, "evidence": short(&found.evidence),
+        })).collect::<Vec<_>>(),
+        "restored": listed(&iteration.restored),
+        "refused_hosts": listed(&iteration.refused_hosts),
         "judged": judged.map(|judged| json!({
             "lines": control_words::lines(judged),
             "reasoning": judged.reasoning,
@@ -301,10 +313,11 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
                 .map(|piece| {
                     let text: String = piece.text.chars().take(left).collect();
                     left -= text.chars().count();
-                    bytes += text.len();
+                    bytes += PIECE_MARKUP + markup_size(&text);
                     json!({ "class": piece.class, "text": text })
                 })
                 .collect();
+            bytes += LINE_MARKUP;
             shown.push(json!({ "n": number, "pieces": pieces, "cut": left == 0 }));
         }
     }
@@ -333,8 +346,8 @@ mod tests {
     fn window_shows_the_asked_line_and_numbers_as_the_plain_text() {
         let long = (1..=700).map(|n| format!("line {n}\n")).collect::<String>();
         let parts = [TranscriptPart::new("Prompt".into(), &long)];
-        assert_eq!(numbers(&window(&parts, None, false)), (1, 300, 300));
-        assert_eq!(numbers(&window(&parts, None, true)), (402, 701, 300));
+        assert_eq!(numbers(&window(&parts, None, false)), (1, 200, 200));
+        assert_eq!(numbers(&window(&parts, None, true)), (502, 701, 200));
         assert_eq!(numbers(&window(&parts, Some(650), false)), (650, 701, 52));
         assert_eq!(numbers(&window(&parts, Some(usize::MAX), false)), (701, 701, 1));
         let query = IterationQuery { line: Some(650), ..IterationQuery::default() };
