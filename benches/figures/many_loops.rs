@@ -50,11 +50,6 @@ pub fn id_of(nth: usize) -> LoopId {
     LoopId::from_parts(Number(nth as u64 + 1), nth as u32)
 }
 
-/// Time at which all of a number of loops have begun.
-pub fn end() -> Timestamp {
-    Timestamp(FIRST + DAYS * DAY_MS)
-}
-
 /// Fills a database with `count` loops of `iterations` iterations.
 pub async fn fill(store: &Store, corpus: &mut Corpus, count: usize, iterations: u32) -> anyhow::Result<()> {
     for first in (0..count).step_by(BATCH) {
