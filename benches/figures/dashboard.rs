@@ -19,7 +19,7 @@ use crate::{FigureRun, Size, pages};
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
     Loops of 20 repositories over 60 days. Each iteration has a turn of 60 words and a check's event of 20, whose frequencies \
-    follow Zipf's law, three steps in the log, an audit entry, a call of a backend, and in the loop's row its report, checks and \
+    follow Zipf's law, a step in the log, an audit entry, a call of a backend, and in the loop's row its report, checks and \
     the result of supervision. Search: queries are one to three words of the same distribution, so that some are in nearly every \
     text and some in none; half of them are by a person who may see two of the repositories. The figure is the 99th percentile of 300 \
     searches, each made once, from the call to the results with their snippets. Baseline: ranking all matches of the same words \
@@ -95,7 +95,10 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
 
 /// Returns two of the repositories.
 fn few() -> RepoScope {
-    RepoScope::Only(vec![(ForgeName::new("forge"), RepoId(3)), (ForgeName::new("forge"), RepoId(REPOSITORIES as i64 - 9))])
+    RepoScope::Only(vec![
+        (ForgeName::new("forge"), RepoId(3)),
+        (ForgeName::new("forge"), RepoId(REPOSITORIES as i64 - 9)),
+    ])
 }
 
 /// Measures ranking all matches of all words of a text.

@@ -73,7 +73,12 @@ fn store_loop(c: &Connection, made: &MadeLoop) -> StoreResult<()> {
     let cost: i64 = iterations.iter().map(|one| one.cost.0).sum();
     current.spent.cost = Money(cost);
     let sql = "UPDATE loops SET data = ?2, state = ?3, open = ?4 WHERE id = ?1";
-    c.prepare_cached(sql)?.execute(params![id.as_str(), serde_json::to_string(&current)?, state.as_str(), state.is_open()])?;
+    c.prepare_cached(sql)?.execute(params![
+        id.as_str(),
+        serde_json::to_string(&current)?,
+        state.as_str(),
+        state.is_open()
+    ])?;
     let sql = "UPDATE loop_summaries SET state = ?2, open = ?3, waits = ?4, reason = ?5, iterations = ?6, cost = ?7, completion = 0.9
         WHERE loop_id = ?1";
     let row = params![
@@ -90,7 +95,8 @@ fn store_loop(c: &Connection, made: &MadeLoop) -> StoreResult<()> {
         add_turn(c, id, turn)?;
     }
     add_events(c, id, events)?;
-    let mut log = c.prepare_cached("INSERT INTO loop_events (loop_id, seq, at, input, reasons) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut log =
+        c.prepare_cached("INSERT INTO loop_events (loop_id, seq, at, input, reasons) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut audit = c.prepare_cached("INSERT INTO audit (loop_id, at, entry) VALUES (?1, ?2, ?3)")?;
     let mut call = c.prepare_cached(
         "INSERT INTO calls (key, loop_id, forge, repo_id, iteration, role, purpose, backend, call, day, started_at, ended_at,
@@ -100,11 +106,9 @@ fn store_loop(c: &Connection, made: &MadeLoop) -> StoreResult<()> {
     let repo = &start.place.repo;
     for (nth, one) in iterations.iter().enumerate() {
         let at = one.started_at.0;
-        for (step, input) in ["agent_ended", "committed", "checked"].into_iter().enumerate() {
-            let input = json!({ "input": input, "ticket": nth, "run": { "message": "The parser was changed.", "cost": 1 } });
-            let reasons = json!(["The agent ended, so its tree is committed.", "The checks run."]);
-            log.execute(params![id.as_str(), (nth * 3 + step + 10) as i64, at, input.to_string(), reasons.to_string()])?;
-        }
+        let input = json!({ "input": "checked", "ticket": nth, "report": { "outcomes": [{ "name": "test", "holds": false }] } });
+        let reasons = json!(["The checks ran.", "The iteration is judged."]);
+        log.execute(params![id.as_str(), nth as i64 + 10, at, input.to_string(), reasons.to_string()])?;
         let entry = json!({
             "iteration": one.number, "event": "intervened", "level": null, "kind": null, "cause": null,
             "reason": "The loop is allowed to continue.",
@@ -135,7 +139,11 @@ fn finish(c: &Connection) -> StoreResult<()> {
     let mut statement = c.prepare_cached(sql)?;
     for nth in 0..50_000 {
         let state = ["done", "ignored", "done", "done"][nth % 4];
-        statement.execute(params![format!("old-{nth}"), vec![7_u8; 600], if nth % 1_000 == 0 { "dead" } else { state }])?;
+        statement.execute(params![
+            format!("old-{nth}"),
+            vec![7_u8; 600],
+            if nth % 1_000 == 0 { "dead" } else { state }
+        ])?;
     }
     Ok(())
 }
@@ -235,7 +243,7 @@ fn iteration(corpus: &mut Corpus, number: u32, at: Timestamp) -> Iteration {
         output,
         ..CheckOutcome::default()
     };
-    made.checks.outcomes = vec![outcome("lint", true, String::new()), outcome("test", false, corpus.text(40))];
+    made.checks.outcomes = vec![outcome("lint", true, String::new()), outcome("test", false, corpus.text(12))];
     made.completion = Ratio::new(f64::from(number % 97) / 100.0);
     let wave = f64::from(number % 9) / 10.0;
     let judged = json!({
@@ -244,7 +252,7 @@ fn iteration(corpus: &mut Corpus, number: u32, at: Timestamp) -> Iteration {
         "moved": [], "stops": null,
         "found": if number % 5 == 0 {
             json!([{
-                "kind": "stuck", "severity": "high", "level": "WARN", "fresh": true, "evidence": corpus.text(12),
+                "kind": "stuck", "severity": "high", "level": "WARN", "fresh": true, "evidence": corpus.text(8),
                 "recommendations": [corpus.text(8)],
             }])
         } else {

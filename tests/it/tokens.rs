@@ -161,7 +161,10 @@ async fn number_of_tokens_is_limited(dialect: Dialect) {
         add_tokens(world, ViewerKind::Writer, MAX_TOKENS).await;
         let wish = json!({ "name": "one more" });
         let (status, answer) = ask(world, &browser, MAKE, Some(&browser.csrf()), Some(&wish)).await;
-        assert!(status == 409 && answer["detail"].as_str().is_some_and(|detail| detail.contains("maximum")), "{answer}");
+        assert!(
+            status == 409 && answer["detail"].as_str().is_some_and(|detail| detail.contains("maximum")),
+            "{answer}"
+        );
         let answer = browser.post("/tokens", "name=more&scope=read&days=1").await;
         assert!(answer.status == 422 && answer.text.contains("which is the maximum"), "{answer:?}");
         let shown = browser.get("/tokens").await;
@@ -246,7 +249,12 @@ async fn page_says_what_is_wrong_with_a_request(dialect: Dialect) {
             ([("name", "kept"), ("scope", "write"), ("days", "soon")], "from 1 to 366"),
         ] {
             let answer = pages.post("/tokens", &fields).await;
-            assert!(answer.status == 422 && answer.body.contains(says), "{fields:?}: {} {}", answer.status, answer.body);
+            assert!(
+                answer.status == 422 && answer.body.contains(says),
+                "{fields:?}: {} {}",
+                answer.status,
+                answer.body
+            );
             assert!(fields[0].1.is_empty() || answer.body.contains("value=\"kept\""), "{}", answer.body);
         }
         assert_eq!(pages.post("/tokens", &[("name", "ci"), ("scope", "read"), ("days", "7")]).await.status, 201);

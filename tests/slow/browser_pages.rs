@@ -124,14 +124,17 @@ async fn search_costs_and_tokens_work_by_keyboard_and_without_scripts() {
             browser.picture(&format!("{name}-phone")).await;
         }
         let faults = browser.call(json!({ "command": "faults" })).await;
-        let faults: Vec<_> = faults.as_array().expect("a list").iter().filter(|fault| !fault.to_string().contains("422")).collect();
+        let faults: Vec<_> =
+            faults.as_array().expect("a list").iter().filter(|fault| !fault.to_string().contains("422")).collect();
         assert!(faults.is_empty(), "{faults:#?}");
 
         // Without scripts: filters of the search and of the costs are forms.
         browser.open(&format!("{}/search?q=answer", dashboard.url), json!({ "scripts": false })).await;
         browser.evaluate("document.querySelector('select[name=kind]').value = 'output'").await;
         browser.evaluate("document.querySelector('main form').submit()").await;
-        browser.until("location.search.includes('kind=output') && document.querySelectorAll('.hits li').length > 0").await;
+        browser
+            .until("location.search.includes('kind=output') && document.querySelectorAll('.hits li').length > 0")
+            .await;
         browser.open(&format!("{}/costs", dashboard.url), json!({ "scripts": false })).await;
         browser.evaluate("document.querySelector('select[name=by]').value = 'backend'").await;
         browser.evaluate("document.querySelector('main form').submit()").await;

@@ -208,7 +208,8 @@ mod tests {
             tokens_in: 0,
             tokens_out: 0,
         };
-        let rows = [row(20_783, "a", 2_000_000), row(20_783, "x", 1_000_000), row(20_783, "y", 500_000), row(1, "a", 9)];
+        let rows =
+            [row(20_783, "a", 2_000_000), row(20_783, "x", 1_000_000), row(20_783, "y", 500_000), row(1, "a", 9)];
         let svg = stacked(20_777, 7, &rows, &["a"]);
         let bars = |color: &str| svg.matches(&format!("fill=\"{color}\"")).count();
         assert_eq!((bars("#0072B2"), bars("#868D96")), (1, 1), "{svg}");

@@ -144,7 +144,8 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             waiting.iter().filter_map(|row| loops::get(c, &row.id).transpose()).collect::<Result<_, _>>()?;
         let mut lists: Vec<(&'static str, Vec<LoopRow>, i64, bool)> = Vec::new();
         for (title, states, paged) in groups {
-            let (offset, shown) = if paged { ((page - 1).saturating_mul(ROWS_SHOWN), ROWS_SHOWN) } else { (0, FIRST_SHOWN) };
+            let (offset, shown) =
+                if paged { ((page - 1).saturating_mul(ROWS_SHOWN), ROWS_SHOWN) } else { (0, FIRST_SHOWN) };
             let (rows, count) = in_states(states, offset, shown)?;
             lists.push((title, rows, count, paged));
         }

@@ -176,8 +176,14 @@ async fn content(
     let mut status_json = json!(status);
     if let Some(map) = status_json.as_object_mut() {
         let plan = status.plan.as_ref().filter(|_| writes);
-        map.insert("task_text".into(), json!(if writes { beginning(&status.task_text, TEXT_SHOWN) } else { String::new() }));
-        map.insert("plan".into(), json!(plan.map(|plan| json!({ "plan_text": beginning(&plan.plan_text, TEXT_SHOWN) }))));
+        map.insert(
+            "task_text".into(),
+            json!(if writes { beginning(&status.task_text, TEXT_SHOWN) } else { String::new() }),
+        );
+        map.insert(
+            "plan".into(),
+            json!(plan.map(|plan| json!({ "plan_text": beginning(&plan.plan_text, TEXT_SHOWN) }))),
+        );
         let notes: Vec<String> = status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect();
         map.insert("notes".into(), json!(notes));
     }

@@ -26,9 +26,28 @@ use crate::store::{Store, StoreResult, audit, calls, forge_state, inbox, loops, 
 
 /// Tables that grow without end.
 const LARGE: [&str; 22] = [
-    "loops", "loop_summaries", "loop_events", "loop_numbers", "inputs", "outbox", "posted", "heard", "audit", "inbox",
-    "session_turns", "session_events", "session_summaries", "calls", "daily_costs", "learnings", "prompt_learnings",
-    "learnings_outcomes", "reflections", "issue_labels", "issue_edits", "issue_texts",
+    "loops",
+    "loop_summaries",
+    "loop_events",
+    "loop_numbers",
+    "inputs",
+    "outbox",
+    "posted",
+    "heard",
+    "audit",
+    "inbox",
+    "session_turns",
+    "session_events",
+    "session_summaries",
+    "calls",
+    "daily_costs",
+    "learnings",
+    "prompt_learnings",
+    "learnings_outcomes",
+    "reflections",
+    "issue_labels",
+    "issue_edits",
+    "issue_texts",
 ];
 /// Walks over a table or an index that end at their limit, or that read no rows: table, and part of the statement.
 const WALKS: [(&str, &str); 5] = [
@@ -149,7 +168,11 @@ fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
         let filters = [
             all.clone(),
             LoopFilter { states: vec![LoopState::Running, LoopState::Waiting], ..all.clone() },
-            LoopFilter { states: vec![LoopState::Merged, LoopState::Closed], person: Some("alice".into()), ..all.clone() },
+            LoopFilter {
+                states: vec![LoopState::Merged, LoopState::Closed],
+                person: Some("alice".into()),
+                ..all.clone()
+            },
             LoopFilter { open: Some(true), ..all.clone() },
             LoopFilter { waits: Some(true), ..all.clone() },
         ];
@@ -214,8 +237,11 @@ async fn no_page_reads_a_whole_table() {
         c.trace_v2(TraceEventCodes::empty(), None);
         read?;
         let seen = SEEN.with(|seen| std::mem::take(&mut *seen.borrow_mut()));
-        let faults: Vec<String> =
-            seen.iter().filter(|sql| sql.starts_with("SELECT") || sql.starts_with("WITH")).flat_map(|sql| scanned(c, sql)).collect();
+        let faults: Vec<String> = seen
+            .iter()
+            .filter(|sql| sql.starts_with("SELECT") || sql.starts_with("WITH"))
+            .flat_map(|sql| scanned(c, sql))
+            .collect();
         // What the check is for.
         let whole = "SELECT count(*) FROM loops l JOIN session_events e ON e.text = l.data WHERE l.updated_at > 1";
         Ok((seen.len(), faults, scanned(c, whole).len()))

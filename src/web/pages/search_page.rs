@@ -226,7 +226,8 @@ mod tests {
             let problem = query.parsed().expect_err(expected);
             assert!(problem.contains(expected), "{problem}");
         }
-        let narrow = SearchPageQuery { state: "paused".into(), kind: "output".into(), after: "9.8.7.6".into(), ..query("a") };
+        let narrow =
+            SearchPageQuery { state: "paused".into(), kind: "output".into(), after: "9.8.7.6".into(), ..query("a") };
         let parsed = narrow.parsed().expect("valid");
         assert_eq!((parsed.states, parsed.kind), (vec![LoopState::Paused], Some(TextKind::Output)));
         assert_eq!(narrow.address("9.8.7.6"), "/search?q=a&state=paused&kind=output&after=9.8.7.6");

@@ -43,11 +43,7 @@ pub(super) async fn show(State(state): State<Arc<WebState>>, viewer: Viewer) -> 
 }
 
 /// Makes a token; the page shows it this once.
-pub(super) async fn make(
-    State(state): State<Arc<WebState>>,
-    viewer: Viewer,
-    Form(form): Form<TokenForm>,
-) -> Response {
+pub(super) async fn make(State(state): State<Arc<WebState>>, viewer: Viewer, Form(form): Form<TokenForm>) -> Response {
     match made(&state, &viewer, &form).await {
         Ok(token) => page(&state, &viewer, StatusCode::CREATED, &TokenForm::default(), "", token).await,
         Err(PageError::Invalid(problem)) => {

@@ -107,12 +107,7 @@ fn told(turns: &[(usize, &SessionTurn)], events: &[(usize, &SessionEvent)], rest
 
 /// Returns the 1-based line of the transcript that shows a 1-based line of a stored text; `None` if it is not part of it. A line
 /// that is cut off leads to the end of its part.
-pub fn line_of(
-    parts: &[TranscriptPart],
-    events: &[SessionEvent],
-    source: &TextSource,
-    line: usize,
-) -> Option<usize> {
+pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextSource, line: usize) -> Option<usize> {
     if let TextSource::Event(at) = source
         && let Some(event) = events.get(*at).filter(|event| event.kind == EventKind::Check)
     {
@@ -130,6 +125,8 @@ pub fn line_of(
             let beyond = line - part.count();
             Some(failed.map_or(first + part.count(), |(first, part, _)| first + beyond.min(part.count())))
         }
+        // A search finds tool and path of an event in its first line.
+        TextSource::Event(_) if line <= 1 => Some(first + before),
         _ => Some(first + (before + line).min(part.count())),
     }
 }
@@ -289,9 +286,9 @@ mod tests {
         let table = [
             (TextSource::Prompt(0), 1, "Fix it."),
             (TextSource::Prompt(0), 99, "Fix it."),
-            (TextSource::Event(0), 1, "ls"),
+            (TextSource::Event(0), 1, "00:00:02 tool call Bash"),
             (TextSource::Event(0), 2, "-la"),
-            (TextSource::Event(2), 1, "modified"),
+            (TextSource::Event(2), 1, "00:00:03 file change Bash"),
             (TextSource::Answer(0), 2, "Two."),
             (TextSource::Answer(0), 3, "It broke."),
             (TextSource::Event(1), 1, "==> Check answer passed, 0 ms"),
