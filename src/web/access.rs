@@ -30,6 +30,7 @@ use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, ST
 use crate::engine::Engine;
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::login::LoginClient;
+use crate::store::tokens::TokenOwner;
 use crate::store::web_sessions;
 
 pub(super) use self::guard::guard;
@@ -67,6 +68,11 @@ pub struct Viewer {
 }
 
 impl Viewer {
+    /// Returns the owner of the personal tokens that the viewer makes.
+    pub fn token_owner(&self) -> TokenOwner {
+        TokenOwner { account: self.account.clone(), operator: self.operator }
+    }
+
     /// Returns the holder of the token that `serve` prints, without a session.
     pub fn of_token() -> Self {
         Self {

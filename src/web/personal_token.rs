@@ -6,7 +6,6 @@ use sha2::{Digest, Sha256};
 use crate::domain::model::ids::{ForgeName, Timestamp, User};
 use crate::store::tokens::{self, ApiScope, StoredToken, TokenOwner, TokenRequest};
 use crate::store::{Store, StoreResult};
-use crate::web::Viewer;
 
 /// Beginning of each token, by which scanners of secrets find it.
 const PREFIX: &str = "ralph_";
@@ -45,23 +44,18 @@ impl TokenWishError {
     }
 }
 
-/// Returns the owner of the tokens that a viewer makes.
-pub fn owner_of(viewer: &Viewer) -> TokenOwner {
-    TokenOwner { account: viewer.account.clone(), operator: viewer.operator }
-}
-
-/// Returns the request for a token that a viewer wishes.
+/// Returns the request for a token that its owner wishes, `by_token` if with another personal token.
 ///
 /// # Errors
-/// The wish is not valid, or the viewer has no session.
+/// The wish is not valid.
 pub fn request_of(
-    viewer: &Viewer,
+    (owner, by_token): (TokenOwner, bool),
     name: &str,
     scope: ApiScope,
     days: u32,
     now: Timestamp,
 ) -> Result<TokenRequest, TokenWishError> {
-    if viewer.token.is_some() {
+    if by_token {
         return Err(TokenWishError::ByToken);
     }
     let name = name.trim();
@@ -72,7 +66,7 @@ pub fn request_of(
         return Err(TokenWishError::Days);
     }
     let expires_at = now.plus_ms(i64::from(days) * DAY_MS);
-    Ok(TokenRequest { name: name.to_owned(), owner: owner_of(viewer), scope, expires_at })
+    Ok(TokenRequest { name: name.to_owned(), owner, scope, expires_at })
 }
 
 /// Owner and permissions of a valid token.

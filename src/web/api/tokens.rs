@@ -16,7 +16,7 @@ use super::types::time;
 use super::{ApiResult, ApiRoute, answer, ok};
 use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
 use crate::web::WebState;
-use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, owner_of, request_of};
+use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, request_of};
 
 /// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -102,7 +102,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer) -> ApiResult {
-    let of = owner_of(&viewer);
+    let of = viewer.token_owner();
     let found = state.engine.store.read(move |c| tokens::of_owner(c, &of)).await?;
     ok(&state, &ApiTokenList { tokens: found.iter().map(ApiTokenInfo::from).collect() })
 }
@@ -113,7 +113,13 @@ async fn make(
     ApiBody(wish): ApiBody<ApiTokenWish>,
 ) -> ApiResult {
     let (now, scope) = (state.engine.clock.now(), wish.scope.unwrap_or(ApiScope::Read));
-    let request = request_of(&viewer, &wish.name, scope, wish.days.unwrap_or(DEFAULT_DAYS), now);
+    let request = request_of(
+        (viewer.token_owner(), viewer.token.is_some()),
+        &wish.name,
+        scope,
+        wish.days.unwrap_or(DEFAULT_DAYS),
+        now,
+    );
     let request = request.map_err(|error| match error {
         TokenWishError::ByToken => ApiProblem::forbidden(error.to_string(), error.action()),
         _ => ApiProblem::invalid(error.to_string(), error.action()),
@@ -133,7 +139,7 @@ async fn revoke(
     ApiViewer { viewer, .. }: ApiViewer,
     Path(number): Path<String>,
 ) -> ApiResult {
-    let (of, now) = (owner_of(&viewer), state.engine.clock.now());
+    let (of, now) = (viewer.token_owner(), state.engine.clock.now());
     let id = number.parse::<i64>().map_err(|_| ApiProblem::unknown("token", &number))?;
     if state.engine.store.write(move |c| tokens::revoke(c, &of, id, now)).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::layout::{self, PageError, PageFrame, require_token};
 use crate::domain::model::ids::Timestamp;
 use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
-use crate::web::personal_token::{DEFAULT_DAYS, MAX_DAYS, MAX_NAME, make_token, owner_of, request_of};
+use crate::web::personal_token::{DEFAULT_DAYS, MAX_DAYS, MAX_NAME, make_token, request_of};
 use crate::web::{Viewer, WebState};
 
 /// Maximum number of tokens on the page; older ones have ended long ago.
@@ -61,7 +61,7 @@ async fn made(state: &WebState, viewer: &Viewer, form: &TokenForm) -> Result<Str
         _ => return Err(PageError::Invalid("Choose what the token permits: read or write.".to_owned())),
     };
     let (days, now) = (form.days.trim().parse().unwrap_or_default(), state.engine.clock.now());
-    let request = request_of(viewer, &form.name, scope, days, now);
+    let request = request_of((viewer.token_owner(), viewer.token.is_some()), &form.name, scope, days, now);
     let request = request.map_err(|error| PageError::Invalid(format!("The {error}; {}.", error.action())))?;
     let name = request.name.clone();
     match make_token(&state.engine.store, request, now).await? {
@@ -84,7 +84,7 @@ pub(super) async fn revoke(
 ) -> Response {
     let revoked = async {
         require_token(&viewer, &form.csrf)?;
-        let (of, now) = (owner_of(&viewer), state.engine.clock.now());
+        let (of, now) = (viewer.token_owner(), state.engine.clock.now());
         if !state.engine.store.write(move |c| tokens::revoke(c, &of, id, now)).await? {
             return Err(PageError::NotFound);
         }
@@ -104,7 +104,7 @@ async fn page(
     problem: &str,
     token: String,
 ) -> Response {
-    let of = owner_of(viewer);
+    let of = viewer.token_owner();
     let mut found = match state.engine.store.read(move |c| tokens::of_owner(c, &of)).await {
         Ok(found) => found,
         Err(error) => return PageError::Store(error).page(state, viewer),
