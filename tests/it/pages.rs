@@ -226,17 +226,16 @@ async fn costs_are_shown_as_chart_tables_and_files(dialect: Dialect) {
         let downloads = links(&page);
         let json = downloads.iter().find(|link| link.starts_with("/api/v1/costs?")).expect("a link");
         let json: Value = serde_json::from_str(&pages.get(json).await.body).expect("JSON");
-        assert_eq!(
-            (json["total_usd"].as_f64(), json["days"].as_array().map(Vec::len)),
-            (Some(6.75), Some(4)),
-            "{json}"
-        );
+        let paid = json["days"].as_array().expect("days").iter().filter(|day| day["cost_usd"] != 0.0).count();
+        assert_eq!((json["total_usd"].as_f64(), paid), (Some(6.75), 4), "{json}");
         let csv = pages.get("/costs.csv?by=person&days=30").await;
         assert!(csv.headers["content-type"].starts_with("text/csv"), "{:?}", csv.headers);
         assert!(csv.headers["content-disposition"].starts_with("attachment; filename=\"costs-person-"));
-        let lines: Vec<&str> = csv.body.lines().collect();
-        assert_eq!((lines[0], lines.len()), ("day,person,calls,cost_usd,tokens_in,tokens_out", 4), "{}", csv.body);
-        assert!(lines[3].contains(",\"'=otto\",2,0.25,900,40"), "a name is no formula: {}", csv.body);
+        assert!(csv.body.starts_with("day,person,calls,cost_usd,tokens_in,tokens_out\r\n"), "{}", csv.body);
+        for row in [",\"mira\",2,2,900,40\r\n", ",\"otto\",2,0.5,900,40\r\n", ",\"'=otto\",2,0.25,900,40\r\n"] {
+            assert!(csv.body.contains(row), "{row}: {}", csv.body);
+        }
+        assert!(!csv.body.contains("olga"), "sixty days ago: {}", csv.body);
     })
     .await;
 }
@@ -285,8 +284,8 @@ async fn dashboard_of_this_machine_is_not_linked(dialect: Dialect) {
     .await;
 }
 
-/// Makes a loop one of a hundred iterations with large texts of all kinds.
-async fn enlarge(world: &World, id: &LoopId) {
+/// Makes a loop one of a hundred iterations with large texts of all kinds; returns its stored data before.
+async fn enlarge(world: &World, id: &LoopId) -> String {
     let of = id.clone();
     let enlarged = world.engine().store.write(move |c| {
         let data: String = c.query_row("SELECT data FROM loops WHERE id = ?1", [of.as_str()], |row| row.get(0))?;
@@ -329,15 +328,16 @@ async fn enlarge(world: &World, id: &LoopId) {
             at: Timestamp(at),
         };
         let events: Vec<NewEvent> = (0..300).map(|at| NewEvent::pack(event(at))).collect();
-        add_events(c, &of, &events)
+        add_events(c, &of, &events)?;
+        Ok(data)
     });
-    enlarged.await.expect("stored");
+    enlarged.await.expect("stored")
 }
 
 async fn pages_of_a_large_loop_are_small(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
-        enlarge(world, &done.id).await;
+        let before = enlarge(world, &done.id).await;
         let pages = ServedPages::of(world, false).await;
         let id = &done.id;
         for path in [
@@ -368,6 +368,14 @@ async fn pages_of_a_large_loop_are_small(dialect: Dialect) {
             next = link.and_then(|link| link.split('#').next().map(str::to_owned)).unwrap_or_default();
         }
         assert_eq!(numbers.len(), 100, "{numbers:?}");
+        // A story ends with a loop that is what its log makes of it.
+        let of = id.clone();
+        let restored = world.engine().store.write(move |c| {
+            c.execute("UPDATE loops SET data = ?2 WHERE id = ?1", params![of.as_str(), before])?;
+            c.execute("UPDATE loop_summaries SET state = 'review', waits = 0 WHERE loop_id = ?1", [of.as_str()])?;
+            Ok(())
+        });
+        restored.await.expect("stored");
     })
     .await;
 }
