@@ -461,6 +461,7 @@ fn settings(
         sandbox_refusal: sandbox.refusal.clone(),
         sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
         agent_egress: egress(config),
+        dashboard: dashboard::linked_pages(config),
         partial_clone: true,
     }
 }

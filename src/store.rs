@@ -69,6 +69,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_sessions.sql"),
     include_str!("../migrations/0010_polling.sql"),
     include_str!("../migrations/0011_tokens.sql"),
+    include_str!("../migrations/0012_pages.sql"),
 ];
 
 /// Error of the store.

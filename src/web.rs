@@ -9,6 +9,7 @@ mod live;
 mod pages;
 mod personal_token;
 mod routes;
+mod visible;
 
 use std::sync::Arc;
 

@@ -50,6 +50,18 @@ pub fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     line.and_then(|text| text.trim().parse().ok()).context("the kernel does not say how large the process is")
 }
 
+/// Processor time of a process so far.
+pub fn processor_time(pid: u32) -> anyhow::Result<Duration> {
+    /// Clock ticks per second in `/proc`, which is the same on all Linux systems.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
+    // The name of the program, in parentheses, may contain spaces.
+    let (_, rest) = stat.rsplit_once(')').context("an unknown format of /proc/PID/stat")?;
+    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    anyhow::ensure!(ticks.len() == 2, "an unknown format of /proc/PID/stat");
+    Ok(Duration::from_secs_f64(ticks.iter().sum::<f64>() / TICKS))
+}
+
 /// Median of several durations.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();

@@ -8,17 +8,19 @@
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
 mod corpus;
+mod dashboard;
 mod ingest;
 mod iteration;
 mod label_to_agent;
 mod load;
 mod machine;
+mod many_loops;
 mod memory;
+mod pages;
 mod recall;
 mod report;
 mod restart;
 mod sandbox;
-mod search;
 mod service;
 mod supervision;
 mod thinking;
@@ -43,7 +45,7 @@ const FIGURES: [(&str, &str); 11] = [
     ("sandbox", sandbox::DESCRIPTION),
     ("supervision", supervision::DESCRIPTION),
     ("recall", recall::DESCRIPTION),
-    ("search", search::DESCRIPTION),
+    ("dashboard", dashboard::DESCRIPTION),
     ("thinking", thinking::DESCRIPTION),
 ];
 
@@ -168,7 +170,7 @@ async fn main() -> anyhow::Result<()> {
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "recall" => recall::run(&mut run).await,
-            "search" => search::run(&mut run).await,
+            "dashboard" => dashboard::run(&mut run).await,
             "sandbox" => sandbox::run(&mut run).await,
             "thinking" => thinking::run(&mut run).await,
             _ => trees::run(&mut run).await,

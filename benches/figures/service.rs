@@ -30,6 +30,8 @@ pub struct BenchService {
     child: Child,
     /// Address of its listener.
     pub address: SocketAddr,
+    /// Token of its operator, if it has a dashboard without a login.
+    pub token: Option<String>,
 }
 
 /// Forge in the configuration of the service.
@@ -73,7 +75,9 @@ impl BenchService {
         })?;
         let address =
             said["listening"].as_str().and_then(|url| url.strip_prefix("http://")).unwrap_or_default().parse()?;
-        Ok(Self { child, address })
+        let link = said["dashboard"].as_str().and_then(|link| url::Url::parse(link).ok());
+        let token = link.and_then(|link| Some(link.query_pairs().find(|(name, _)| name == "token")?.1.into_owned()));
+        Ok(Self { child, address, token })
     }
 
     /// Process id of the service, or of the program that runs it.

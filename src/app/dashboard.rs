@@ -10,6 +10,7 @@ use url::{Host, Url};
 
 use crate::config::webhook_secrets::random_secret;
 use crate::config::{Config, ServerConfig};
+use crate::domain::report::dashboard_links::DashboardPages;
 use crate::engine::Engine;
 use crate::forge::login::LoginClient;
 use crate::web::{AccessSettings, LiveFeed, WebAccess, WebState};
@@ -31,18 +32,28 @@ fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> 
     if let Some(address) = chosen {
         return DashboardPlace::Chosen(address);
     }
-    let is_public = server.public_url.as_ref().is_some_and(|url| match url.host() {
-        Some(Host::Domain(name)) => name != "localhost",
-        Some(Host::Ipv4(address)) => !address.is_loopback(),
-        Some(Host::Ipv6(address)) => !address.is_loopback(),
-        None => true,
-    });
-    if has_login || (server.listen.ip().is_loopback() && !is_public) {
+    if has_login || (server.listen.ip().is_loopback() && public_url(server).is_none()) {
         return DashboardPlace::Shared;
     }
     let port = server.listen.port();
     let next = if port == 0 { 0 } else { port.wrapping_add(1) };
     DashboardPlace::Usual(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), next))
+}
+
+/// Returns the public address, unless it is one of this machine.
+fn public_url(server: &ServerConfig) -> Option<&Url> {
+    server.public_url.as_ref().filter(|url| match url.host() {
+        Some(Host::Domain(name)) => name != "localhost",
+        Some(Host::Ipv4(address)) => !address.is_loopback(),
+        Some(Host::Ipv6(address)) => !address.is_loopback(),
+        None => true,
+    })
+}
+
+/// Returns the pages that texts on the forge link to; `None` if people do not reach the dashboard from elsewhere.
+pub(super) fn linked_pages(config: &Config) -> Option<DashboardPages> {
+    let is_reached = config.dashboard.enabled && config.forges.iter().any(|forge| forge.login.is_some());
+    public_url(&config.server).filter(|_| is_reached).map(DashboardPages::at)
 }
 
 /// A served dashboard.

@@ -3,6 +3,7 @@
 mod compose;
 
 pub mod control_words;
+pub mod dashboard_links;
 pub mod file_links;
 pub mod notice;
 pub mod task_words;

@@ -96,6 +96,8 @@ impl Engine {
             Err(()) => None,
         };
         let delivery = self.delivery_id(&claimed);
+        let dashboard = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
+        let notice = &Notice { dashboard, ..(**notice).clone() };
         let sending =
             channel.send(notice, &delivery, answer.as_deref(), self.settings.channel_retry.request_timeout, now);
         let outcome = tokio::select! {

@@ -79,7 +79,7 @@ impl Engine {
             let posted = ForgePost { forge_id: found.id.0, digest: String::new() };
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
         }
-        let body = self.renderer.comment(view, &marker);
+        let body = self.marked(view, &marker);
         self.create_comment(account, claimed, repo, on, (key, marker), &body).await
     }
 
@@ -189,7 +189,7 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
-        let body = self.renderer.comment(view, &marker);
+        let body = self.marked(view, &marker);
         let digest = digest(body.as_str());
         let known = self.posted(&claimed.subject, &key).await?;
         if known.as_ref().is_some_and(|known| known.digest == digest) {
@@ -224,7 +224,20 @@ impl Engine {
 
     /// Renders a view as the text that an effect writes under a key.
     pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> Outbound<BodyText> {
-        self.renderer.comment(view, &self.marker(claimed, key))
+        self.marked(view, &self.marker(claimed, key))
+    }
+
+    /// Renders a view with its marker, and with links to the dashboard if people reach it.
+    fn marked(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
+        self.renderer.comment(&self.with_dashboard(view.clone()), marker)
+    }
+
+    /// Returns a text with links to the dashboard if people reach it.
+    pub(super) fn with_dashboard(&self, mut view: View) -> View {
+        if let Some(pages) = &self.settings.dashboard {
+            pages.link(&mut view);
+        }
+        view
     }
 
     /// Returns the bot's oldest comment with the marker; copies by other users are ignored.

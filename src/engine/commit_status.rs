@@ -35,7 +35,7 @@ impl Engine {
             return Ok(Receipt::text("there is no commit that needs a status"));
         };
         let annotations = self.annotations(&current, repo, &view).await;
-        let text = report::status(&current, self.backend_of(&current), self.clock.now());
+        let text = self.with_dashboard(report::status(&current, self.backend_of(&current), self.clock.now()));
         let status = CommitStatus {
             commit: view.commit,
             state: view.state,

@@ -1,12 +1,15 @@
-//! Links of the files that comments and pull requests name, where the commit has them.
+//! Links of the files that comments and pull requests name, where the commit has them, and of outputs to the dashboard.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Engine, ForgeAccount};
+use crate::domain::knowledge::session::transcript;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::report::dashboard_links::add_check_lines;
 use crate::domain::report::file_links::{certain_files, link_files, linked_commit, named_paths_of};
 use crate::domain::report::view::View;
+use crate::store::session;
 
 impl Engine {
     /// Returns a text with links of the files and lines that it names and that its commit has.
@@ -22,6 +25,28 @@ impl Engine {
         }
         link_files(&mut view, &page, &lines);
         view
+    }
+
+    /// Adds the lines of the transcript that the outputs of failing checks begin at, if a text links to it; none if they cannot be
+    /// read, because the text says the same without them.
+    pub(super) async fn add_check_lines(&self, current: &Loop, view: &mut View) {
+        let View::Iteration(shown) = &*view else { return };
+        let number = shown.n;
+        let found = current.iterations.iter().rev().find(|iteration| iteration.number == number);
+        let (Some(iteration), Some(_)) = (found, &self.settings.dashboard) else { return };
+        let id = current.id.clone();
+        let read = self
+            .store
+            .read(move |c| Ok((session::turns(c, &id, number..=number)?, session::events(c, &id, number..=number)?)));
+        match read.await {
+            Ok((turns, events)) => {
+                // As the page shows it: a masked secret of several lines is one line.
+                let mut parts = transcript::parts(iteration, &turns, &events);
+                parts.iter_mut().for_each(|part| part.text = self.door.masked(&part.text));
+                add_check_lines(view, |name| transcript::line_of_check(&parts, name));
+            }
+            Err(error) => tracing::info!(loop_id = %current.id, %error, "cannot look up the lines of a transcript"),
+        }
     }
 
     /// Returns the number of lines of those of the paths that are files in a commit; none if they cannot be read, because a text

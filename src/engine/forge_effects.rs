@@ -53,7 +53,8 @@ impl Engine {
                 let receipt = match &**view {
                     View::Iteration(_) => {
                         let current = self.current(claimed).await?;
-                        let view = self.linked(account, &repo, &current, (**view).clone()).await;
+                        let mut view = self.linked(account, &repo, &current, (**view).clone()).await;
+                        self.add_check_lines(&current, &mut view).await;
                         self.comment_once(account, claimed, &repo, *on, &view).await?
                     }
                     _ => self.comment_once(account, claimed, &repo, *on, view).await?,

@@ -15,6 +15,7 @@ use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::providers::backends::{BackendModels, BackendsSettings};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
+use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::policy::Policy;
@@ -114,6 +115,8 @@ pub struct EngineSettings {
     pub agent_egress: Egress,
     /// Hooks of the operator.
     pub hooks: Vec<HookProgram>,
+    /// Pages of the dashboard that texts link to; `None` if it is on this machine only.
+    pub dashboard: Option<DashboardPages>,
     /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
 }

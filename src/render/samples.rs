@@ -28,6 +28,7 @@ fn checks() -> Vec<CheckLine> {
             tests: Some(TestCounts { passing: 41, failing: 2, skipped: 1 }),
             duration_s: 38,
             output: "test parse::empty_input ... FAILED\ntest parse::trailing_comma ... FAILED\n\ntest result: FAILED. 41 passed; 2 failed".into(),
+            line: None,
         },
         CheckLine {
             name: "lint".into(),
@@ -37,6 +38,7 @@ fn checks() -> Vec<CheckLine> {
             tests: None,
             duration_s: 12,
             output: String::new(),
+            line: None,
         },
     ]
 }
@@ -179,7 +181,7 @@ pub(super) fn iteration() -> IterationView {
             FileLine { path: "tests/parse.rs".into(), added: 22, removed: 0 },
         ],
         more_files: 3,
-        checks: checks(),
+        checks: checks().into_iter().map(|check| CheckLine { line: (!check.holds).then_some(120), ..check }).collect(),
         checks_held: 1,
         checks_total: 2,
         completion_percent: 62,
@@ -203,6 +205,7 @@ pub(super) fn iteration() -> IterationView {
             message: "thread 'parses_commas' panicked at src/parse.rs:88:5: a | b".into(),
         }],
         links: file_links(),
+        dashboard: Some(link("dashboard", "r-42/iterations/3")),
     }
 }
 

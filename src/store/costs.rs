@@ -2,6 +2,8 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::StoreResult;
 use super::scope::RepoScope;
@@ -19,14 +21,30 @@ const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.
         tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
 
 /// Grouping of costs, besides the day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum CostGroup {
     /// Repository.
+    #[default]
     Repository,
     /// Backend.
     Backend,
     /// Person who asked for the loop.
     Person,
+}
+
+impl CostGroup {
+    /// All groupings.
+    pub const ALL: [Self; 3] = [Self::Repository, Self::Backend, Self::Person];
+
+    /// Name in queries.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Repository => "repository",
+            Self::Backend => "backend",
+            Self::Person => "person",
+        }
+    }
 }
 
 /// Costs of one day and one repository, backend or person.

@@ -250,7 +250,12 @@ pub fn slice(c: &Connection, filter: &LoopFilter, offset: usize, limit: usize) -
     let number = |count: usize| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
     values.extend([number(limit), number(offset)]);
     let (limit, offset) = (values.len() - 1, values.len());
-    let sql = format!("SELECT {} {selection} ORDER BY s.id DESC LIMIT ?{limit} OFFSET ?{offset}", LoopRow::COLUMNS);
+    // Rows are read for the page only, not for those before it.
+    let sql = format!(
+        "SELECT {} FROM loop_summaries s WHERE s.id IN (SELECT s.id {selection} ORDER BY s.id DESC LIMIT ?{limit} OFFSET ?{offset})
+         ORDER BY s.id DESC",
+        LoopRow::COLUMNS
+    );
     let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), LoopRow::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -276,8 +281,16 @@ pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState
 
 /// Returns all repositories with loops, with the names of their newest loop.
 pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
-    let sql = "SELECT forge, repo_id, owner, name, max(id) FROM loop_summaries GROUP BY forge, repo_id
-        ORDER BY forge, owner, name";
+    // One look at the index for each repository, and not one for each loop.
+    let sql = "WITH RECURSIVE places (forge, repo_id) AS (
+            SELECT * FROM (SELECT forge, repo_id FROM loop_summaries ORDER BY forge, repo_id LIMIT 1)
+            UNION ALL
+            SELECT n.forge, n.repo_id FROM places p CROSS JOIN loop_summaries n ON n.id = coalesce(
+                (SELECT o.id FROM loop_summaries o WHERE o.forge = p.forge AND o.repo_id > p.repo_id ORDER BY o.repo_id LIMIT 1),
+                (SELECT o.id FROM loop_summaries o WHERE o.forge > p.forge ORDER BY o.forge, o.repo_id LIMIT 1)))
+        SELECT s.forge, s.repo_id, s.owner, s.name FROM places p CROSS JOIN loop_summaries s ON s.id =
+            (SELECT max(o.id) FROM loop_summaries o WHERE o.forge = p.forge AND o.repo_id = p.repo_id)
+        ORDER BY s.forge, s.owner, s.name";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map([], |row| repository(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use serde::Deserialize;
 
 use super::listing::{self, LoopRow};
 use super::memory::StepMemory;
@@ -13,6 +14,7 @@ use crate::domain::loops::{EndedLoop, Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience, Occasion};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
+use crate::domain::trust::policy::Policy;
 
 /// Role of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +122,23 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// Returns the policy of the newest open loop of a repository, and what of its file is overruled.
+pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<(Policy, Vec<String>)>> {
+    #[derive(Deserialize)]
+    struct StoredSettings {
+        policy: Policy,
+        #[serde(default)]
+        overruled: Vec<String>,
+    }
+    let sql = "SELECT l.data FROM loop_summaries s CROSS JOIN loops l ON l.id = s.loop_id
+        WHERE s.open = 1 AND s.forge = ?1 AND s.repo_id = ?2 ORDER BY s.id DESC LIMIT 1";
+    let mut statement = c.prepare_cached(sql)?;
+    let text: Option<String> =
+        statement.query_row(params![repo.forge.as_str(), repo.id.0], |row| row.get(0)).optional()?;
+    let stored = text.map(|text| serde_json::from_str::<StoredSettings>(&text)).transpose()?;
+    Ok(stored.map(|stored| (stored.policy, stored.overruled)))
 }
 
 /// Returns the number of loops of an issue, open or finished.

@@ -21,7 +21,10 @@ use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionSummary,
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
-pub use everywhere::{FoundTexts, MaskText, SnippetPart, TextHit, TextPlace, TextPosition, TextQuery, search_texts};
+pub use everywhere::{
+    FoundTexts, MaskText, SnippetPart, TextHit, TextKind, TextPlace, TextPosition, TextQuery, TextRow, search_texts,
+    source_of,
+};
 pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use search::search;
 

@@ -30,7 +30,8 @@ use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, ST
 use crate::engine::Engine;
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::login::LoginClient;
-use crate::store::{tokens, web_sessions};
+use crate::store::tokens::{self, TokenOwner};
+use crate::store::web_sessions;
 
 pub(super) use self::guard::guard;
 pub(super) use self::login::{router, routes};
@@ -69,6 +70,11 @@ pub struct Viewer {
 }
 
 impl Viewer {
+    /// Returns the owner of the personal tokens that the viewer makes.
+    pub fn token_owner(&self) -> TokenOwner {
+        TokenOwner { account: self.account.clone(), operator: self.operator }
+    }
+
     /// Returns the holder of the token that `serve` prints, without a session.
     pub fn of_token() -> Self {
         Self {

@@ -4,6 +4,7 @@ mod ansi;
 mod answers;
 mod assets;
 mod charts;
+mod costs_page;
 mod data;
 mod diff;
 mod home;
@@ -13,7 +14,10 @@ mod live;
 mod loop_page;
 mod memory_page;
 mod operator;
-mod transcript;
+#[cfg(test)]
+mod query_plans;
+mod search_page;
+mod tokens_page;
 
 use std::sync::Arc;
 
@@ -33,6 +37,12 @@ pub(super) fn routes() -> Vec<WebRoute> {
         WebRoute::post("/loops/{id}/commands", loop_page::command),
         WebRoute::get("/loops/{id}/iterations/{number}", iteration_page::show),
         WebRoute::get("/loops/{id}/iterations/{number}/{part}", iteration_page::text),
+        WebRoute::get("/search", search_page::show),
+        WebRoute::get("/costs", costs_page::show),
+        WebRoute::get("/costs.csv", costs_page::csv),
+        WebRoute::get("/tokens", tokens_page::show),
+        WebRoute::post("/tokens", tokens_page::make),
+        WebRoute::post("/tokens/{id}/revoke", tokens_page::revoke),
         WebRoute::get("/memory", memory_page::show),
         WebRoute::post("/memory/forget", memory_page::forget),
         WebRoute::post("/memory/proposals/{number}", memory_page::answer),

@@ -4,13 +4,70 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::domain::model::ids::{ForgeName, Timestamp, User};
-use crate::store::tokens::{self, ApiScope, StoredToken, TokenRequest};
+use crate::store::tokens::{self, ApiScope, StoredToken, TokenOwner, TokenRequest};
 use crate::store::{Store, StoreResult};
 
 /// Beginning of each token, by which scanners of secrets find it.
 const PREFIX: &str = "ralph_";
 /// Number of hexadecimal characters after the prefix.
 const RANDOM_CHARS: usize = 64;
+
+/// Days of validity by default, and at most.
+pub const DEFAULT_DAYS: u32 = 90;
+pub const MAX_DAYS: u32 = 366;
+/// Maximum length of a name, in characters.
+pub const MAX_NAME: usize = 100;
+const DAY_MS: i64 = 86_400_000;
+
+/// Reason why a token is not made, with what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenWishError {
+    /// Made with a personal token.
+    #[error("a personal token cannot make another one")]
+    ByToken,
+    /// Bad name.
+    #[error("name is empty, too long, or has control characters")]
+    Name,
+    /// Bad number of days.
+    #[error("days is not a number from 1 to {MAX_DAYS}")]
+    Days,
+}
+
+impl TokenWishError {
+    /// Action that helps.
+    pub fn action(self) -> String {
+        match self {
+            Self::ByToken => "make tokens in the dashboard".to_owned(),
+            Self::Name => format!("send 1 to {MAX_NAME} characters"),
+            Self::Days => format!("send a number from 1 to {MAX_DAYS}"),
+        }
+    }
+}
+
+/// Returns the request for a token that its owner wishes, `by_token` if with another personal token.
+///
+/// # Errors
+/// The wish is not valid.
+pub fn request_of(
+    (owner, by_token): (TokenOwner, bool),
+    name: &str,
+    scope: ApiScope,
+    days: u32,
+    now: Timestamp,
+) -> Result<TokenRequest, TokenWishError> {
+    if by_token {
+        return Err(TokenWishError::ByToken);
+    }
+    let name = name.trim();
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(TokenWishError::Name);
+    }
+    if !(1..=MAX_DAYS).contains(&days) {
+        return Err(TokenWishError::Days);
+    }
+    let expires_at = now.plus_ms(i64::from(days) * DAY_MS);
+    Ok(TokenRequest { name: name.to_owned(), owner, scope, expires_at })
+}
 
 /// Owner and permissions of a valid token.
 #[derive(Debug, Clone)]
@@ -68,9 +125,6 @@ pub(super) async fn make_token(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tokens::TokenOwner;
-
-    const DAY_MS: i64 = 86_400_000;
 
     fn request(scope: ApiScope) -> TokenRequest {
         let owner = TokenOwner { account: None, operator: true };

@@ -83,6 +83,14 @@ const commands = {
     const { data } = await send("Page.captureScreenshot", { format: "png", clip, captureBeyondViewport: true });
     writeFileSync(file, Buffer.from(data, "base64"));
   },
+  // Presses a key, or types a text.
+  async key({ key, text }) {
+    if (text) return send("Input.insertText", { text });
+    const windowsVirtualKeyCode = { Tab: 9, Enter: 13, " ": 32 }[key];
+    const typed = { Enter: "\r", " ": " " }[key];
+    await send("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, windowsVirtualKeyCode, text: typed });
+    await send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key, windowsVirtualKeyCode });
+  },
   async axe({ file }) {
     await evaluate(readFileSync(file, "utf8"));
     const found = await evaluate(`axe.run().then((found) => found.violations.map((v) =>

@@ -15,7 +15,7 @@ use crate::harness::{Setup, live_story};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// Package of tests/parts.txt that finds faults of accessibility.
-const AXE: &str = "axe-core@4.14.1";
+pub(crate) const AXE: &str = "axe-core@4.14.1";
 
 /// A headless browser.
 pub(crate) struct Browser {
@@ -69,7 +69,7 @@ impl Browser {
     }
 
     /// Takes a picture for a person to look at, if `RALPH_TEST_PICTURES` names a folder.
-    async fn picture(&mut self, name: &str) {
+    pub(crate) async fn picture(&mut self, name: &str) {
         if let Some(folder) = setting("RALPH_TEST_PICTURES") {
             self.call(json!({ "command": "shot", "file": format!("{folder}/{name}.png") })).await;
         }

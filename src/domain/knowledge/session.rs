@@ -9,6 +9,7 @@ mod step_events;
 mod summary;
 #[cfg(test)]
 mod tests;
+pub mod transcript;
 mod tree_roots;
 
 use std::fmt;

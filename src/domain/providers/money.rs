@@ -12,6 +12,8 @@ mod tests;
 
 use std::fmt;
 
+use jiff::Span;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
@@ -20,6 +22,7 @@ pub use cumulative::Cumulative;
 pub use reservation::{Ending, LIKELY_DEFAULT, Reservation, likely_cost};
 
 const DAY_MS: i64 = 24 * 3_600_000;
+const EPOCH: Date = Date::constant(1970, 1, 1);
 
 /// Scope of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,6 +200,18 @@ fn reached(scope: LimitScope, account: &CostAccount, wanted: Money, now: Timesta
 /// Returns the day of a time in UTC, in whole days since 1970-01-01; daily limits count by it.
 pub fn day_of(moment: Timestamp) -> i64 {
     moment.0.div_euclid(DAY_MS)
+}
+
+/// Returns the date of a day that is counted from 1970-01-01, such as `2026-11-01`; the number itself beyond the calendar.
+pub fn date_of(day: i64) -> String {
+    let date = Span::new().try_days(day).ok().and_then(|span| EPOCH.checked_add(span).ok());
+    date.map_or_else(|| day.to_string(), |date| date.to_string())
+}
+
+/// Parses a date from 1970 to 9000 such as `2026-11-01`; returns its day, counted from 1970-01-01.
+pub fn day_of_date(text: &str) -> Option<i64> {
+    let date = text.parse::<Date>().ok().filter(|date| (1970..=9000).contains(&date.year()))?;
+    date.since(EPOCH).ok().map(|span| i64::from(span.get_days()))
 }
 
 /// Returns the start of the next day in UTC.

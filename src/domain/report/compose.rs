@@ -128,6 +128,7 @@ fn check_line(outcome: &CheckOutcome) -> CheckLine {
         tests: outcome.tests,
         duration_s: outcome.duration_ms.div_ceil(1000),
         output: outcome.output.clone(),
+        line: None,
     }
 }
 
@@ -489,6 +490,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         cost: known(last.cost),
         places: Vec::new(),
         links: FileLinks::new(),
+        dashboard: None,
     }
 }
 

@@ -122,6 +122,7 @@ mod tests {
             tests: None,
             duration_s: 1,
             output: output.into(),
+            line: None,
         }];
         view.files = files.iter().map(|path| FileLine { path: (*path).into(), added: 1, removed: 0 }).collect();
         view.findings = Vec::new();

@@ -117,6 +117,9 @@ pub struct Notice {
     pub replies: Vec<CommandHint>,
     /// Time of the event.
     pub at: Timestamp,
+    /// Address of the loop's page in the dashboard; `None` if people do not reach it from elsewhere. Set when it is sent.
+    #[serde(default)]
+    pub dashboard: Option<String>,
 }
 
 impl Notice {
@@ -183,6 +186,7 @@ impl Notice {
             recommendations: Vec::new(),
             replies: Vec::new(),
             at,
+            dashboard: None,
         }
     }
 

@@ -3,6 +3,8 @@
 //! A rank over all matches of a common word would read each of them. Matches are therefore taken newest first, from windows of rows,
 //! and a search that takes too long ends with what it found and a position to go on from.
 
+mod text_kind;
+
 use std::time::Duration;
 
 use regex::Regex;
@@ -13,9 +15,12 @@ use super::search::{columns, table};
 use super::{event, packed, scope};
 use crate::clock::Stopwatch;
 use crate::domain::knowledge::session::{EventKind, SessionSummary, SessionTier, terms, word_finder};
+use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::StoreResult;
 use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
+
+pub use text_kind::{TextKind, TextRow, source_of};
 
 /// Time after which a search ends with what it found.
 const BUDGET: Duration = Duration::from_millis(60);
@@ -94,10 +99,31 @@ pub struct TextQuery {
     pub texts: RepoScope,
     /// Only this loop, if any.
     pub of: Option<LoopId>,
+    /// Only loops in these states; empty for all.
+    pub states: Vec<LoopState>,
+    /// Only texts of this kind, if any.
+    pub kind: Option<TextKind>,
     /// Position after an earlier page.
     pub before: TextPosition,
     /// Maximum number of results.
     pub limit: usize,
+}
+
+impl TextQuery {
+    /// Returns a search for words in all visible texts.
+    pub fn of(text: String, titles: RepoScope, texts: RepoScope, limit: usize) -> Self {
+        let before = TextPosition::default();
+        Self { text, titles, texts, of: None, states: Vec::new(), kind: None, before, limit }
+    }
+
+    /// Returns the searched columns and the condition on the rows of a tier; `None` if the tier is not searched.
+    fn within(&self, tier: TextTier) -> Option<(&'static str, &'static str)> {
+        match (self.kind, tier) {
+            (Some(kind), tier) => kind.within(tier),
+            (None, TextTier::Loops) => self.of.is_none().then_some(("", "1")),
+            (None, TextTier::Session(tier)) => Some((columns(tier), "1")),
+        }
+    }
 }
 
 /// Results of a search.
@@ -120,6 +146,8 @@ pub struct TextHit {
     pub iteration: Option<u32>,
     /// Kind of the text.
     pub place: TextPlace,
+    /// Row of the text; `None` for title, reason and summary.
+    pub row: Option<TextRow>,
     /// 1-based line of the first match in that text.
     pub line: u32,
     /// Part of the text around the first match.
@@ -205,8 +233,7 @@ pub(super) fn search_within(
     for (tier, from) in TIERS.into_iter().zip(query.before.0) {
         let newest = format!("SELECT coalesce(max(id), 0) + 1 FROM {}", tier.table());
         let newest: i64 = c.prepare_cached(&newest)?.query_row([], |row| row.get(0))?;
-        let skipped = tier == TextTier::Loops && query.of.is_some();
-        let from = if skipped { 0 } else { from.min(newest) };
+        let from = if query.within(tier).is_some() { from.min(newest) } else { 0 };
         tiers.push(TierMatches { tier, from, before: from, window: WINDOW, rows: Vec::new() });
     }
     let mut early = false;
@@ -227,7 +254,7 @@ pub(super) fn search_within(
     let (chosen, next) = mixed(&tiers, query.limit);
     let mut hits = Vec::with_capacity(chosen.len());
     for (tier, row) in chosen {
-        hits.extend(hit(c, (tier, row), finder.as_ref(), mask)?);
+        hits.extend(hit(c, (tier, row), (query.kind, finder.as_ref()), mask)?);
     }
     Ok(FoundTexts { hits, next, early })
 }
@@ -261,12 +288,11 @@ impl TierMatches {
         let own = self.tier.table();
         let words = format!("{own}_words");
         let expression = words_expression(&query.text, self.tier == TextTier::Loops).unwrap_or_default();
+        let (columns, condition) = query.within(self.tier).unwrap_or(("", "0"));
         let matched = match (self.tier, &query.of) {
             (TextTier::Loops, _) => expression,
-            (TextTier::Session(tier), None) => format!("{} : ({expression})", columns(tier)),
-            (TextTier::Session(tier), Some(of)) => {
-                format!("scope : {} AND {} : ({expression})", scope(of), columns(tier))
-            }
+            (TextTier::Session(_), None) => format!("{columns} : ({expression})"),
+            (TextTier::Session(_), Some(of)) => format!("scope : {} AND {columns} : ({expression})", scope(of)),
         };
         let mut values: Vec<Value> =
             vec![matched.into(), self.before.into(), least.into(), i64::try_from(wanted).unwrap_or(i64::MAX).into()];
@@ -278,6 +304,13 @@ impl TierMatches {
             ),
         };
         let visible = visible.condition("s", &mut values);
+        let states = match query.states[..] {
+            [] => String::new(),
+            _ => {
+                let names: Vec<String> = query.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+                format!(" AND s.state IN ({})", names.join(", "))
+            }
+        };
         let of = match (&query.of, self.tier) {
             (Some(of), TextTier::Session(_)) => {
                 values.push(of.as_str().to_owned().into());
@@ -286,7 +319,8 @@ impl TierMatches {
             _ => String::new(),
         };
         let sql = format!(
-            "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND w.rowid >= ?3 AND {visible}{of}
+            "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND w.rowid >= ?3 AND {visible}
+                 AND {condition}{states}{of}
              ORDER BY w.rowid DESC LIMIT ?4"
         );
         (sql, values)
@@ -316,19 +350,25 @@ fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<T
 fn hit(
     c: &Connection,
     (tier, row): (TextTier, i64),
-    finder: Option<&Regex>,
+    (kind, finder): (Option<TextKind>, Option<&Regex>),
     mask: MaskText<'_>,
 ) -> StoreResult<Option<TextHit>> {
     let found = match tier {
         TextTier::Loops => loop_text(c, row, finder)?,
-        TextTier::Session(SessionTier::Raw) => turn_text(c, row, finder)?,
+        TextTier::Session(SessionTier::Raw) => turn_text(c, row, (kind, finder))?,
         TextTier::Session(SessionTier::Events) => event_text(c, row)?,
         TextTier::Session(SessionTier::Summaries) => summary_text(c, row)?,
     };
     let Some(LocatedText { id, iteration, place, text, at }) = found else { return Ok(None) };
     let Some(of) = listing::row(c, &id)? else { return Ok(None) };
     let (line, snippet) = located(&text, finder, mask);
-    Ok(Some(TextHit { of, iteration, place, line, snippet, at }))
+    let row = match place {
+        TextPlace::Prompt => Some(TextRow::Prompt(row)),
+        TextPlace::Response => Some(TextRow::Answer(row)),
+        TextPlace::Event(_) => Some(TextRow::Event(row)),
+        TextPlace::Title | TextPlace::Reason | TextPlace::Summary => None,
+    };
+    Ok(Some(TextHit { of, iteration, place, row, line, snippet, at }))
 }
 
 /// Text of a result.
@@ -352,7 +392,11 @@ fn loop_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Op
     }))
 }
 
-fn turn_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Option<LocatedText>> {
+fn turn_text(
+    c: &Connection,
+    row: i64,
+    (kind, finder): (Option<TextKind>, Option<&Regex>),
+) -> StoreResult<Option<LocatedText>> {
     let sql = "SELECT loop_id, iteration, prompt, response, error, ended_at FROM session_turns WHERE id = ?1";
     let mut statement = c.prepare_cached(sql)?;
     let mut rows = statement.query(params![row])?;
@@ -362,7 +406,10 @@ fn turn_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Op
         Some(error) => format!("{response}\n{error}"),
         None => response,
     };
-    let in_prompt = finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt));
+    let in_prompt = match kind {
+        Some(kind) => kind == TextKind::Prompt,
+        None => finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt)),
+    };
     let (place, text) = if in_prompt { (TextPlace::Prompt, prompt) } else { (TextPlace::Response, response) };
     let id = LoopId::new(row.get::<_, String>(0)?);
     Ok(Some(LocatedText { id, iteration: Some(row.get(1)?), place, text, at: Timestamp(row.get(5)?) }))

@@ -17,7 +17,7 @@ use super::types::{
     ApiActivity, ApiAudit, ApiCheck, ApiIteration, ApiIterationDetail, ApiIterationList, ApiLoop, ApiLoopActivity,
     ApiLoopDetail, ApiLoopPage, ApiStep, ApiTurn, time,
 };
-use super::visibility::{needs_write, visible, visible_loop};
+use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::LoopId;
@@ -26,6 +26,7 @@ use crate::store::feed::FeedKind;
 use crate::store::listing::{self, LoopFilter};
 use crate::store::{audit, calls, loops, outbox, session};
 use crate::web::live::{self, ListenError, LiveItem};
+use crate::web::visible::visible;
 use crate::web::{Viewer, WebState};
 
 /// Default and maximum number of loops of a page.
@@ -142,7 +143,8 @@ pub(super) fn words(text: String) -> Result<String, ApiProblem> {
     Ok(text)
 }
 
-fn states(text: &str) -> Result<Vec<LoopState>, ApiProblem> {
+/// Parses names of states, separated by commas.
+pub(super) fn states(text: &str) -> Result<Vec<LoopState>, ApiProblem> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     names
         .map(|name| {

@@ -14,13 +14,14 @@ use super::loops::{limited, repository, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::time;
-use super::visibility::{needs_write, visible};
+use super::visibility::needs_write;
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
 use crate::store::memory::{self, StepMemory, proposals};
+use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
 
 const DEFAULT_LIMIT: usize = 50;

@@ -8,14 +8,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::extract::{ApiQuery, ApiViewer};
-use super::loops::{bad_cursor, limited, words};
+use super::loops::{bad_cursor, limited, repository, states, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::{ApiHit, ApiSearchPage};
-use super::visibility::{Visible, visible, visible_loop};
+use super::visibility::visible_loop;
 use super::{ApiResult, ApiRoute, ok};
-use crate::store::session::{TextPosition, TextQuery, search_texts};
+use crate::store::session::{TextKind, TextPosition, TextQuery, search_texts};
 use crate::web::WebState;
+use crate::web::visible::narrowed;
 
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 50;
@@ -29,6 +30,14 @@ pub(super) struct SearchQuery {
     /// Only texts of this loop.
     #[serde(rename = "loop")]
     of: Option<String>,
+    /// Only texts of this kind.
+    kind: Option<TextKind>,
+    /// Only loops of this forge.
+    forge: Option<String>,
+    /// Only loops of this repository: `owner/name`.
+    repository: Option<String>,
+    /// Only loops in one of these states, separated by commas.
+    state: Option<String>,
     /// Value of `next` of the answer before.
     cursor: Option<String>,
     /// Maximum number of results, 1 to 50.
@@ -64,8 +73,12 @@ async fn search(
         Some(id) => Some(visible_loop(&state, &viewer, id, false).await?.0.id),
         None => None,
     };
-    let Visible { read, write } = visible(&state, &viewer).await?;
-    let query = TextQuery { text, titles: read, texts: write, of, before, limit };
+    let states = states(query.state.as_deref().unwrap_or_default())?;
+    let repository = query.repository.as_deref().map(repository).transpose()?;
+    let named = repository.as_ref().map(|(owner, name)| (owner.as_str(), name.as_str()));
+    let scope = narrowed(&state, &viewer, query.forge.as_deref(), named).await?;
+    let query =
+        TextQuery { of, states, kind: query.kind, before, ..TextQuery::of(text, scope.read, scope.write, limit) };
     let door = state.engine.door.clone();
     let found = state.engine.store.read(move |c| search_texts(c, &query, &|text| door.masked(text))).await?;
     let next = found.next.map(|next| next.to_string());

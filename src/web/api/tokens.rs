@@ -14,16 +14,9 @@ use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::time;
 use super::{ApiResult, ApiRoute, answer, ok};
-use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken, TokenOwner, TokenRequest};
-use crate::web::personal_token::make_token;
-use crate::web::{Viewer, WebState};
-
-/// Days of validity by default, and at most.
-const DEFAULT_DAYS: u32 = 90;
-const MAX_DAYS: u32 = 366;
-/// Maximum length of a name, in characters.
-const MAX_NAME: usize = 100;
-const DAY_MS: i64 = 86_400_000;
+use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
+use crate::web::WebState;
+use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, request_of};
 
 /// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,13 +101,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-/// Returns the owner of the tokens that a viewer makes.
-fn owner(viewer: &Viewer) -> TokenOwner {
-    TokenOwner { account: viewer.account.clone(), operator: viewer.operator }
-}
-
 async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer) -> ApiResult {
-    let of = owner(&viewer);
+    let of = viewer.token_owner();
     let found = state.engine.store.read(move |c| tokens::of_owner(c, &of)).await?;
     ok(&state, &ApiTokenList { tokens: found.iter().map(ApiTokenInfo::from).collect() })
 }
@@ -124,24 +112,18 @@ async fn make(
     ApiViewer { viewer }: ApiViewer,
     ApiBody(wish): ApiBody<ApiTokenWish>,
 ) -> ApiResult {
-    if viewer.token.is_some() {
-        return Err(ApiProblem::forbidden("a personal token cannot make another one", "make tokens in the dashboard"));
-    }
-    let name = wish.name.trim().to_owned();
-    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-        return Err(ApiProblem::invalid(
-            "name is empty, too long, or has control characters",
-            "send 1 to 100 characters",
-        ));
-    }
-    let days = wish.days.unwrap_or(DEFAULT_DAYS);
-    if !(1..=MAX_DAYS).contains(&days) {
-        return Err(ApiProblem::invalid(format!("days is {days}"), format!("send a number from 1 to {MAX_DAYS}")));
-    }
-    let now = state.engine.clock.now();
-    let expires_at = now.plus_ms(i64::from(days) * DAY_MS);
-    let scope = wish.scope.unwrap_or(ApiScope::Read);
-    let request = TokenRequest { name, owner: owner(&viewer), scope, expires_at };
+    let (now, scope) = (state.engine.clock.now(), wish.scope.unwrap_or(ApiScope::Read));
+    let request = request_of(
+        (viewer.token_owner(), viewer.token.is_some()),
+        &wish.name,
+        scope,
+        wish.days.unwrap_or(DEFAULT_DAYS),
+        now,
+    );
+    let request = request.map_err(|error| match error {
+        TokenWishError::ByToken => ApiProblem::forbidden(error.to_string(), error.action()),
+        _ => ApiProblem::invalid(error.to_string(), error.action()),
+    })?;
     let Some((token, stored)) = make_token(&state.engine.store, request, now).await? else {
         return Err(ApiProblem::new(
             StatusCode::CONFLICT,
@@ -157,7 +139,7 @@ async fn revoke(
     ApiViewer { viewer, .. }: ApiViewer,
     Path(number): Path<String>,
 ) -> ApiResult {
-    let (of, now) = (owner(&viewer), state.engine.clock.now());
+    let (of, now) = (viewer.token_owner(), state.engine.clock.now());
     let id = number.parse::<i64>().map_err(|_| ApiProblem::unknown("token", &number))?;
     if state.engine.store.write(move |c| tokens::revoke(c, &of, id, now)).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());

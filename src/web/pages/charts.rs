@@ -1,14 +1,18 @@
-//! Charts of a loop as SVG: completion with the control signal, the terms of control, and cost. A table beside them has the
-//! figures. Colours of lines are distinguishable with red-green colour blindness; the style sheet adapts the rest to dark.
+//! Charts as SVG: of a loop, completion with the control signal, the terms of control, and cost; of all loops, cost by day. A table
+//! beside them has the figures. Colours of lines are distinguishable with red-green colour blindness; the style sheet adapts the rest to dark.
 
 use plotters::prelude::*;
 
 use crate::domain::loops::Loop;
+use crate::domain::providers::money::date_of;
+use crate::store::costs::DailyCost;
 
 /// Size of a chart, in pixels.
 const SIZE: (u32, u32) = (560, 240);
 /// Maximum number of iterations in a chart; the last ones are shown.
-const POINTS: usize = 200;
+const POINTS: usize = 100;
+/// Maximum number of points that are drawn as dots.
+const DOTTED: usize = 20;
 
 const INK: RGBColor = RGBColor(0x28, 0x2C, 0x34);
 const FAINT: RGBColor = RGBColor(0xDE, 0xE1, 0xE6);
@@ -16,6 +20,13 @@ const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 const TEAL: RGBColor = RGBColor(0, 158, 115);
 const PINK: RGBColor = RGBColor(204, 121, 167);
+const YELLOW: RGBColor = RGBColor(230, 159, 0);
+const GREY: RGBColor = RGBColor(0x86, 0x8D, 0x96);
+
+/// Number of names with a colour of their own in a stack; all others are one more part.
+pub(super) const STACKED: usize = 5;
+/// Colours of a stack, in the order of the keys of the style sheet.
+const STACK: [RGBColor; STACKED + 1] = [BLUE, ORANGE, TEAL, PINK, YELLOW, GREY];
 
 /// Line of a chart: colour, and points as iteration and value.
 type ChartLine = (RGBColor, Vec<(f64, f64)>);
@@ -51,6 +62,68 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
         terms: chart(&[(BLUE, p), (PINK, i), (ORANGE, d)], (-0.5, 1.0), ""),
         cost: if total > 0.0 { chart(&[(BLUE, cost)], (0.0, 0.01), "$") } else { String::new() },
     }
+}
+
+/// Draws the costs of `days` days from `first` as stacked bars; `names` have colours of their own. Empty without costs.
+pub(super) fn stacked(first: i64, days: i64, rows: &[DailyCost], names: &[&str]) -> String {
+    let days = usize::try_from(days).unwrap_or_default();
+    let mut bars = vec![[0.0; STACKED + 1]; days];
+    for row in rows {
+        let part = names.iter().take(STACKED).position(|name| *name == row.of).unwrap_or(STACKED);
+        let bar = usize::try_from(row.day - first).ok().and_then(|at| bars.get_mut(at));
+        bar.into_iter().for_each(|bar| bar[part] += row.cost.usd());
+    }
+    let most = bars.iter().map(|bar| bar.iter().sum::<f64>()).fold(0.0, f64::max);
+    if !(most > 0.0) {
+        return String::new();
+    }
+    let mut text = String::new();
+    let drawn = draw_bars(&mut text, first, &bars, most);
+    if drawn.is_err() { String::new() } else { text }
+}
+
+fn draw_bars(
+    text: &mut String,
+    first: i64,
+    bars: &[[f64; STACKED + 1]],
+    most: f64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(text, (SIZE.0 * 2, SIZE.1)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(26)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.05)?;
+    // The day of a whole number begins there; its month and day are the end of its date.
+    let day = |at: &f64| match (at - at.round()).abs() < 0.01 {
+        true => date_of(first + at.round() as i64).split_once('-').map_or_else(String::new, |(_, day)| day.to_owned()),
+        false => String::new(),
+    };
+    let dollars = |value: &f64| if most < 0.1 { format!("${value:.4}") } else { format!("${value:.2}") };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .axis_style(INK)
+        .label_style(("sans-serif", 13).into_font().color(&INK))
+        .x_labels(10)
+        .x_label_formatter(&day)
+        .y_labels(5)
+        .y_label_formatter(&dollars)
+        .draw()?;
+    for (at, bar) in bars.iter().enumerate() {
+        let (left, right) = (at as f64 + 0.1, at as f64 + 0.9);
+        let mut base = 0.0;
+        for (value, color) in bar.iter().zip(STACK).filter(|(value, _)| **value > 0.0) {
+            chart.draw_series([Rectangle::new([(left, base), (right, base + value)], color.filled())])?;
+            base += value;
+        }
+    }
+    drop(chart);
+    area.present()?;
+    drop(area);
+    Ok(())
 }
 
 /// Draws lines over iterations; empty with fewer than two points. The axis has at least the given range.
@@ -100,7 +173,9 @@ fn draw_lines(
         .draw()?;
     for (color, points) in lines {
         chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
-        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+        // Many points are a line without them, too, and the page stays small.
+        let dots = if points.len() <= DOTTED { points.as_slice() } else { &[] };
+        chart.draw_series(dots.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
     }
     drop(chart);
     area.present()?;
@@ -111,6 +186,7 @@ fn draw_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::ids::Money;
 
     #[test]
     fn chart_has_a_line_for_each_series_and_no_inline_style() {
@@ -120,6 +196,26 @@ mod tests {
             assert!(svg.contains(color), "{svg}");
         }
         assert!(!svg.contains("style=") && !svg.contains("<script") && svg.contains("100 %"), "{svg}");
+    }
+
+    #[test]
+    fn costs_are_stacked_by_day_with_all_others_as_one_part() {
+        let row = |day, of: &str, cost| DailyCost {
+            day,
+            of: of.into(),
+            calls: 1,
+            cost: Money(cost),
+            tokens_in: 0,
+            tokens_out: 0,
+        };
+        let rows =
+            [row(20_783, "a", 2_000_000), row(20_783, "x", 1_000_000), row(20_783, "y", 500_000), row(1, "a", 9)];
+        let svg = stacked(20_777, 7, &rows, &["a"]);
+        let bars = |color: &str| svg.matches(&format!("fill=\"{color}\"")).count();
+        assert_eq!((bars("#0072B2"), bars("#868D96")), (1, 1), "{svg}");
+        assert!(svg.contains("11-20") && svg.contains("$3.00"), "{svg}");
+        assert!(!svg.contains("style=") && !svg.contains("<script"), "{svg}");
+        assert_eq!(stacked(20_777, 7, &[row(20_780, "a", 0)], &["a"]), "");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn reasons_of(c: &Connection, id: &LoopId, seq: i64) -> StoreResult<V
     }
 }
 
-/// Calls of a backend on one day.
+/// Ended calls of a backend on one day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct DayRow {
     pub backend: String,
@@ -56,7 +56,7 @@ pub(super) struct DayRow {
 /// Returns the calls and the cost of each backend by day, since a time; newest first.
 pub(super) fn calls_by_day(c: &Connection, since: Timestamp) -> StoreResult<Vec<DayRow>> {
     const DAY_MS: i64 = 24 * 3_600_000;
-    let sql = "SELECT backend, day, count(*), sum(coalesce(cost, max(reserved, coalesce(shown, 0)))) FROM calls
+    let sql = "SELECT backend, day, sum(calls), sum(cost) FROM daily_costs
         WHERE day >= ?1 GROUP BY backend, day ORDER BY day DESC, backend";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map([since.0 / DAY_MS], |row| {
@@ -85,9 +85,17 @@ pub(super) fn deliveries(
     limit: usize,
     offset: usize,
 ) -> StoreResult<Vec<DeliveryRow>> {
-    let sql = "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts FROM inbox
-        WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2 OFFSET ?3";
-    let mut statement = c.prepare_cached(sql)?;
+    // The second condition is the partial index's.
+    let condition = match state {
+        None => "?1 IS NULL",
+        Some("new") => "?1 = 'new' AND state = 'new'",
+        Some(_) => "state = ?1 AND state <> 'new'",
+    };
+    let sql = format!(
+        "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts FROM inbox
+         WHERE id IN (SELECT id FROM inbox WHERE {condition} ORDER BY id DESC LIMIT ?2 OFFSET ?3) ORDER BY id DESC"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params![state, limit as i64, offset as i64], |row| {
         Ok(DeliveryRow {
             id: row.get(0)?,

@@ -4,6 +4,7 @@ use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
 use super::ansi::StyledText;
+use super::layout::markup_size;
 
 /// Maximum length of a line whose words are compared, in bytes.
 const LONGEST_LINE: usize = 2_000;
@@ -11,6 +12,31 @@ const LONGEST_LINE: usize = 2_000;
 const LINE_SHOWN: usize = 1_000;
 /// Share of a line that stays the same, from which its words are compared, 0..1.
 const ALIKE: f32 = 0.4;
+
+/// Size of the markup around a line and around a piece, in bytes.
+const LINE_MARKUP: usize = 60;
+const PIECE_MARKUP: usize = 24;
+
+/// Room for lines on the page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PatchRoom {
+    /// Number of lines.
+    pub lines: usize,
+    /// Size with its markup, in bytes.
+    pub bytes: usize,
+}
+
+impl PatchRoom {
+    fn is_left(self) -> bool {
+        self.lines > 0 && self.bytes > 0
+    }
+
+    fn take(&mut self, line: &PatchLine) {
+        let pieces = line.pieces.iter().map(|piece| PIECE_MARKUP + markup_size(&piece.text));
+        self.lines = self.lines.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(LINE_MARKUP + pieces.sum::<usize>());
+    }
+}
 
 /// Changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,15 +64,14 @@ pub(super) struct PatchLine {
     pub pieces: Vec<StyledText>,
 }
 
-/// Reads a patch of git; shows at most `most` lines of all files.
-pub(super) fn files(patch: &str, most: usize) -> Vec<FilePatch> {
+/// Reads a patch of git; shows the lines of all files that there is room for.
+pub(super) fn files(patch: &str, mut room: PatchRoom) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
-    let mut shown = 0;
     let mut block = ChangedLines::default();
     let mut in_hunk = false;
     for line in patch.lines() {
         if let Some(names) = line.strip_prefix("diff --git ") {
-            flush(&mut block, &mut files, &mut shown, most);
+            flush(&mut block, &mut files, &mut room);
             in_hunk = false;
             files.push(FilePatch { path: path_of(names), added: 0, removed: 0, lines: Vec::new(), left_out: 0 });
             continue;
@@ -54,14 +79,14 @@ pub(super) fn files(patch: &str, most: usize) -> Vec<FilePatch> {
         let Some(file) = files.last_mut() else { continue };
         match line.chars().next() {
             Some('@') if line.starts_with("@@") => {
-                flush(&mut block, &mut files, &mut shown, most);
+                flush(&mut block, &mut files, &mut room);
                 in_hunk = true;
-                push(&mut files, plain("hunk", "", line), &mut shown, most);
+                push(&mut files, plain("hunk", "", line), &mut room);
             }
             Some('-') if in_hunk => {
                 file.removed += 1;
                 if !block.added.is_empty() {
-                    flush(&mut block, &mut files, &mut shown, most);
+                    flush(&mut block, &mut files, &mut room);
                 }
                 block.removed.push(line[1..].to_owned());
             }
@@ -70,19 +95,19 @@ pub(super) fn files(patch: &str, most: usize) -> Vec<FilePatch> {
                 block.added.push(line[1..].to_owned());
             }
             _ if in_hunk => {
-                flush(&mut block, &mut files, &mut shown, most);
+                flush(&mut block, &mut files, &mut room);
                 let line = if line.starts_with('\\') {
                     plain("hunk", "", line)
                 } else {
                     plain("", " ", line.get(1..).unwrap_or_default())
                 };
-                push(&mut files, line, &mut shown, most);
+                push(&mut files, line, &mut room);
             }
-            _ if line.starts_with("Binary files") => push(&mut files, plain("hunk", "", line), &mut shown, most),
+            _ if line.starts_with("Binary files") => push(&mut files, plain("hunk", "", line), &mut room),
             _ => {}
         }
     }
-    flush(&mut block, &mut files, &mut shown, most);
+    flush(&mut block, &mut files, &mut room);
     files
 }
 
@@ -93,10 +118,10 @@ struct ChangedLines {
     added: Vec<String>,
 }
 
-fn push(files: &mut [FilePatch], line: PatchLine, shown: &mut usize, most: usize) {
+fn push(files: &mut [FilePatch], line: PatchLine, room: &mut PatchRoom) {
     let Some(file) = files.last_mut() else { return };
-    if *shown < most {
-        *shown += 1;
+    if room.is_left() {
+        room.take(&line);
         file.lines.push(line);
     } else {
         file.left_out += 1;
@@ -104,9 +129,9 @@ fn push(files: &mut [FilePatch], line: PatchLine, shown: &mut usize, most: usize
 }
 
 /// Adds the lines of a block; as many added as removed lines are compared word by word.
-fn flush(block: &mut ChangedLines, files: &mut [FilePatch], shown: &mut usize, most: usize) {
+fn flush(block: &mut ChangedLines, files: &mut [FilePatch], room: &mut PatchRoom) {
     let ChangedLines { removed, added } = std::mem::take(block);
-    let paired = removed.len() == added.len() && *shown < most;
+    let paired = removed.len() == added.len() && room.is_left();
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for at in 0..removed.len().max(added.len()) {
         let words = match (removed.get(at), added.get(at)) {
@@ -125,7 +150,7 @@ fn flush(block: &mut ChangedLines, files: &mut [FilePatch], shown: &mut usize, m
         }
     }
     for line in old.into_iter().chain(new) {
-        push(files, line, shown, most);
+        push(files, line, room);
     }
 }
 
@@ -180,6 +205,10 @@ fn path_of(names: &str) -> String {
 mod tests {
     use super::*;
 
+    fn lines(lines: usize) -> PatchRoom {
+        PatchRoom { lines, bytes: usize::MAX }
+    }
+
     const PATCH: &str = "diff --git a/answer.txt b/answer.txt\nindex 1..2 100644\n--- a/answer.txt\n+++ b/answer.txt\n\
         @@ -1,3 +1,3 @@\n same\n-the answer is 41 today\n+the answer is 42 today\n-- a list\n\\ No newline at end of file\n\
         diff --git a/old.rs b/new.rs\nsimilarity index 90%\n@@ -1 +1,2 @@\n+added <b>\n+two\n";
@@ -200,7 +229,7 @@ mod tests {
 
     #[test]
     fn changed_words_of_a_line_are_marked() {
-        insta::assert_snapshot!(shown(&files(PATCH, 100)), @r"
+        insta::assert_snapshot!(shown(&files(PATCH, lines(100))), @r"
         answer.txt +1 -2 (0 left out)
           |@@ -1,3 +1,3 @@
            |same
@@ -217,7 +246,7 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_limit_are_counted() {
-        let files = files(PATCH, 3);
+        let files = files(PATCH, lines(3));
         assert_eq!(files.iter().map(|file| file.lines.len()).sum::<usize>(), 3);
         assert_eq!(files.iter().map(|file| file.left_out).sum::<usize>(), 6);
         assert_eq!((files[1].added, files[1].removed), (2, 0));
@@ -226,8 +255,16 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read(patch in "(diff --git a/x b/x\n|@@ @@\n|[-+ \\\\][a-zé<]{0,9}\n|[a-z]{0,5}\n){0,30}") {
-            let found = files(&patch, 10);
+            let found = files(&patch, lines(10));
             proptest::prop_assert!(found.iter().map(|file| file.lines.len()).sum::<usize>() <= 10);
         }
+    }
+
+    #[test]
+    fn lines_are_bounded_in_bytes() {
+        let patch = format!("diff --git a/x b/x\n@@ -1 +1 @@\n{}", format!("+{}\n", "/".repeat(500)).repeat(20));
+        let files = files(&patch, PatchRoom { lines: 100, bytes: 10_000 });
+        // A slash has six bytes in the markup.
+        assert_eq!((files[0].lines.len(), files[0].left_out, files[0].added), (5, 16, 20), "{files:?}");
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::answers;
-use super::layout::{self, PageError, PageFrame, segment};
+use super::layout::{self, PageError, PageFrame, beginning, segment};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
@@ -20,11 +20,16 @@ use crate::store::{StoreResult, calls, loops};
 use crate::web::{Viewer, WebState};
 
 /// Number of waiting loops on a page; each is read completely.
-const WAITING_SHOWN: usize = 10;
-/// Number of rows of any other list.
+const WAITING_SHOWN: usize = 8;
+/// Number of rows of a list with pages, and of any other.
 const ROWS_SHOWN: usize = 25;
+const FIRST_SHOWN: usize = 15;
 /// Maximum length of an output shown as evidence, in characters.
 const OUTPUT_SHOWN: usize = 600;
+/// Maximum size of a plan or a task, of any other text, and number of entries of a list.
+const TEXT_SHOWN: usize = 2_500;
+const LINE_SHOWN: usize = 400;
+const ENTRIES_SHOWN: usize = 5;
 
 /// Query of the first page.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -101,9 +106,14 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         (query.forge.is_empty() || repo.forge.as_str() == query.forge)
             && (query.repository.is_empty() || repo.to_string() == query.repository)
     });
+    let whole = viewer.operator && query.forge.is_empty() && query.repository.is_empty();
+    let scope = match whole {
+        true => RepoScope::All,
+        false => RepoScope::Only(chosen.map(|(repo, _)| (repo.forge.clone(), repo.id)).collect()),
+    };
     let filter = LoopFilter {
         person: Some(query.person.trim().to_owned()).filter(|person| !person.is_empty()),
-        ..LoopFilter::of(RepoScope::Only(chosen.map(|(repo, _)| (repo.forge.clone(), repo.id)).collect()))
+        ..LoopFilter::of(scope)
     };
     let wanted: Option<LoopState> = LoopState::ALL.into_iter().find(|known| known.as_str() == query.state);
     let waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
@@ -134,8 +144,9 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             waiting.iter().filter_map(|row| loops::get(c, &row.id).transpose()).collect::<Result<_, _>>()?;
         let mut lists: Vec<(&'static str, Vec<LoopRow>, i64, bool)> = Vec::new();
         for (title, states, paged) in groups {
-            let offset = if paged { (page - 1).saturating_mul(ROWS_SHOWN) } else { 0 };
-            let (rows, count) = in_states(states, offset, ROWS_SHOWN)?;
+            let (offset, shown) =
+                if paged { ((page - 1).saturating_mul(ROWS_SHOWN), ROWS_SHOWN) } else { (0, FIRST_SHOWN) };
+            let (rows, count) = in_states(states, offset, shown)?;
             lists.push((title, rows, count, paged));
         }
         Ok((waiting, count, lists, calls::state(c)?))
@@ -207,7 +218,8 @@ fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static 
     }
 }
 
-fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
+/// Returns the names of the forges of repositories.
+pub(super) fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
     let mut names: Vec<&str> = visible.iter().map(|(repo, _)| repo.forge.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -234,7 +246,7 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Jso
         .take(3)
         .map(|check| {
             let output = if writes { last_part(&check.output) } else { String::new() };
-            json!({ "name": check.name, "why": check.why, "output": output })
+            json!({ "name": check.name, "why": beginning(&check.why, LINE_SHOWN), "output": output })
         })
         .collect();
     json!({
@@ -244,7 +256,7 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Jso
         "repository": current.place.repo.to_string(),
         "issue": current.place.issue.0,
         "url": current.task.url,
-        "headline": status.headline,
+        "headline": beginning(&status.headline, LINE_SHOWN),
         "person": current.requested_by.login,
         "iteration": status.iteration,
         "max_iterations": status.max_iterations,
@@ -252,16 +264,21 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Jso
         "cost": current.spent.cost.0,
         "since": current.updated_at.0,
         "pull": current.pull.as_ref().map(|pull| pull.url.clone()),
-        "detections": status.detections,
+        "detections": status.detections.iter().take(ENTRIES_SHOWN).map(|found| json!({
+            "level": found.level, "title": found.title, "severity": found.severity,
+            "evidence": beginning(&found.evidence, LINE_SHOWN),
+        })).collect::<Vec<_>>(),
         "checks": checks,
-        "task_text": if current.state == LoopState::NeedsConfirm && writes { last_of_task(&status.task_text) } else { String::new() },
-        "plan": if writes { json!(status.plan) } else { Json::Null },
+        "task_text": if current.state == LoopState::NeedsConfirm && writes {
+            beginning(&status.task_text, TEXT_SHOWN)
+        } else {
+            String::new()
+        },
+        "plan": status.plan.as_ref().filter(|_| writes).map(|plan| json!({
+            "plan_text": beginning(&plan.plan_text, TEXT_SHOWN),
+        })),
         "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
     })
-}
-
-fn last_of_task(text: &str) -> String {
-    text.chars().take(OUTPUT_SHOWN * 4).collect()
 }
 
 /// Returns the end of an output, on whole lines.

@@ -3,41 +3,51 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::ansi::AnsiReader;
-use super::layout::{self, PageError, PageFrame, require, segment};
-use super::transcript::{self, TranscriptPart};
-use super::{diff, loop_page};
-use crate::domain::loops::{Iteration, Loop};
+use super::diff::{self, PatchRoom};
+use super::layout::{self, PageError, PageFrame, beginning, markup_size, require, segment};
+use super::loop_page;
+use crate::domain::knowledge::session::SessionEvent;
+use crate::domain::knowledge::session::transcript::{self, TranscriptPart};
+use crate::domain::loops::{GuidanceSource, Iteration, Loop};
 use crate::domain::model::ids::{LoopId, Sha};
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
-use crate::store::session;
+use crate::store::session::{self, TextRow};
 use crate::web::{Viewer, WebState};
 
 /// Number of lines of the transcript on a page.
-const LINES_SHOWN: usize = 300;
+const LINES_SHOWN: usize = 200;
 /// Number of lines before the one that a link leads to.
 const LINES_BEFORE: usize = 20;
 /// Maximum length of a line on the page, in characters; the plain text has it whole.
 const LINE_SHOWN: usize = 500;
-/// Maximum size of the lines on a page, in bytes.
-const LINES_BYTES: usize = 32 * 1024;
-/// Number of lines of the change on a page.
-const PATCH_LINES: usize = 250;
-/// Maximum number of guidance and detection texts on a page, in characters each.
-const TEXT_SHOWN: usize = 2_000;
+/// Maximum size of the lines on a page with their markup, in bytes, and of the markup around a line and around a piece.
+const LINES_BYTES: usize = 40 * 1024;
+const LINE_MARKUP: usize = 110;
+const PIECE_MARKUP: usize = 25;
+/// Lines of the change on a page.
+const PATCH_ROOM: PatchRoom = PatchRoom { lines: 250, bytes: 24 * 1024 };
+/// Number of files of the change on a page.
+const FILES_SHOWN: usize = 50;
+/// Maximum size of a text in a list, in bytes, and number of entries of a list.
+const TEXT_SHOWN: usize = 1_000;
+const ENTRIES_SHOWN: usize = 10;
 
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IterationQuery {
-    /// Line of the transcript that is shown, with some lines before it.
+    /// Line of the transcript that is shown, with some lines before it; with `text`, the line of that text.
     line: Option<usize>,
+    /// Stored text whose line is looked up, such as `event-7`; empty for none.
+    text: String,
     /// First line of the transcript that is shown.
     from: Option<usize>,
     /// `total` for the change of the whole branch.
@@ -58,7 +68,12 @@ pub(super) async fn show(
     Path((id, number)): Path<(String, u32)>,
     Query(query): Query<IterationQuery>,
 ) -> Response {
-    match content(&state, &viewer, &LoopId::new(id), number, &query).await {
+    let id = LoopId::new(id);
+    let shown = match TextRow::parse(&query.text) {
+        Some(row) => found_line(&state, &viewer, &id, number, (row, query.line.unwrap_or(1))).await,
+        None => content(&state, &viewer, &id, number, &query).await,
+    };
+    match shown {
         Ok(response) => response,
         Err(error) => error.page(&state, &viewer),
     }
@@ -80,8 +95,34 @@ fn found(current: &Loop, number: u32) -> Result<&Iteration, PageError> {
     current.iterations.iter().rev().find(|i| i.number == number).ok_or(PageError::NotFound)
 }
 
-/// Returns the masked parts of an iteration's transcript.
-async fn transcript_of(state: &WebState, current: &Loop, number: u32) -> Result<Vec<TranscriptPart>, PageError> {
+/// Redirects to the line of the transcript that shows a line of a stored text; to the decisions if the transcript lacks it.
+async fn found_line(
+    state: &WebState,
+    viewer: &Viewer,
+    id: &LoopId,
+    number: u32,
+    (row, line): (TextRow, usize),
+) -> Result<Response, PageError> {
+    let (current, right) = loop_page::seen(state, viewer, id, false).await?;
+    require(right, ViewRight::Write)?;
+    let of = id.clone();
+    let read = state.engine.store.read(move |c| session::source_of(c, &of, number, row));
+    let source = read.await?.ok_or(PageError::NotFound)?;
+    let (parts, events) = transcript_of(state, &current, number).await?;
+    let address = format!("/loops/{}/iterations/{number}", segment(id.as_str()));
+    let address = match transcript::line_of(&parts, &events, &source, line) {
+        Some(line) => format!("{address}?line={line}#i{number}-L{line}"),
+        None => format!("{address}#decisions"),
+    };
+    Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+}
+
+/// Returns the masked parts of an iteration's transcript, and its events.
+async fn transcript_of(
+    state: &WebState,
+    current: &Loop,
+    number: u32,
+) -> Result<(Vec<TranscriptPart>, Vec<SessionEvent>), PageError> {
     let id = current.id.clone();
     let read = state
         .engine
@@ -93,7 +134,7 @@ async fn transcript_of(state: &WebState, current: &Loop, number: u32) -> Result<
         part.text = state.engine.door.masked(&part.text);
         part.title = state.engine.door.masked(&part.title);
     }
-    Ok(parts)
+    Ok((parts, events))
 }
 
 /// Returns the masked change of an iteration, or of the branch up to it.
@@ -119,12 +160,12 @@ async fn part_text(
         patch.map(|(text, _)| text).ok_or(PageError::NotFound)
     };
     match part {
-        "transcript.txt" => Ok(transcript::plain(&transcript_of(state, &current, number).await?)),
+        "transcript.txt" => Ok(transcript::plain(&transcript_of(state, &current, number).await?.0)),
         "change.txt" => patch(false).await,
         "branch.txt" => patch(true).await,
         part => {
             let at = part.strip_prefix("part-").and_then(|rest| rest.strip_suffix(".txt")?.parse::<usize>().ok());
-            let mut parts = transcript_of(state, &current, number).await?;
+            let (mut parts, _) = transcript_of(state, &current, number).await?;
             match at.filter(|at| *at < parts.len()) {
                 Some(at) => Ok(format!("{}\n", parts.swap_remove(at).text)),
                 None => Err(PageError::NotFound),
@@ -148,14 +189,18 @@ async fn content(
     let running = iteration.ended_at.is_none() && current.state.is_open();
     let (mut shown, mut patch) = (Json::Null, Json::Null);
     if writes {
-        let parts = transcript_of(state, &current, number).await?;
+        let (parts, _) = transcript_of(state, &current, number).await?;
         shown = window(&parts, query.first(), running);
         if let Some((text, truncated)) = patch_of(state, &current, iteration, total).await {
-            patch = json!({ "files": diff::files(&text, PATCH_LINES), "truncated": truncated });
+            let mut files = diff::files(&text, PATCH_ROOM);
+            let more = files.len().saturating_sub(FILES_SHOWN);
+            files.truncate(FILES_SHOWN);
+            patch = json!({ "files": files, "more": more, "truncated": truncated });
         }
     }
     let judged = iteration.judged.as_ref();
-    let short = |text: &str| text.chars().take(TEXT_SHOWN).collect::<String>();
+    let short = |text: &str| beginning(text, TEXT_SHOWN);
+    let listed = |texts: &[String]| texts.iter().take(ENTRIES_SHOWN).map(|text| short(text)).collect::<Vec<_>>();
     let context = json!({
         "id": current.id,
         "n": number,
@@ -165,10 +210,10 @@ async fn content(
         "discarded": iteration.discarded,
         "approach": report::approach(iteration),
         "summary": short(&iteration.report.summary),
-        "problem": iteration.agent_problem,
-        "learnings": iteration.report.learnings,
-        "blockers": iteration.report.blockers,
-        "next_steps": iteration.report.next_steps,
+        "problem": short(&iteration.agent_problem),
+        "learnings": listed(&iteration.report.learnings),
+        "blockers": listed(&iteration.report.blockers),
+        "next_steps": listed(&iteration.report.next_steps),
         "started_at": iteration.started_at.0,
         "ended_at": iteration.ended_at.map(|at| at.0),
         "attempt": iteration.attempt,
@@ -177,22 +222,24 @@ async fn content(
         "backend": iteration.served.backend,
         "model": iteration.served.model,
         "switched": iteration.served.switched,
-        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": iteration.tools },
+        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": listed(&iteration.tools) },
         "commit": iteration.commit.as_ref().map(|commit| commit.short()),
         "checks": iteration.checks.outcomes.iter().map(|check| json!({
             "name": check.name, "holds": check.holds, "why": check.why, "command": check.command,
             "ms": check.duration_ms, "tests": check.tests,
         })).collect::<Vec<_>>(),
-        "files": iteration.stat.files.iter().take(100).map(|file| json!({
+        "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,
         })).collect::<Vec<_>>(),
         // Guidance quotes reviews and the output of CI.
-        "guidance": iteration.guidance.iter().filter(|_| writes).map(|guidance| json!({
-            "who": guidance.who, "source": transcript::source_words(guidance.source), "text": short(&guidance.text),
+        "guidance": iteration.guidance.iter().filter(|_| writes).take(ENTRIES_SHOWN).map(|guidance| json!({
+            "who": guidance.who, "source": source_words(guidance.source), "text": short(&guidance.text),
         })).collect::<Vec<_>>(),
-        "findings": iteration.findings,
-        "restored": iteration.restored,
-        "refused_hosts": iteration.refused_hosts,
+        "findings": iteration.findings.iter().take(ENTRIES_SHOWN).map(|found| json!({
+            "path": short(&found.path), "line": found.line, "evidence": short(&found.evidence),
+        })).collect::<Vec<_>>(),
+        "restored": listed(&iteration.restored),
+        "refused_hosts": listed(&iteration.refused_hosts),
         "judged": judged.map(|judged| json!({
             "lines": control_words::lines(judged),
             "reasoning": judged.reasoning,
@@ -226,6 +273,17 @@ async fn content(
     Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))
 }
 
+/// Returns the name of a source of guidance.
+fn source_words(source: GuidanceSource) -> &'static str {
+    match source {
+        GuidanceSource::Command => "command",
+        GuidanceSource::Review => "review",
+        GuidanceSource::Ci => "CI",
+        GuidanceSource::Service => "ralph-bot",
+        GuidanceSource::SecondOpinion => "second opinion",
+    }
+}
+
 /// Returns the lines from a 1-based one; without one the last lines of a running iteration, else the first.
 fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
     // A title is a line, as in the plain text.
@@ -256,10 +314,11 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
                 .map(|piece| {
                     let text: String = piece.text.chars().take(left).collect();
                     left -= text.chars().count();
-                    bytes += text.len();
+                    bytes += PIECE_MARKUP + markup_size(&text);
                     json!({ "class": piece.class, "text": text })
                 })
                 .collect();
+            bytes += LINE_MARKUP;
             shown.push(json!({ "n": number, "pieces": pieces, "cut": left == 0 }));
         }
     }
@@ -287,9 +346,9 @@ mod tests {
     #[test]
     fn window_shows_the_asked_line_and_numbers_as_the_plain_text() {
         let long = (1..=700).map(|n| format!("line {n}\n")).collect::<String>();
-        let parts = [TranscriptPart { title: "Prompt".into(), text: long }];
-        assert_eq!(numbers(&window(&parts, None, false)), (1, 300, 300));
-        assert_eq!(numbers(&window(&parts, None, true)), (402, 701, 300));
+        let parts = [TranscriptPart::new("Prompt".into(), &long)];
+        assert_eq!(numbers(&window(&parts, None, false)), (1, 200, 200));
+        assert_eq!(numbers(&window(&parts, None, true)), (502, 701, 200));
         assert_eq!(numbers(&window(&parts, Some(650), false)), (650, 701, 52));
         assert_eq!(numbers(&window(&parts, Some(usize::MAX), false)), (701, 701, 1));
         let query = IterationQuery { line: Some(650), ..IterationQuery::default() };
@@ -304,7 +363,7 @@ mod tests {
     #[test]
     fn window_is_bounded_in_bytes() {
         let text = format!("{}\n", "y".repeat(9_000)).repeat(400);
-        let parts = [TranscriptPart { title: "Output".into(), text }];
+        let parts = [TranscriptPart::new("Output".into(), &text)];
         let shown = window(&parts, None, false);
         assert!(shown.to_string().len() < 2 * LINES_BYTES, "{}", shown.to_string().len());
         let next = shown["later"].as_u64().expect("a next page") as usize;

@@ -38,6 +38,9 @@ const TEMPLATES: &[(&str, &str)] = embedded![
     "home.html",
     "loop.html",
     "iteration.html",
+    "search.html",
+    "costs.html",
+    "tokens.html",
     "backends.html",
     "memory.html",
     "repositories.html",
@@ -78,6 +81,31 @@ pub(super) fn segment(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// Returns the size of a text in the markup, where some characters are entities, in bytes.
+pub(super) fn markup_size(text: &str) -> usize {
+    let entity = |byte: u8| match byte {
+        b'"' | b'\'' | b'/' => 5,
+        b'&' => 4,
+        b'<' | b'>' => 3,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(entity).sum::<usize>()
+}
+
+/// Returns the beginning of a text whose markup has at most `most` bytes, with a note if it is cut.
+pub(super) fn beginning(text: &str, most: usize) -> String {
+    if markup_size(text) <= most {
+        return text.to_owned();
+    }
+    let mut size = 0;
+    let fits = text.char_indices().take_while(|(at, c)| {
+        size += markup_size(&text[*at..*at + c.len_utf8()]);
+        size <= most
+    });
+    let end = fits.last().map_or(0, |(at, c)| at + c.len_utf8());
+    format!("{}\n… ({} more bytes)", text[..end].trim_end(), text.len() - end)
 }
 
 /// Returns an address if it is one of the web; otherwise nothing, so that a link leads nowhere.
@@ -282,6 +310,15 @@ mod tests {
     #[test]
     fn every_template_parses() {
         environment().expect("templates");
+    }
+
+    #[test]
+    fn text_is_cut_by_the_size_of_its_markup() {
+        assert_eq!(markup_size("a<b>\"c\"/&ü"), "a&lt;b&gt;&quot;c&quot;&#x2f;&amp;ü".len());
+        assert_eq!(beginning("short", 5), "short");
+        assert_eq!(beginning("shorter", 5), "short\n… (2 more bytes)");
+        assert_eq!(beginning("ab<<<", 6), "ab<\n… (2 more bytes)");
+        assert_eq!(beginning("üüü", 5), "üü\n… (2 more bytes)");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use super::layout::{self, PageError, PageFrame, beginning, require, require_token, segment};
 use super::{answers, charts, data};
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
@@ -21,13 +21,18 @@ use crate::store::{audit, calls, loops};
 use crate::web::{Viewer, WebState};
 
 /// Number of steps of the log on the page.
-const STEPS_SHOWN: usize = 40;
+const STEPS_SHOWN: usize = 30;
 /// Number of entries of the audit log on the page.
-const AUDIT_SHOWN: usize = 60;
+const AUDIT_SHOWN: usize = 40;
 /// Number of iterations in the timeline; earlier ones are in the table.
-const TIMELINE_SHOWN: usize = 12;
+const TIMELINE_SHOWN: usize = 8;
+/// Number of iterations in a page of the table.
+const TABLE_SHOWN: usize = 25;
 /// Number of calls of backends on the page.
-const CALLS_SHOWN: usize = 40;
+const CALLS_SHOWN: usize = 30;
+/// Maximum size of a long text, and of one in a list, in bytes.
+const TEXT_SHOWN: usize = 8 * 1024;
+const LINE_SHOWN: usize = 600;
 
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -35,6 +40,8 @@ const CALLS_SHOWN: usize = 40;
 pub(super) struct LoopQuery {
     /// Step of the log that answered the command that was just given.
     answer: Option<i64>,
+    /// Newest iteration of the table; the newest of all without it.
+    until: Option<u32>,
 }
 
 /// Form of a command.
@@ -71,7 +78,7 @@ pub(super) async fn show(
     Path(id): Path<String>,
     Query(query): Query<LoopQuery>,
 ) -> Response {
-    match content(&state, &viewer, &LoopId::new(id), query.answer, None).await {
+    match content(&state, &viewer, &LoopId::new(id), &query, None).await {
         Ok(response) => response,
         Err(error) => error.page(&state, &viewer),
     }
@@ -124,7 +131,7 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         DashboardOutcome::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         DashboardOutcome::Refused => StatusCode::CONFLICT,
     };
-    let mut response = content(state, viewer, id, None, Some(answer.reply)).await?;
+    let mut response = content(state, viewer, id, &LoopQuery::default(), Some(answer.reply)).await?;
     *response.status_mut() = status;
     Ok(response)
 }
@@ -133,19 +140,19 @@ async fn content(
     state: &WebState,
     viewer: &Viewer,
     id: &LoopId,
-    answer: Option<i64>,
+    query: &LoopQuery,
     reply: Option<CommandReply>,
 ) -> Result<Response, PageError> {
     let (current, right) = seen(state, viewer, id, false).await?;
     let writes = right >= ViewRight::Write;
     let repo = std::slice::from_ref(&current.place.repo);
     let presses = state.access.may_press(&state.engine, viewer, repo).await == [true];
-    let of = id.clone();
+    let (of, answer) = (id.clone(), query.answer);
     let read = state.engine.store.read(move |c| {
         let answered = answer.map(|seq| data::reasons_of(c, &of, seq)).transpose()?;
         Ok((data::newest_steps(c, &of, STEPS_SHOWN)?, audit::trail(c, &of)?, calls::of_loop(c, &of)?, answered))
     });
-    let (steps, mut trail, mut calls, answered) = read.await?;
+    let (mut steps, mut trail, mut calls, answered) = read.await?;
     let reply = reply.or(answered.filter(|reasons| !reasons.is_empty()).map(|lines| CommandReply {
         command: String::new(),
         ok: true,
@@ -161,11 +168,27 @@ async fn content(
     calls.reverse();
     calls.truncate(CALLS_SHOWN);
     let drawn = charts::draw(&current);
-    let iterations: Vec<Json> = current.iterations.iter().rev().map(|i| row(&current, i, now)).collect();
+    steps.iter_mut().flat_map(|step| &mut step.reasons).for_each(|reason| *reason = beginning(reason, LINE_SHOWN));
+    let newest = current.iterations.len();
+    let from = current.iterations.iter().rev().position(|i| query.until.is_none_or(|until| i.number <= until));
+    let from = from.unwrap_or(newest);
+    let rows = |from: usize, count: usize| -> Vec<Json> {
+        current.iterations.iter().rev().skip(from).take(count).map(|i| row(&current, i, now)).collect()
+    };
+    let at = |place: usize| current.iterations.iter().rev().nth(place).map(|i| i.number);
     let mut status_json = json!(status);
-    if let (false, Some(map)) = (writes, status_json.as_object_mut()) {
-        map.insert("task_text".into(), json!(""));
-        map.insert("plan".into(), Json::Null);
+    if let Some(map) = status_json.as_object_mut() {
+        let plan = status.plan.as_ref().filter(|_| writes);
+        map.insert(
+            "task_text".into(),
+            json!(if writes { beginning(&status.task_text, TEXT_SHOWN) } else { String::new() }),
+        );
+        map.insert(
+            "plan".into(),
+            json!(plan.map(|plan| json!({ "plan_text": beginning(&plan.plan_text, TEXT_SHOWN) }))),
+        );
+        let notes: Vec<String> = status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect();
+        map.insert("notes".into(), json!(notes));
     }
     let context = json!({
         "id": current.id,
@@ -188,10 +211,14 @@ async fn content(
         "presses": presses,
         "reply": reply,
         "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
-            "name": check.name, "command": check.command, "holds": check.holds, "why": check.why,
+            "name": check.name, "command": beginning(&check.command, LINE_SHOWN), "holds": check.holds,
+            "why": beginning(&check.why, LINE_SHOWN),
         })).collect::<Vec<_>>()).unwrap_or_default(),
-        "iterations": iterations,
-        "timeline": TIMELINE_SHOWN,
+        "count": newest,
+        "timeline": rows(0, TIMELINE_SHOWN),
+        "iterations": rows(from, TABLE_SHOWN),
+        "later": if from > 0 { at(from.saturating_sub(TABLE_SHOWN)) } else { None },
+        "earlier": at(from + TABLE_SHOWN),
         "steps": steps,
         "audit": trail,
         "calls": calls,
@@ -202,7 +229,7 @@ async fn content(
         title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
         nav: "home",
         feed: format!("{address}/events"),
-        here: address,
+        here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
         icon: layout::icon_of(current.state),
     };
     let svg = vec![("progress", drawn.progress), ("terms", drawn.terms), ("cost_chart", drawn.cost)];
@@ -218,9 +245,9 @@ fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
     let said = [&iteration.report.summary, &iteration.message].into_iter().find(|text| !text.trim().is_empty());
     json!({
         "n": iteration.number,
-        "approach": report::approach(iteration),
-        "summary": said.map_or("", |text| text.lines().next().unwrap_or_default()),
-        "problem": iteration.agent_problem,
+        "approach": beginning(&report::approach(iteration), LINE_SHOWN),
+        "summary": said.map_or_else(String::new, |text| beginning(text.lines().next().unwrap_or_default(), LINE_SHOWN)),
+        "problem": beginning(&iteration.agent_problem, LINE_SHOWN),
         "running": iteration.ended_at.is_none() && current.state.is_open(),
         "started_at": iteration.started_at.0,
         "seconds": end.since(iteration.started_at) / 1000,
@@ -244,7 +271,7 @@ fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
         "profile": judged.map(|judged| judged.profile.clone()),
         "alarms": judged.map(control_words::alarms).unwrap_or_default(),
         "found": judged.map(|judged| judged.found.iter().map(|found| json!({
-            "level": found.level.name(), "title": found.kind.title(), "evidence": found.evidence,
+            "level": found.level.name(), "title": found.kind.title(), "evidence": beginning(&found.evidence, LINE_SHOWN),
         })).collect::<Vec<_>>()).unwrap_or_default(),
         "strategy": judged.map(|judged| judged.reasoning.clone()),
     })

@@ -6,6 +6,7 @@ use axum::extract::{Form, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
+use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
@@ -13,13 +14,18 @@ use super::layout::{self, PageError, PageFrame, require_token, segment};
 use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
+use crate::store::StoreResult;
+use crate::store::listing::RepoScope;
 use crate::store::memory::{self, StepMemory, proposals};
+use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
 
 /// Number of learnings on the page.
 const LEARNINGS_SHOWN: usize = 50;
-/// Number of learnings that are looked at for the page.
-const LEARNINGS_READ: usize = 2_000;
+/// Number of learnings that are read at once.
+const LEARNINGS_READ: usize = 200;
+/// Number of proposals on the page.
+const PROPOSALS_SHOWN: usize = 10;
 
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -81,19 +87,24 @@ pub(super) async fn show(
 
 async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> Result<Json, PageError> {
     let (words, after) = (query.q.trim().to_owned(), query.after.clone());
+    let scope = visible(state, viewer).await?.write;
     let read = state.engine.store.read(move |c| {
-        let (found, _) = match words.is_empty() {
-            true => memory::list(c, &after, LEARNINGS_READ)?,
-            false => memory::search(c, &correct(&words), None, LEARNINGS_READ)?,
+        let found = match words.is_empty() {
+            true => listed(c, &after, &scope)?,
+            false => memory::search(c, &correct(&words), None, LEARNINGS_READ)?.0,
         };
-        let rows = found.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
-        Ok((rows.collect::<crate::store::StoreResult<Vec<_>>>()?, proposals::proposals(c, false)?))
+        let found = found.into_iter().filter(|one| scope.contains(&one.repository)).take(LEARNINGS_SHOWN + 1);
+        let rows = found.map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
+        let mut open = proposals::proposals(c, false)?;
+        open.retain(|proposal| scope.contains(&proposal.repository));
+        open.truncate(PROPOSALS_SHOWN);
+        Ok((rows.collect::<StoreResult<Vec<_>>>()?, open))
     });
     let (learnings, open) = read.await?;
     let now = state.engine.clock.now();
     let settings = &state.engine.settings.memory;
     let (mut rows, mut last) = (Vec::new(), String::new());
-    let mut more = learnings.len() == LEARNINGS_READ;
+    let mut more = false;
     for (learning, uplift) in &learnings {
         if !sees(state, viewer, &learning.repository).await {
             continue;
@@ -127,6 +138,19 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
         String::new()
     };
     Ok(json!({ "q": query.q, "learnings": rows, "proposals": asked, "next": next }))
+}
+
+/// Returns the learnings of some repositories by id, after `after`: one more than the page shows, if there are so many.
+fn listed(c: &Connection, after: &str, scope: &RepoScope) -> StoreResult<Vec<Learning>> {
+    let (mut found, mut after) = (Vec::new(), after.to_owned());
+    while found.len() <= LEARNINGS_SHOWN {
+        let (mut part, _) = memory::list(c, &after, LEARNINGS_READ)?;
+        let Some(last) = part.last().map(|one| one.id.clone()) else { break };
+        after = last;
+        part.retain(|one| scope.contains(&one.repository));
+        found.extend(part);
+    }
+    Ok(found)
 }
 
 fn learning_row(learning: &Learning, confidence: f64, uplift: Option<&str>) -> Json {

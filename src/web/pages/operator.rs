@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::data;
 use super::home::{next, previous};
-use super::layout::{self, PageError, PageFrame, require_operator, require_token};
+use super::layout::{self, PageError, PageFrame, beginning, require_operator, require_token};
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::domain::report;
@@ -22,9 +22,11 @@ use crate::web::{Viewer, WebState};
 /// Days of calls on the page of backends.
 const DAYS: i64 = 14;
 /// Number of deliveries on a page.
-const DELIVERIES_SHOWN: usize = 50;
-/// Maximum number of repositories on the page.
-const REPOSITORIES_SHOWN: usize = 200;
+const DELIVERIES_SHOWN: usize = 40;
+/// Number of repositories on a page.
+const REPOSITORIES_SHOWN: usize = 20;
+/// Maximum size of a setting on the page, in bytes.
+const SETTING_SHOWN: usize = 500;
 
 /// Returns the page, or its error.
 fn answer(state: &WebState, viewer: &Viewer, found: Result<Response, PageError>) -> Response {
@@ -78,11 +80,15 @@ async fn backends_page(state: &WebState, viewer: &Viewer) -> Result<Response, Pa
 }
 
 /// Shows the repositories with the settings that are in force.
-pub(super) async fn repositories(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response {
-    answer(&state, &viewer, repositories_page(&state, &viewer).await)
+pub(super) async fn repositories(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<RepositoriesQuery>,
+) -> Response {
+    answer(&state, &viewer, repositories_page(&state, &viewer, query.page.max(1)).await)
 }
 
-async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response, PageError> {
+async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Result<Response, PageError> {
     require_operator(viewer)?;
     let forges: Vec<ForgeName> =
         state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
@@ -93,14 +99,15 @@ async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response
         }
         all.sort_by(|a, b| (a.forge.as_str(), a.id.0).cmp(&(b.forge.as_str(), b.id.0)));
         all.dedup_by(|a, b| a.forge == b.forge && a.id == b.id);
-        let shown = all.iter().take(REPOSITORIES_SHOWN);
-        let open = shown
-            .map(|repo| Ok(loops::open_of_repository(c, repo)?.pop().map(|newest| (newest.policy, newest.overruled))));
+        let count = all.len();
+        let skipped = (page - 1).saturating_mul(REPOSITORIES_SHOWN);
+        let shown: Vec<RepoRef> = all.into_iter().skip(skipped).take(REPOSITORIES_SHOWN).collect();
+        let open = shown.iter().map(|repo| loops::newest_settings(c, repo));
         let open = open.collect::<crate::store::StoreResult<Vec<_>>>()?;
-        Ok((all, open))
+        Ok((shown, open, count))
     });
-    let (all, open) = read.await?;
-    let rows: Vec<Json> = all
+    let (shown, open, count) = read.await?;
+    let rows: Vec<Json> = shown
         .iter()
         .zip(&open)
         .map(|(repo, newest)| {
@@ -108,7 +115,13 @@ async fn repositories_page(state: &WebState, viewer: &Viewer) -> Result<Response
             repository_row(repo, &operators, newest.as_ref(), state.engine.settings.watches(repo))
         })
         .collect();
-    let context = json!({ "repositories": rows, "count": all.len() });
+    let address = |page: usize| format!("/repositories?page={page}");
+    let context = json!({
+        "repositories": rows,
+        "count": count,
+        "previous": previous(page, address),
+        "next": next(page, REPOSITORIES_SHOWN, i64::try_from(count).unwrap_or(i64::MAX), address),
+    });
     let frame = PageFrame::still("Repositories", "repositories");
     Ok(layout::page(state, viewer, "repositories.html", &frame, context, Vec::new()))
 }
@@ -119,7 +132,7 @@ fn repository_row(repo: &RepoRef, operators: &Policy, newest: Option<&(Policy, V
     let (ours, theirs) = (settings(operators), settings(policy));
     let rows = theirs.iter().zip(&ours).map(|((name, value), (_, own))| {
         let source = if value == own { "operator's file or default" } else { "repository's file" };
-        json!({ "name": name, "value": value, "source": source })
+        json!({ "name": name, "value": beginning(value, SETTING_SHOWN), "source": source })
     });
     json!({
         "name": repo.to_string(),
@@ -151,6 +164,13 @@ fn settings(policy: &Policy) -> Vec<(&'static str, String)> {
         ("Branch prefix", policy.branch_prefix.clone()),
         ("Branch is deleted at the end", yes(policy.delete_branch)),
     ]
+}
+
+/// Query of the repositories.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RepositoriesQuery {
+    page: usize,
 }
 
 /// Query of the deliveries.

@@ -280,3 +280,15 @@ proptest! {
         let _ = Reservation::new(Money(figures[0]), Timestamp(now)).showing(Money(figures[1])).settle(Ending::Lost);
     }
 }
+
+#[test]
+fn days_are_counted_from_1970() {
+    for (text, number) in [("1970-01-01", 0), ("1970-01-02", 1), ("2024-02-29", 19_782), ("2026-11-26", 20_783)] {
+        assert_eq!(day_of_date(text), Some(number), "{text}");
+        assert_eq!(date_of(number), text);
+    }
+    for text in ["", "yesterday", "2026-02-30", "1969-12-31", "9999-01-01", "2026-11"] {
+        assert_eq!(day_of_date(text), None, "{text}");
+    }
+    assert_eq!(date_of(i64::MAX), i64::MAX.to_string());
+}

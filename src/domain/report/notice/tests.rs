@@ -42,6 +42,7 @@ pub(crate) fn notice() -> Notice {
             hint("/ralph abort", "ends the loop"),
         ],
         at: Timestamp(1_790_000_000_000),
+        dashboard: None,
     }
 }
 

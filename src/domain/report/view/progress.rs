@@ -255,6 +255,9 @@ pub struct IterationView {
     /// Addresses of the files that the text names.
     #[serde(default)]
     pub links: FileLinks,
+    /// Page of the iteration in the dashboard.
+    #[serde(default)]
+    pub dashboard: Option<Link>,
 }
 
 /// Line that a failing check names.
@@ -296,4 +299,7 @@ pub struct CheckLine {
     pub duration_s: u64,
     /// Last part of the output, secrets masked; may be empty.
     pub output: String,
+    /// 1-based line of the iteration's transcript at which its output begins, if it is known.
+    #[serde(default)]
+    pub line: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! Tests of the search over all loops: rights, order, pages, early ends, and what retention removes.
 
 use super::*;
+use crate::domain::knowledge::session::transcript::TextSource;
 use crate::domain::knowledge::session::{SessionEvent, SessionTurn, TurnRole};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{
@@ -83,8 +84,7 @@ fn database() -> Connection {
 }
 
 fn query(text: &str) -> TextQuery {
-    let (titles, texts) = (RepoScope::All, RepoScope::All);
-    TextQuery { text: text.into(), titles, texts, of: None, before: TextPosition::default(), limit: 10 }
+    TextQuery::of(text.into(), RepoScope::All, RepoScope::All, 10)
 }
 
 fn found(c: &Connection, query: &TextQuery) -> Vec<(u64, &'static str, u32)> {
@@ -108,6 +108,47 @@ fn words_are_found_in_all_kinds_of_texts_with_their_line() {
     assert_eq!(found(&c, &query("  \"(* NEAR/3 ")), []);
     assert_eq!(found(&c, &query("zebra OR (draw*\" -x:")), [], "no syntax: `x` is a word, too");
     assert_eq!(found(&c, &TextQuery { of: Some(id(1)), ..query("zebra") }), [(1, "prompt", 2)]);
+}
+
+#[test]
+fn kind_and_state_restrict_what_is_found() {
+    let c = database();
+    let of = |kind| found(&c, &TextQuery { kind: Some(kind), ..query("zebra") });
+    assert_eq!(of(TextKind::Title), [(2, "title", 1)]);
+    assert_eq!(of(TextKind::Prompt), [(1, "prompt", 2)]);
+    assert_eq!(of(TextKind::Answer), [(2, "response", 2)]);
+    assert_eq!(of(TextKind::Output), [(2, "check", 1)]);
+    assert_eq!(of(TextKind::Error), [(2, "check", 1)]);
+    for none in [TextKind::Comment, TextKind::Action, TextKind::Decision, TextKind::Summary] {
+        assert_eq!(of(none), [], "{none:?}");
+    }
+    let both = found(&c, &TextQuery { kind: Some(TextKind::Answer), ..query("draw") });
+    assert_eq!(both, [], "the prompt matches, too, and is not asked for: {both:?}");
+    let in_state = |states| found(&c, &TextQuery { states, ..query("zebra") }).len();
+    assert_eq!((in_state(vec![LoopState::Running]), in_state(vec![LoopState::Paused, LoopState::Merged])), (4, 0));
+}
+
+#[test]
+fn found_row_leads_to_its_text() {
+    let c = database();
+    let hits = search_texts(&c, &query("zebra"), &str::to_owned).expect("searched").hits;
+    let rows: Vec<String> = hits.iter().map(|hit| hit.row.map(|row| row.to_string()).unwrap_or_default()).collect();
+    assert_eq!(rows, ["", "event-1", "answer-2", "prompt-1"]);
+    add(&c, 2, 2, "Again.", "Nothing.");
+    for (text, of, iteration, expected) in [
+        ("event-1", 2, 2, Some(TextSource::Event(0))),
+        ("answer-2", 2, 1, Some(TextSource::Answer(0))),
+        ("prompt-1", 1, 1, Some(TextSource::Prompt(0))),
+        ("prompt-1", 2, 1, None),
+        ("prompt-1", 1, 2, None),
+        ("event-9", 2, 2, None),
+    ] {
+        let row = TextRow::parse(text).expect("a row");
+        assert_eq!(source_of(&c, &id(of), iteration, row).expect("read"), expected, "{text} {of} {iteration}");
+    }
+    for bad in ["", "event", "event-", "event-x", "event-0", "event--1", "turn-1", "event-99999999999999999999"] {
+        assert_eq!(TextRow::parse(bad), None, "{bad}");
+    }
 }
 
 #[test]

@@ -1,0 +1,322 @@
+//! Transcript of an iteration: prompts, the agent's events and answers, and outputs of checks, as one numbered text. Page, plain
+//! text and links have the same line numbers. What is added after the iteration has ended is at the end, so that a link to a line
+//! stays valid.
+
+use super::{EventKind, SessionEvent, SessionTurn};
+use crate::domain::loops::Iteration;
+use crate::domain::report;
+
+/// Stored text that a transcript contains. Turns and events are named by their 0-based position in the iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextSource {
+    /// Prompt of a turn.
+    Prompt(usize),
+    /// Answer of a turn, with its error after it.
+    Answer(usize),
+    /// Error of a turn.
+    Failure(usize),
+    /// Event.
+    Event(usize),
+    /// Output of a check, by its name.
+    Check(String),
+}
+
+/// Part of a transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranscriptPart {
+    /// Title.
+    pub title: String,
+    /// Text.
+    pub text: String,
+    /// Stored texts in it, each with the number of lines between the title and its first line.
+    sources: Vec<(TextSource, usize)>,
+}
+
+impl TranscriptPart {
+    /// Part without stored texts.
+    pub fn new(title: String, text: &str) -> Self {
+        Self { title, text: text.trim_end().to_owned(), sources: Vec::new() }
+    }
+
+    fn of(source: TextSource, title: String, text: &str) -> Self {
+        Self { sources: vec![(source, 0)], ..Self::new(title, text) }
+    }
+
+    /// Returns the part's number of lines without its title.
+    pub fn count(&self) -> usize {
+        self.text.lines().count()
+    }
+
+    fn add_event(&mut self, at: usize, event: &SessionEvent) {
+        // The head of an event is a line of its own.
+        self.sources.push((TextSource::Event(at), self.count() + 1));
+        self.text.push_str(&event_text(event));
+    }
+}
+
+/// Returns the parts of an iteration's transcript in order of time. `turns` and `events` are all of the iteration, in order.
+pub fn parts(iteration: &Iteration, turns: &[SessionTurn], events: &[SessionEvent]) -> Vec<TranscriptPart> {
+    let in_time = |at| iteration.ended_at.is_none_or(|ended| at <= ended);
+    let shown = |(_, event): &(usize, &SessionEvent)| !is_told_elsewhere(event.kind);
+    let (during, after): (Vec<_>, Vec<_>) =
+        events.iter().enumerate().filter(shown).partition(|(_, event)| in_time(event.at));
+    let (run, later): (Vec<_>, Vec<_>) = turns.iter().enumerate().partition(|(_, turn)| in_time(turn.started));
+    let rest = if run.is_empty() { "Events of the run so far" } else { "Later events" };
+    let mut parts = told(&run, &during, rest);
+    for check in &iteration.checks.outcomes {
+        let outcome = if check.holds { "passed".to_owned() } else { format!("failed: {}", check.why) };
+        let title = format!("Check {} {outcome}, {} ms", check.name, check.duration_ms);
+        let text = format!("$ {}\n{}", check.command, check.output);
+        parts.push(TranscriptPart::of(TextSource::Check(check.name.clone()), title, &text));
+    }
+    parts.extend(told(&later, &after, "Events after the end"));
+    parts
+}
+
+/// Returns turns with the events during them, then the events after them under the title `rest`.
+fn told(turns: &[(usize, &SessionTurn)], events: &[(usize, &SessionEvent)], rest: &str) -> Vec<TranscriptPart> {
+    let mut parts = Vec::new();
+    let mut events = events.iter().peekable();
+    for (nth, turn) in turns {
+        let nth = *nth;
+        let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+        let who = format!("{} {}{model}, attempt {}", turn.role.as_str(), turn.backend, turn.attempt);
+        let title = format!("Prompt for {who}, {}", report::moment(turn.started));
+        parts.push(TranscriptPart::of(TextSource::Prompt(nth), title, &turn.prompt));
+        let mut during = TranscriptPart::new(format!("Events of {who}"), "");
+        while let Some((at, event)) = events.next_if(|(_, event)| event.at <= turn.ended) {
+            during.add_event(*at, event);
+        }
+        parts.extend(Some(during).filter(|part| !part.text.is_empty()));
+        let cost = if turn.estimated { format!("about {}", turn.cost) } else { turn.cost.to_string() };
+        let tokens = format!("{} tokens in, {} out, {cost}", turn.tokens_in + turn.tokens_cached, turn.tokens_out);
+        let title = format!("Answer of {who}, {tokens}");
+        parts.push(TranscriptPart::of(TextSource::Answer(nth), title, &turn.response));
+        if let Some(error) = &turn.error {
+            parts.push(TranscriptPart::of(TextSource::Failure(nth), format!("Error of {who}"), error));
+        }
+    }
+    let mut left = TranscriptPart::new(rest.to_owned(), "");
+    events.for_each(|(at, event)| left.add_event(*at, event));
+    parts.extend(Some(left).filter(|part| !part.text.is_empty()));
+    for part in &mut parts {
+        part.text.truncate(part.text.trim_end().len());
+    }
+    parts
+}
+
+/// Returns the 1-based line of the transcript that shows a 1-based line of a stored text; `None` if it is not part of it. A line
+/// that is cut off leads to the end of its part.
+pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextSource, line: usize) -> Option<usize> {
+    if let TextSource::Event(at) = source
+        && let Some(event) = events.get(*at).filter(|event| event.kind == EventKind::Check)
+    {
+        let name = event.tool.as_deref().unwrap_or_default();
+        let (first, part, _) = found(parts, &TextSource::Check(name.to_owned()))?;
+        // The event has the end of the output below its own first line.
+        let wanted = event.text.lines().nth(line.saturating_sub(1)).map(str::trim).filter(|_| line > 1);
+        let same = wanted.and_then(|wanted| part.text.lines().position(|line| line.trim() == wanted));
+        return Some(same.map_or(first, |at| first + 1 + at));
+    }
+    let (first, part, before) = found(parts, source)?;
+    match source {
+        TextSource::Answer(nth) if line > part.count() => {
+            let failed = found(parts, &TextSource::Failure(*nth));
+            let beyond = line - part.count();
+            Some(failed.map_or(first + part.count(), |(first, part, _)| first + beyond.min(part.count())))
+        }
+        // A search finds tool and path of an event in its first line.
+        TextSource::Event(_) if line <= 1 => Some(first + before),
+        _ => Some(first + (before + line).min(part.count())),
+    }
+}
+
+/// Returns the 1-based line at which the output of a check begins; `None` if the transcript has no such check.
+pub fn line_of_check(parts: &[TranscriptPart], name: &str) -> Option<usize> {
+    found(parts, &TextSource::Check(name.to_owned())).map(|(first, ..)| first)
+}
+
+/// Returns the line of the title of the part that has a text, the part, and the number of lines before the text.
+fn found<'p>(parts: &'p [TranscriptPart], source: &TextSource) -> Option<(usize, &'p TranscriptPart, usize)> {
+    let mut first = 1;
+    for part in parts {
+        if let Some((_, before)) = part.sources.iter().find(|(known, _)| known == source) {
+            return Some((first, part, *before));
+        }
+        first += 1 + part.count();
+    }
+    None
+}
+
+/// Whether events of a kind are parts of their own, or shown as decisions.
+fn is_told_elsewhere(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Check | EventKind::Detection | EventKind::Intervention)
+}
+
+/// Returns an event as lines: a head, and its text indented.
+fn event_text(event: &SessionEvent) -> String {
+    let mut text = format!("{} {}", time_of_day(event), event.kind.as_str().replace('_', " "));
+    for more in [event.tool.as_deref(), event.path.as_deref()].into_iter().flatten() {
+        text.push(' ');
+        text.push_str(more);
+    }
+    if event.failed {
+        text.push_str(" (failed)");
+    }
+    text.push('\n');
+    for line in event.text.trim_end().lines() {
+        text.push_str("    ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+fn time_of_day(event: &SessionEvent) -> String {
+    let at = jiff::Timestamp::from_millisecond(event.at.0);
+    at.map_or_else(|_| String::new(), |at| at.strftime("%H:%M:%S").to_string())
+}
+
+/// Returns the transcript as plain text. Each title is a line of its own.
+pub fn plain(parts: &[TranscriptPart]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        text.push_str(&format!("==> {}\n", part.title));
+        for line in part.text.lines() {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::knowledge::session::TurnRole;
+    use crate::domain::model::ids::{Money, Sha, Timestamp};
+    use crate::domain::model::task::CheckOutcome;
+
+    fn turn(started: i64, ended: i64) -> SessionTurn {
+        SessionTurn {
+            iteration: 1,
+            attempt: 1,
+            role: TurnRole::Agent,
+            prompt: "Fix it.\n".into(),
+            response: "Done.".into(),
+            backend: "mine".into(),
+            model: None,
+            tokens_in: 10,
+            tokens_out: 2,
+            tokens_cached: 0,
+            cost: Money(10_000),
+            estimated: false,
+            error: None,
+            learnings: Vec::new(),
+            started: Timestamp(started),
+            ended: Timestamp(ended),
+        }
+    }
+
+    fn event(at: i64, kind: EventKind, tool: &str, text: &str) -> SessionEvent {
+        SessionEvent {
+            iteration: 1,
+            kind,
+            tool: Some(tool.into()),
+            path: None,
+            text: text.into(),
+            failed: false,
+            at: Timestamp(at),
+        }
+    }
+
+    fn iteration(output: &str) -> Iteration {
+        let sha = Sha::parse("0123456789012345678901234567890123456789").expect("a hash");
+        let mut iteration = Iteration::new(1, Timestamp(0), sha, Vec::new());
+        iteration.checks.outcomes = vec![CheckOutcome {
+            name: "answer".into(),
+            command: "sh check.sh".into(),
+            holds: true,
+            output: output.into(),
+            ..CheckOutcome::default()
+        }];
+        iteration
+    }
+
+    #[test]
+    fn transcript_is_in_order_of_time() {
+        let events = [
+            event(2_000, EventKind::ToolCall, "Bash", "ls\n-la"),
+            event(2_500, EventKind::Check, "Bash", "hidden"),
+            event(10_000, EventKind::FileChange, "Bash", ""),
+        ];
+        insta::assert_snapshot!(plain(&parts(&iteration(""), &[turn(1_000, 9_000)], &events)), @r"
+        ==> Prompt for agent mine, attempt 1, 1970-01-01 00:00 UTC
+        Fix it.
+        ==> Events of agent mine, attempt 1
+        00:00:02 tool call Bash
+            ls
+            -la
+        ==> Answer of agent mine, attempt 1, 10 tokens in, 2 out, $0.01
+        Done.
+        ==> Later events
+        00:00:10 file change Bash
+        ==> Check answer passed, 0 ms
+        $ sh check.sh
+        ");
+    }
+
+    #[test]
+    fn line_of_a_stored_text_is_its_line_in_the_transcript() {
+        let mut turns = [turn(1_000, 9_000)];
+        turns[0].response = "One.\nTwo.".into();
+        turns[0].error = Some("It broke.".into());
+        let events = [
+            event(2_000, EventKind::ToolCall, "Bash", "ls\n-la"),
+            event(2_500, EventKind::Check, "answer", "exit code 1\nthird: assertion failed"),
+            event(3_000, EventKind::FileChange, "Bash", "modified"),
+            event(3_500, EventKind::Detection, "", "stuck"),
+        ];
+        let parts = parts(&iteration("first\nsecond\n  third: assertion failed\n"), &turns, &events);
+        let text = plain(&parts);
+        let shown = |source, line| {
+            let number = line_of(&parts, &events, &source, line)?;
+            Some(text.lines().nth(number - 1).expect("a line").trim())
+        };
+        let table = [
+            (TextSource::Prompt(0), 1, "Fix it."),
+            (TextSource::Prompt(0), 99, "Fix it."),
+            (TextSource::Event(0), 1, "00:00:02 tool call Bash"),
+            (TextSource::Event(0), 2, "-la"),
+            (TextSource::Event(2), 1, "00:00:03 file change Bash"),
+            (TextSource::Answer(0), 2, "Two."),
+            (TextSource::Answer(0), 3, "It broke."),
+            (TextSource::Event(1), 1, "==> Check answer passed, 0 ms"),
+            (TextSource::Event(1), 2, "third: assertion failed"),
+            (TextSource::Check("answer".into()), 1, "$ sh check.sh"),
+        ];
+        for (source, line, expected) in table {
+            assert_eq!(shown(source.clone(), line), Some(expected), "{source:?} {line}: {text}");
+        }
+        for missing in [TextSource::Prompt(1), TextSource::Event(3), TextSource::Event(9)] {
+            assert_eq!(shown(missing.clone(), 1), None, "{missing:?}");
+        }
+        assert_eq!(line_of_check(&parts, "other"), None);
+    }
+
+    #[test]
+    fn what_happens_after_the_end_moves_no_line() {
+        let mut iteration = iteration("passed\n");
+        iteration.ended_at = Some(Timestamp(20_000));
+        let before = parts(&iteration, &[turn(1_000, 9_000)], &[event(2_000, EventKind::ToolCall, "Bash", "ls")]);
+        let turns = [turn(1_000, 9_000), turn(21_000, 22_000)];
+        let events = [
+            event(2_000, EventKind::ToolCall, "Bash", "ls"),
+            event(30_000, EventKind::Command, "", "mira: /ralph resume"),
+        ];
+        let after = parts(&iteration, &turns, &events);
+        assert_eq!(after[..before.len()], before[..]);
+        assert!(plain(&after).contains("mira: /ralph resume"));
+        assert_eq!(line_of_check(&before, "answer"), line_of_check(&after, "answer"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Links of texts on the forge to the pages of the dashboard.
+
+use url::Url;
+
+use super::view::{Link, View};
+use crate::domain::model::ids::LoopId;
+
+/// Text of a link.
+const TEXT: &str = "dashboard";
+
+/// Pages of a dashboard that people reach from elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DashboardPages {
+    /// Address without a slash at the end.
+    base: String,
+}
+
+impl DashboardPages {
+    /// Pages of the dashboard at an address without a path.
+    pub fn at(base: &Url) -> Self {
+        Self { base: base.as_str().trim_end_matches('/').to_owned() }
+    }
+
+    /// Returns the address of a loop's page.
+    pub fn of_loop(&self, id: &LoopId) -> String {
+        format!("{}/loops/{id}", self.base)
+    }
+
+    /// Returns the address of an iteration's page.
+    fn of_iteration(&self, id: &LoopId, number: u32) -> String {
+        format!("{}/iterations/{number}", self.of_loop(id))
+    }
+
+    /// Adds the link of its page to a text about a loop: to the status, an iteration, the pull request, and escalations.
+    pub fn link(&self, view: &mut View) {
+        let (dashboard, url) = match view {
+            View::Status(view) => (&mut view.dashboard, self.of_loop(&view.loop_id)),
+            View::Iteration(view) => (&mut view.dashboard, self.of_iteration(&view.loop_id, view.n)),
+            View::Pull(view) => (&mut view.dashboard, self.of_loop(&view.loop_id)),
+            View::Escalation(view) => (&mut view.dashboard, self.of_loop(&view.loop_id)),
+            _ => return,
+        };
+        *dashboard = Some(Link { text: TEXT.to_owned(), url });
+    }
+}
+
+/// Adds the lines of an iteration's transcript at which the outputs of its failing checks begin; `line` knows them by name.
+pub fn add_check_lines(view: &mut View, line: impl Fn(&str) -> Option<usize>) {
+    if let View::Iteration(view) = view {
+        for check in view.checks.iter_mut().filter(|check| !check.holds) {
+            check.line = line(&check.name).and_then(|line| u64::try_from(line).ok());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::lifecycle::samples;
+    use crate::domain::model::ids::Timestamp;
+    use crate::domain::report;
+
+    fn pages() -> DashboardPages {
+        DashboardPages::at(&Url::parse("https://ralph.example.org").expect("an address"))
+    }
+
+    #[test]
+    fn texts_about_a_loop_link_to_its_page() {
+        let current = samples::stuck();
+        let page = format!("https://ralph.example.org/loops/{}", current.id);
+        let address = |mut view: View| {
+            pages().link(&mut view);
+            serde_json::to_value(view).expect("JSON")["dashboard"]["url"].as_str().map(str::to_owned)
+        };
+        assert_eq!(address(report::status(&current, "mine", Timestamp(1))), Some(page.clone()));
+        assert_eq!(address(View::Pull(Box::new(report::pull(&current, Timestamp(1))))), Some(page.clone()));
+        let iteration = report::iteration(&current).expect("an iteration");
+        let number = current.current().expect("an iteration").number;
+        assert_eq!(address(iteration), Some(format!("{page}/iterations/{number}")));
+        let reply = report::view::CommandReply { command: "help".into(), ok: true, lines: Vec::new(), nearest: None };
+        assert_eq!(address(View::Reply(reply)), None);
+    }
+
+    #[test]
+    fn failing_checks_get_their_lines() {
+        let mut view = report::iteration(&samples::stuck()).expect("an iteration");
+        add_check_lines(&mut view, |_| Some(120));
+        let View::Iteration(view) = view else { panic!("an iteration") };
+        assert!(view.checks.iter().any(|check| !check.holds), "{view:?}");
+        for check in &view.checks {
+            assert_eq!(check.line, (!check.holds).then_some(120), "{check:?}");
+        }
+    }
+}

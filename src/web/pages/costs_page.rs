@@ -1,0 +1,218 @@
+//! Costs over days by repository, backend or person: a chart with its figures, also as CSV and, by the API, as JSON.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::charts;
+use super::layout::{self, PageError, PageFrame};
+use crate::domain::model::ids::Money;
+use crate::domain::providers::money::{date_of, day_of};
+use crate::store::costs::{CostGroup, DailyCost, daily};
+use crate::web::visible::visible;
+use crate::web::{Viewer, WebState};
+
+/// Ranges in days; the second is the default.
+const RANGES: [i64; 3] = [7, 30, 90];
+/// Maximum number of rows of sums.
+const SUMS_SHOWN: usize = 50;
+
+/// Query of the page and of its file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CostsPageQuery {
+    /// Name of a grouping.
+    by: String,
+    /// Number of days.
+    days: String,
+}
+
+impl CostsPageQuery {
+    fn by(&self) -> CostGroup {
+        CostGroup::ALL.into_iter().find(|by| by.as_str() == self.by).unwrap_or_default()
+    }
+
+    fn days(&self) -> i64 {
+        RANGES.into_iter().find(|days| days.to_string() == self.days).unwrap_or(RANGES[1])
+    }
+}
+
+/// Sums of a repository, a backend or a person over all days.
+#[derive(Debug, Clone, PartialEq)]
+struct CostSum {
+    of: String,
+    calls: u64,
+    cost: Money,
+    tokens_in: u64,
+    tokens_out: u64,
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<CostsPageQuery>,
+) -> Response {
+    match content(&state, &viewer, &query).await {
+        Ok((context, chart)) => {
+            let frame = PageFrame::still("Costs", "costs");
+            layout::page(&state, &viewer, "costs.html", &frame, context, vec![("chart", chart)])
+        }
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+/// Returns the costs that the viewer may see, with the first and the last day.
+async fn read(
+    state: &WebState,
+    viewer: &Viewer,
+    query: &CostsPageQuery,
+) -> Result<(Vec<DailyCost>, i64, i64), PageError> {
+    let last = day_of(state.engine.clock.now());
+    let (first, by) = (last - query.days() + 1, query.by());
+    let scope = visible(state, viewer).await?.read;
+    Ok((state.engine.store.read(move |c| daily(c, &scope, by, first, last)).await?, first, last))
+}
+
+async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> Result<(Json, String), PageError> {
+    let (rows, first, last) = read(state, viewer, query).await?;
+    let (by, days) = (query.by(), query.days());
+    let sums = sums(&rows);
+    let total = sums.iter().fold(Money(0), |total, sum| total.plus(sum.cost));
+    let most = sums.first().map_or(1, |sum| sum.cost.0.max(1));
+    let name = |of: &str| if of.is_empty() { "not known".to_owned() } else { of.to_owned() };
+    let drawn: Vec<&str> = sums.iter().take(charts::STACKED).map(|sum| sum.of.as_str()).collect();
+    let context = json!({
+        "by": by.as_str(),
+        "groups": CostGroup::ALL.map(CostGroup::as_str),
+        "days": days,
+        "ranges": RANGES,
+        "from": date_of(first),
+        "to": date_of(last),
+        "total": total.0,
+        "calls": sums.iter().map(|sum| sum.calls).sum::<u64>(),
+        "count": sums.len(),
+        "most": most,
+        "keys": drawn.iter().map(|of| name(of)).collect::<Vec<_>>(),
+        "others": sums.len() > drawn.len(),
+        "sums": sums.iter().take(SUMS_SHOWN).map(|sum| json!({
+            "of": name(&sum.of),
+            "calls": sum.calls,
+            "cost": sum.cost.0,
+            "tokens_in": sum.tokens_in,
+            "tokens_out": sum.tokens_out,
+        })).collect::<Vec<_>>(),
+        "by_day": by_day(&rows),
+    });
+    Ok((context, charts::stacked(first, days, &rows, &drawn)))
+}
+
+/// Returns the sums over all days, the most expensive first.
+fn sums(rows: &[DailyCost]) -> Vec<CostSum> {
+    let mut sums: Vec<CostSum> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for row in rows {
+        let at = *known.entry(row.of.as_str()).or_insert_with(|| {
+            let of = row.of.clone();
+            sums.push(CostSum { of, calls: 0, cost: Money(0), tokens_in: 0, tokens_out: 0 });
+            sums.len() - 1
+        });
+        let sum = &mut sums[at];
+        sum.calls += row.calls;
+        sum.cost = sum.cost.plus(row.cost);
+        sum.tokens_in += row.tokens_in;
+        sum.tokens_out += row.tokens_out;
+    }
+    sums.sort_by(|a, b| (b.cost.0, &a.of).cmp(&(a.cost.0, &b.of)));
+    sums
+}
+
+/// Returns the sums of each day with calls, newest first.
+fn by_day(rows: &[DailyCost]) -> Vec<Json> {
+    rows.chunk_by(|a, b| a.day == b.day)
+        .map(|day| {
+            let cost = day.iter().fold(Money(0), |total, row| total.plus(row.cost));
+            json!({ "day": date_of(day[0].day), "calls": day.iter().map(|row| row.calls).sum::<u64>(), "cost": cost.0 })
+        })
+        .collect()
+}
+
+/// Returns the costs as a file of comma-separated values (RFC 4180).
+pub(super) async fn csv(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<CostsPageQuery>,
+) -> Response {
+    let (rows, first, last) = match read(&state, &viewer, &query).await {
+        Ok(found) => found,
+        Err(error) => return error.page(&state, &viewer),
+    };
+    let by = query.by().as_str();
+    let text = state.engine.door.masked(&csv_text(by, &rows));
+    let name = format!("attachment; filename=\"costs-{by}-{}-{}.csv\"", date_of(first), date_of(last));
+    ([(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)], text).into_response()
+}
+
+fn csv_text(by: &str, rows: &[DailyCost]) -> String {
+    let mut text = format!("day,{by},calls,cost_usd,tokens_in,tokens_out\r\n");
+    for row in rows {
+        let DailyCost { day, of, calls, cost, tokens_in, tokens_out } = row;
+        let (day, usd) = (date_of(*day), cost.usd());
+        text.push_str(&format!("{day},{},{calls},{usd},{tokens_in},{tokens_out}\r\n", csv_field(of)));
+    }
+    text
+}
+
+/// Returns a text as a field. A spreadsheet would run one that begins like a formula.
+fn csv_field(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let guard = if formula { "'" } else { "" };
+    format!("\"{guard}{}\"", text.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(day: i64, of: &str, cost: i64) -> DailyCost {
+        DailyCost { day, of: of.into(), calls: 2, cost: Money(cost), tokens_in: 30, tokens_out: 4 }
+    }
+
+    #[test]
+    fn rows_are_summed_by_name_and_by_day() {
+        let rows = [row(9, "b", 500), row(9, "a", 300), row(7, "a", 900), row(7, "", 0)];
+        let all = sums(&rows);
+        let shown: Vec<_> = all.iter().map(|sum| (sum.of.as_str(), sum.calls, sum.cost.0)).collect();
+        assert_eq!(shown, [("a", 4, 1200), ("b", 2, 500), ("", 2, 0)]);
+        let days = by_day(&rows);
+        assert_eq!(days.len(), 2);
+        assert_eq!(days[0], json!({ "day": "1970-01-10", "calls": 4, "cost": 800 }));
+    }
+
+    #[test]
+    fn file_quotes_names_and_contains_no_formula() {
+        let rows =
+            [row(20_783, "gh:acme/a\"p,p", 1_500_000), row(20_783, "=HYPERLINK(\"x\")", 0), row(20_782, "-ann", 1)];
+        insta::assert_snapshot!(csv_text("person", &rows).replace('\r', ""), @r#"
+        day,person,calls,cost_usd,tokens_in,tokens_out
+        2026-11-26,"gh:acme/a""p,p",2,1.5,30,4
+        2026-11-26,"'=HYPERLINK(""x"")",2,0,30,4
+        2026-11-25,"'-ann",2,0.000001,30,4
+        "#);
+    }
+
+    #[test]
+    fn unknown_values_of_the_query_are_the_defaults() {
+        let of = |by: &str, days: &str| {
+            let query = CostsPageQuery { by: by.into(), days: days.into() };
+            (query.by(), query.days())
+        };
+        assert_eq!(of("", ""), (CostGroup::Repository, 30));
+        assert_eq!(of("person", "90"), (CostGroup::Person, 90));
+        assert_eq!(of("<script>", "-1"), (CostGroup::Repository, 30));
+    }
+}

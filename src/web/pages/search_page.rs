@@ -1,0 +1,236 @@
+//! Search over the texts of all loops: results by loop, each with a link to its line.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::home;
+use super::layout::{self, PageError, PageFrame, segment};
+use crate::domain::loops::LoopState;
+use crate::domain::model::ids::RepoRef;
+use crate::domain::trust::viewer::ViewRight;
+use crate::store::listing::RepoScope;
+use crate::store::session::{FoundTexts, TextHit, TextKind, TextPlace, TextPosition, TextQuery, search_texts};
+use crate::web::{Viewer, WebState};
+
+/// Maximum number of results on a page.
+const HITS_SHOWN: usize = 20;
+/// Maximum length of the searched words, in characters.
+const MAX_WORDS: usize = 500;
+
+/// Query of the page.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SearchPageQuery {
+    /// Words.
+    q: String,
+    /// Name of a forge.
+    forge: String,
+    /// `forge:owner/name`.
+    repository: String,
+    /// Name of a state.
+    state: String,
+    /// Kind of texts.
+    kind: String,
+    /// Position after an earlier page.
+    after: String,
+}
+
+impl SearchPageQuery {
+    /// Returns the address of the results after a position.
+    fn address(&self, after: &str) -> String {
+        let values = [
+            ("q", &*self.q),
+            ("forge", &self.forge),
+            ("repository", &self.repository),
+            ("state", &self.state),
+            ("kind", &self.kind),
+            ("after", after),
+        ];
+        let given = values.iter().filter(|(_, value)| !value.is_empty());
+        let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+        format!("/search?{}", query.join("&"))
+    }
+
+    /// Returns the search without its repositories; `Err` says what to change.
+    fn parsed(&self) -> Result<TextQuery, String> {
+        if self.q.chars().count() > MAX_WORDS {
+            return Err(format!("The words are longer than {MAX_WORDS} characters; search for fewer."));
+        }
+        if !self.q.chars().any(char::is_alphanumeric) {
+            return Err("There is no word to search for; quotes, operators and other signs have no meaning.".to_owned());
+        }
+        let of_name = |name: &str| LoopState::ALL.into_iter().find(|known| known.as_str() == name);
+        let states = match self.state.as_str() {
+            "" => Vec::new(),
+            name => vec![of_name(name).ok_or("There is no such state; choose one of the list.")?],
+        };
+        let kind = match self.kind.as_str() {
+            "" => None,
+            name => {
+                let known = TextKind::ALL.into_iter().find(|known| known.as_str() == name);
+                Some(known.ok_or("There is no such kind of text; choose one of the list.")?)
+            }
+        };
+        let before = match self.after.as_str() {
+            "" => TextPosition::default(),
+            text => TextPosition::parse(text).ok_or("The position is not valid; search again from the beginning.")?,
+        };
+        let none = RepoScope::Only(Vec::new());
+        Ok(TextQuery { states, kind, before, ..TextQuery::of(self.q.clone(), none.clone(), none, HITS_SHOWN) })
+    }
+
+    fn selects(&self, repo: &RepoRef) -> bool {
+        (self.forge.is_empty() || repo.forge.as_str() == self.forge)
+            && (self.repository.is_empty() || repo.to_string() == self.repository)
+    }
+}
+
+/// Shows the page.
+pub(super) async fn show(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<SearchPageQuery>,
+) -> Response {
+    match content(&state, &viewer, &query).await {
+        Ok((status, context)) => {
+            let title = if query.q.trim().is_empty() { "Search".to_owned() } else { format!("{} · Search", query.q) };
+            let frame = PageFrame::still(&title, "search");
+            let mut response = layout::page(&state, &viewer, "search.html", &frame, context, Vec::new());
+            if response.status() == StatusCode::OK {
+                *response.status_mut() = status;
+            }
+            response
+        }
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn content(state: &WebState, viewer: &Viewer, query: &SearchPageQuery) -> Result<(StatusCode, Json), PageError> {
+    let visible = home::visible(state, viewer).await?;
+    let (found, problem) = match query.parsed() {
+        // The page without words explains the search.
+        _ if query.q.is_empty() => (FoundTexts::default(), String::new()),
+        Err(problem) => (FoundTexts::default(), problem),
+        Ok(asked) => {
+            let whole = viewer.operator && query.forge.is_empty() && query.repository.is_empty();
+            let with = |least: ViewRight| {
+                if whole {
+                    return RepoScope::All;
+                }
+                let chosen = visible.iter().filter(|(repo, right)| *right >= least && query.selects(repo));
+                RepoScope::Only(chosen.map(|(repo, _)| (repo.forge.clone(), repo.id)).collect())
+            };
+            let asked = TextQuery { titles: with(ViewRight::Read), texts: with(ViewRight::Write), ..asked };
+            let door = state.engine.door.clone();
+            let read = state.engine.store.read(move |c| search_texts(c, &asked, &|text| door.masked(text)));
+            (read.await?, String::new())
+        }
+    };
+    let status = if problem.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    let next = found.next.map(|next| query.address(&next.to_string()));
+    let context = json!({
+        "q": query.q,
+        "query": { "forge": query.forge, "repository": query.repository, "state": query.state, "kind": query.kind },
+        "is_later": !query.after.is_empty(),
+        "first": query.address(""),
+        "problem": problem,
+        "asked": problem.is_empty() && !query.q.is_empty(),
+        "writes": visible.iter().any(|(_, right)| *right >= ViewRight::Write),
+        "groups": groups(&found.hits),
+        "count": found.hits.len(),
+        "early": found.early,
+        "next": next.unwrap_or_default(),
+        "forges": home::forges(&visible),
+        "repositories": visible.iter().map(|(repo, _)| repo.to_string()).collect::<Vec<_>>(),
+        "states": LoopState::ALL.map(LoopState::as_str),
+        "kinds": TextKind::ALL.map(TextKind::as_str),
+    });
+    Ok((status, context))
+}
+
+/// Returns the results by loop, in the order of their first results.
+fn groups(hits: &[TextHit]) -> Vec<Json> {
+    let mut loops: Vec<&TextHit> = Vec::new();
+    for hit in hits {
+        if !loops.iter().any(|known| known.of.id == hit.of.id) {
+            loops.push(hit);
+        }
+    }
+    let group = |first: &TextHit| {
+        let of = &first.of;
+        json!({
+            "id": of.id,
+            "title": of.title,
+            "state": of.state.as_str(),
+            "repository": of.repo.to_string(),
+            "issue": of.issue.0,
+            "hits": hits.iter().filter(|hit| hit.of.id == of.id).map(row).collect::<Vec<_>>(),
+        })
+    };
+    loops.into_iter().map(group).collect()
+}
+
+fn row(hit: &TextHit) -> Json {
+    json!({
+        "kind": place_words(hit.place),
+        "iteration": hit.iteration,
+        "line": if hit.row.is_some() { hit.line } else { 0 },
+        "at": hit.at.0,
+        "address": address_of(hit),
+        "snippet": hit.snippet.iter().map(|part| json!({ "text": part.text, "marked": part.marked })).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the name of a kind of text for people.
+fn place_words(place: TextPlace) -> String {
+    match place {
+        TextPlace::Response => "answer".to_owned(),
+        place => place.as_str().replace('_', " "),
+    }
+}
+
+/// Returns the address of a result. That of a text leads to its line, which is looked up only if somebody follows it.
+fn address_of(hit: &TextHit) -> String {
+    let of_loop = format!("/loops/{}", segment(hit.of.id.as_str()));
+    match (hit.iteration.filter(|iteration| *iteration > 0), hit.row) {
+        (Some(iteration), Some(row)) => format!("{of_loop}/iterations/{iteration}?text={row}&line={}", hit.line),
+        (Some(iteration), None) => format!("{of_loop}/iterations/{iteration}"),
+        (None, _) => of_loop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(q: &str) -> SearchPageQuery {
+        SearchPageQuery { q: q.into(), ..SearchPageQuery::default() }
+    }
+
+    #[test]
+    fn query_that_cannot_be_searched_says_what_to_do() {
+        let table = [
+            (query(&"x".repeat(501)), "search for fewer"),
+            (query("\"(*"), "no word to search for"),
+            (SearchPageQuery { state: "<b>".into(), ..query("zebra") }, "choose one of the list"),
+            (SearchPageQuery { kind: "songs".into(), ..query("zebra") }, "choose one of the list"),
+            (SearchPageQuery { after: "1.2".into(), ..query("zebra") }, "search again from the beginning"),
+            (SearchPageQuery { after: "-1.1.1.1".into(), ..query("zebra") }, "search again from the beginning"),
+        ];
+        for (query, expected) in table {
+            let problem = query.parsed().expect_err(expected);
+            assert!(problem.contains(expected), "{problem}");
+        }
+        let narrow =
+            SearchPageQuery { state: "paused".into(), kind: "output".into(), after: "9.8.7.6".into(), ..query("a") };
+        let parsed = narrow.parsed().expect("valid");
+        assert_eq!((parsed.states, parsed.kind), (vec![LoopState::Paused], Some(TextKind::Output)));
+        assert_eq!(narrow.address("9.8.7.6"), "/search?q=a&state=paused&kind=output&after=9.8.7.6");
+        assert_eq!(query("a&b=\"c\"").address(""), "/search?q=a%26b%3D%22c%22");
+    }
+}
