@@ -42,7 +42,7 @@ pub(super) fn routes() -> Vec<WebRoute> {
         WebRoute::get("/costs.csv", costs_page::csv),
         WebRoute::get("/tokens", tokens_page::show),
         WebRoute::post("/tokens", tokens_page::make),
-        WebRoute::post("/tokens/{id}/revoke", tokens_page::revoke),
+        WebRoute::post("/tokens/{token}/revoke", tokens_page::revoke),
         WebRoute::get("/memory", memory_page::show),
         WebRoute::post("/memory/forget", memory_page::forget),
         WebRoute::post("/memory/proposals/{number}", memory_page::answer),

@@ -75,7 +75,7 @@ const WRITE: [u16; 5] = [303, 403, 200, 404, 200];
 const OPERATOR: [u16; 5] = [303, 403, 403, 403, 200];
 
 /// Every route of the service. The order matters where a row uses what an earlier one made.
-const ROWS: [RightsRow; 52] = [
+const ROWS: [RightsRow; 59] = [
     get("/", "/?state=limit_reached&page=1", LOGIN),
     get("/", "", LOGIN),
     get("/events", "", LOGIN),
@@ -89,6 +89,13 @@ const ROWS: [RightsRow; 52] = [
     get("/loops/{id}/iterations/{number}/{part}", "/loops/{id}/iterations/1/part-0.txt", WRITE),
     get("/loops/{id}/iterations/{number}/{part}", "/loops/{id}/iterations/1/change.txt", WRITE),
     get("/loops/{id}/iterations/{number}/{part}", "/loops/{id}/iterations/1/branch.txt", WRITE),
+    get("/search", "", LOGIN),
+    get("/search", "/search?q=Visible", LOGIN),
+    get("/costs", "", LOGIN),
+    get("/costs.csv", "", LOGIN),
+    get("/tokens", "", LOGIN),
+    post("/tokens", "name=page&scope=read&days=1", [401, 201, 201, 201, 201]),
+    post("/tokens/{token}/revoke", "", [401, 303, 303, 303, 303]),
     get("/memory", "", LOGIN),
     post("/memory/proposals/{number}", "answer=accept", [401, 404, 303, 404, 403]),
     post("/memory/forget", "id={learning}", [401, 404, 303, 404, 403]),
