@@ -2,6 +2,7 @@
 //! position and the nearest valid key.
 
 mod env;
+pub mod forge_entry;
 pub mod login_clients;
 pub mod operator;
 mod problem;

@@ -12,6 +12,7 @@ mod commit_status;
 mod deliveries;
 mod issues;
 mod login;
+pub mod manifest;
 mod threads;
 mod transport;
 mod webhook;
