@@ -171,17 +171,11 @@ async fn listen(
     engine: &Arc<Engine>,
     deaf: &CancellationToken,
 ) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<JoinHandle<std::io::Result<()>>>)> {
-    let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
-    let nudged = engine.clone();
-    let wake = Arc::new(move || nudged.wake.intake.notify_one());
-    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
-    let asked = engine.clone();
-    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
     let listener = tokio::net::TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
-    let mut served = vec![(listener, http::router(Arc::new(edge)))];
+    let mut served = vec![(listener, deliveries(config, engine))];
     let mut dashboard = None;
     if config.dashboard.enabled {
         let (opened, own) = dashboard::open(config, engine, address).await?;
@@ -199,6 +193,17 @@ async fn listen(
         tokio::spawn(serve(listener, router, limits, async move { deaf.cancelled().await }))
     };
     Ok((address, dashboard, served.into_iter().map(spawn).collect()))
+}
+
+/// Returns the routes for deliveries, health and metrics.
+pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
+    let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
+    let nudged = engine.clone();
+    let wake = Arc::new(move || nudged.wake.intake.notify_one());
+    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let asked = engine.clone();
+    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
+    http::router(Arc::new(edge))
 }
 
 /// Returns the webhook endpoint of a forge.
@@ -462,6 +467,7 @@ fn settings(
         sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
         agent_egress: egress(config),
         partial_clone: true,
+        is_trial: false,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::engine::Engine;
 
 pub use access::{AccessSettings, NotLoggedIn, SessionKey, Viewer, WebAccess};
 pub use live::LiveFeed;
+pub use pages::{asset_routes, stand_alone_page};
 
 /// State shared by the handlers.
 pub struct WebState {

@@ -22,6 +22,9 @@ use axum::{Router, middleware};
 
 use super::WebState;
 
+pub use assets::routes as asset_routes;
+pub use layout::stand_alone_page;
+
 /// Returns the routes of the pages.
 pub(super) fn routes() -> Router<Arc<WebState>> {
     Router::new()

@@ -2,7 +2,7 @@
 //!
 //! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause BSD).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::Path;
@@ -11,8 +11,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
-
-use crate::web::WebState;
 
 /// Number of hexadecimal digits of a hash in an address.
 const DIGITS: usize = 16;
@@ -59,7 +57,7 @@ pub(super) fn address(name: &str) -> String {
 }
 
 /// Returns the route of the files.
-pub(super) fn routes() -> Router<Arc<WebState>> {
+pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/assets/{hash}/{*name}", get(file))
 }
 
