@@ -86,6 +86,14 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Returns the options with the configured rates of calls to forges.
+    pub fn of(config: &Config) -> Self {
+        let mutation_interval_ms = config.engine.mutation_interval_ms.map(i64::from);
+        Self { rates: RateSettings { mutation_interval_ms, ..RateSettings::default() }, ..Self::default() }
+    }
+}
+
 /// A running service.
 pub struct Application {
     /// Engine.

@@ -11,6 +11,7 @@ mod files;
 mod github;
 mod pages;
 mod server;
+mod state;
 mod token;
 mod trial;
 
@@ -22,8 +23,9 @@ pub(crate) use complete::login_client_name;
 pub use complete::{CompleteError, CompleteOptions, DELIVERY_TIMEOUT, WebhookSetup, complete, create_webhooks};
 pub use delivery_routes::DeliveryRoutes;
 pub use github::{AppRequest, AppStart, CreatedForge, SetupFailure, configure, installed_on, pending};
-pub use server::{SetupMode, SetupServer};
-pub use token::{TokenRequest, TokenSource};
+pub use server::SetupServer;
+pub use state::SetupMode;
+pub use token::{BotTokenRequest, TokenSource};
 pub use trial::{TrialOutcome, TrialRepository, clean_up, run as run_trial};
 
 /// Place of the operator's file, with the environment that it is read with.
@@ -131,8 +133,11 @@ impl SetupReport {
             StepState::Failed => "FAILED",
             StepState::Note => "note",
         };
-        let mut text: String =
-            self.steps.iter().map(|step| format!("{:<10}{}\n", mark(step.state), step.text.replace('\n', "\n          "))).collect();
+        let mut text: String = self
+            .steps
+            .iter()
+            .map(|step| format!("{:<10}{}\n", mark(step.state), step.text.replace('\n', "\n          ")))
+            .collect();
         if self.is_good() && !self.has_changed() {
             text.push_str("Nothing was changed.\n");
         }

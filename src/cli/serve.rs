@@ -13,7 +13,6 @@ use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::engine::Role;
-use crate::forge::http::RateSettings;
 use crate::setup::{SetupMode, SetupPlace, SetupServer};
 use crate::telemetry;
 
@@ -80,8 +79,9 @@ async fn set_up_then_serve(place: SetupPlace, global: &Global) -> CliResult {
     let mut signals = Signals::new()?;
     let listen = place.base()?.server.listen;
     let server = SetupServer::start(place.clone(), SetupMode::Service, listen, Clock::System).await;
-    let server = server
-        .map_err(|error| CliError::Failed(format!("cannot listen on {listen}: {error}; is another instance running?")))?;
+    let server = server.map_err(|error| {
+        CliError::Failed(format!("cannot listen on {listen}: {error}; is another instance running?"))
+    })?;
     let link = server.link();
     print(&if global.json {
         let (listening, setup) = (format!("http://{}", server.address), link.expose_secret());
@@ -107,11 +107,7 @@ async fn set_up_then_serve(place: SetupPlace, global: &Global) -> CliResult {
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
     // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
-    let rates = RateSettings {
-        mutation_interval_ms: config.engine.mutation_interval_ms.map(i64::from),
-        ..RateSettings::default()
-    };
-    let app = Application::start(config, env, Options { role, rates, ..Options::default() })
+    let app = Application::start(config, env, Options { role, ..Options::of(config) })
         .await
         .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);

@@ -70,7 +70,9 @@ impl ForgeEntry {
         });
         lines.push(match &self.webhook_secret_file {
             Some(file) => format!("webhook_secret_file: {}", quoted(file)),
-            None => "updates: poll                # no webhook, no public address; see docs/configuration.md".to_owned(),
+            None => {
+                "updates: poll                # no webhook, no public address; see docs/configuration.md".to_owned()
+            }
         });
         let dash = |(index, line): (usize, &String)| match index {
             0 => format!("{indent}- {line}\n"),
@@ -80,7 +82,8 @@ impl ForgeEntry {
     }
 
     fn backends(&self) -> String {
-        let variables = presets::program(&self.backend).map_or(String::new(), |program| program.login_variables.join(", "));
+        let variables =
+            presets::program(&self.backend).map_or(String::new(), |program| program.login_variables.join(", "));
         format!(
             "# Agents see no login of this account, only the variables that are listed here.\n\
              backends:\n  {}: {{ enabled: true, env: [{variables}] }}\n",
@@ -127,7 +130,9 @@ impl ForgeEntry {
         let mut more = String::new();
         match (&self.public_url, public) {
             (Some(wanted), Some(known)) if wanted.trim_end_matches('/') != known.trim_end_matches('/') => {
-                return Err(format!("`server.public_url` is {known}, not {wanted}; change it in the file, or use that one"));
+                return Err(format!(
+                    "`server.public_url` is {known}, not {wanted}; change it in the file, or use that one"
+                ));
             }
             (Some(wanted), None) if before.get("server").is_none() => {
                 more.push_str(&format!("\nserver:\n  public_url: {}\n", quoted(wanted)));
@@ -140,13 +145,18 @@ impl ForgeEntry {
         if before.get("backends").is_none() {
             more.push_str(&format!("\n{}", self.backends()));
         }
-        let lines = with_item(text, self).ok_or_else(|| by_hand("its list `forges` is not one entry a line".to_owned()))?;
+        let lines =
+            with_item(text, self).ok_or_else(|| by_hand("its list `forges` is not one entry a line".to_owned()))?;
         let extended = format!("{lines}{more}");
         let after = read(&extended).ok_or_else(|| by_hand("the extended file would not be valid".to_owned()))?;
         let expected: Vec<String> = names(&before).into_iter().chain([self.name.clone()]).collect();
         let unchanged = before.as_object().into_iter().flatten();
         let same = unchanged.filter(|(key, _)| *key != "forges").all(|(key, value)| after.get(key) == Some(value));
-        if names(&after) == expected && same { Ok(extended) } else { Err(by_hand("the entry does not fit in".to_owned())) }
+        if names(&after) == expected && same {
+            Ok(extended)
+        } else {
+            Err(by_hand("the entry does not fit in".to_owned()))
+        }
     }
 }
 
@@ -240,7 +250,9 @@ mod tests {
         let extended = entry().added_to(existing).unwrap();
         assert_eq!(
             extended,
-            format!("# ours\nforges:   # all\n  - name: work   # the first\n    kind: gitea\n{ITEM}\n# below\nlimits: {{ loops: 2 }}\nbackends: {{ mine: {{ type: script, command: [sh] }} }}\n")
+            format!(
+                "# ours\nforges:   # all\n  - name: work   # the first\n    kind: gitea\n{ITEM}\n# below\nlimits: {{ loops: 2 }}\nbackends: {{ mine: {{ type: script, command: [sh] }} }}\n"
+            )
         );
         let flush = "forges:\n- name: work\n  kind: gitea\nbackends: { mine: { enabled: true } }\n";
         let extended = entry().added_to(flush).unwrap();
@@ -249,10 +261,15 @@ mod tests {
 
     #[test]
     fn file_without_a_forge_gets_the_section() {
-        for existing in ["", "# nothing yet\n", "forges: []\n", "forges:\nlimits: { loops: 2 }\n", "limits: { loops: 2 }\n"] {
+        for existing in
+            ["", "# nothing yet\n", "forges: []\n", "forges:\nlimits: { loops: 2 }\n", "limits: { loops: 2 }\n"]
+        {
             let extended = entry().added_to(existing).unwrap();
             assert!(extended.contains(&format!("forges:\n{ITEM}")), "{existing:?}: {extended}");
-            assert!(extended.contains("backends:\n  claude: { enabled: true, env: [ANTHROPIC_API_KEY] }\n"), "{extended}");
+            assert!(
+                extended.contains("backends:\n  claude: { enabled: true, env: [ANTHROPIC_API_KEY] }\n"),
+                "{extended}"
+            );
         }
         let public = ForgeEntry { public_url: Some("https://r.example.org".into()), ..entry() };
         assert!(public.added_to("").unwrap().contains("server:\n  public_url: \"https://r.example.org\"\n"));
@@ -266,8 +283,16 @@ mod tests {
             ("forges:\n  - name: gh\n    kind: github\n", entry(), "there is a forge named `gh` already"),
             ("a: [\n", entry(), "not valid YAML"),
             ("- a\n", entry(), "not valid YAML"),
-            ("server: { public_url: 'https://other.example.org' }\n", public.clone(), "is https://other.example.org, not"),
-            ("server: { listen: '127.0.0.1:1' }\n", public, "set `server.public_url: \"https://r.example.org\"` in the file"),
+            (
+                "server: { public_url: 'https://other.example.org' }\n",
+                public.clone(),
+                "is https://other.example.org, not",
+            ),
+            (
+                "server: { listen: '127.0.0.1:1' }\n",
+                public,
+                "set `server.public_url: \"https://r.example.org\"` in the file",
+            ),
         ] {
             let why = of.added_to(existing).unwrap_err();
             assert!(why.contains(says), "{existing}: {why}");
@@ -280,9 +305,13 @@ mod tests {
         let file = folder.path().join("ralph-control.yaml");
         let none = Env::default();
         assert_eq!(has_forge(&file, &none).ok(), Some(false));
-        for (text, expected) in
-            [("", false), ("forges: []\n", false), ("forges:\n", false), ("forges: [{ name: x }]\n", true), ("forges: 7\n", true)]
-        {
+        for (text, expected) in [
+            ("", false),
+            ("forges: []\n", false),
+            ("forges:\n", false),
+            ("forges: [{ name: x }]\n", true),
+            ("forges: 7\n", true),
+        ] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(has_forge(&file, &none).ok(), Some(expected), "{text}");
         }

@@ -70,14 +70,16 @@ impl Config {
         file["memory"] = json!({ "enabled": false });
         file["dashboard"] = json!({ "enabled": false });
         let folder = trial.script.parent().unwrap_or(Path::new("/")).display().to_string();
-        let mut shown = file.pointer("/sandbox/read_only").and_then(|list| list.as_array().cloned()).unwrap_or_default();
+        let mut shown =
+            file.pointer("/sandbox/read_only").and_then(|list| list.as_array().cloned()).unwrap_or_default();
         shown.push(json!(folder));
         if !file["sandbox"].is_object() {
             file["sandbox"] = json!({});
         }
         file["sandbox"]["read_only"] = json!(shown);
-        let command = ["/bin/sh", &trial.script.display().to_string()];
-        file["backends"] = json!({ TRIAL_BACKEND: { "type": "script", "command": command, "roles": ["agent"] } });
+        let script = trial.script.display().to_string();
+        file["backends"] =
+            json!({ TRIAL_BACKEND: { "type": "script", "command": ["/bin/sh", script], "roles": ["agent"] } });
         let mut config = Self::parse(path, &file.to_string(), env)?;
         // Secrets of single repositories are in the service's data folder.
         for forge in &mut config.forges {

@@ -37,8 +37,8 @@ use super::http::{
 };
 use super::{
     Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
-    LabelSpec, Login, NewIssue, NewPull, OwnRepositories, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews,
-    ServerInfo, Teams, Webhooks, refused_scope,
+    LabelSpec, Login, NewIssue, NewPull, OwnRepositories, Permission, Polling, Reactions, Repository, RepositoryFiles,
+    Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;

@@ -84,7 +84,13 @@ impl SetupAccess {
     ///
     /// # Errors
     /// There are no random numbers.
-    pub(super) fn enter(&self, token: &str, from: IpAddr, secure: bool, now: Timestamp) -> std::io::Result<Option<HeaderValue>> {
+    pub(super) fn enter(
+        &self,
+        token: &str,
+        from: IpAddr,
+        secure: bool,
+        now: Timestamp,
+    ) -> std::io::Result<Option<HeaderValue>> {
         if !same(self.token.expose_secret(), token) {
             lock(&self.failed).add(from, now);
             tracing::warn!(%from, "a wrong token for the set-up");
@@ -120,7 +126,8 @@ pub(super) fn own_origin(headers: &HeaderMap) -> String {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text("host").unwrap_or("localhost");
     let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect();
-    let secure = text("x-forwarded-proto") == Some("https") || text("origin").is_some_and(|origin| origin == format!("https://{host}"));
+    let secure = text("x-forwarded-proto") == Some("https")
+        || text("origin").is_some_and(|origin| origin == format!("https://{host}"));
     format!("{}://{host}", if secure { "https" } else { "http" })
 }
 
@@ -138,7 +145,10 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+            .collect()
     }
 
     #[test]

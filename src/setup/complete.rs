@@ -10,7 +10,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
-use super::{DeliveryRoutes, SetupReport, StepState};
+use super::delivery_routes::DeliveryRoutes;
+use super::{SetupReport, StepState};
 use crate::app::{self, Options};
 use crate::clock::Clock;
 use crate::config::login_clients::{self, LoginClientConfig};
@@ -74,7 +75,7 @@ pub async fn complete(
     options: CompleteOptions<'_>,
 ) -> Result<SetupReport, CompleteError> {
     let mut report = SetupReport::default();
-    let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, &Options::of(config)).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, options.repositories).await?;
     login_client(config, forge, &*adapter, &mut report).await;
     let labels = label_specs(&config.policy(&forge.name).label_prefix);
@@ -99,7 +100,8 @@ pub async fn complete(
     } else if matches!(forge.auth, ForgeAuth::App { .. }) {
         report.add(StepState::Unchanged, "the App's own webhook serves all repositories");
     } else if !found.is_empty() {
-        let create = WebhookCreation { existing: ExistingSecret::Keep, patience: options.patience, routes: options.routes };
+        let create =
+            WebhookCreation { existing: ExistingSecret::Keep, patience: options.patience, routes: options.routes };
         let steps = create.all(config, forge, &*adapter, &found).await?;
         let good = steps.iter().all(|step| step.state != StepState::Failed);
         report.steps.extend(steps);
@@ -137,14 +139,19 @@ async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
             let client = LoginClientConfig { id: client.id, secret: client.secret };
             match login_clients::keep(&config.data_dir, &forge.name, &client) {
                 Ok(file) => {
-                    let words = format!("the application \"{name}\" for logins was created; its secret is in {}", file.display());
+                    let words = format!(
+                        "the application \"{name}\" for logins was created; its secret is in {}",
+                        file.display()
+                    );
                     report.add(StepState::Done, words);
                 }
                 Err(why) => report.add(StepState::Failed, why),
             }
         }
         Ok(None) => report.add(StepState::Note, "for logins to the dashboard, see `ralph-bot init --login`"),
-        Err(error) => report.add(StepState::Failed, format!("{error}; logins need the scope `write:user`, see docs/login.md")),
+        Err(error) => {
+            report.add(StepState::Failed, format!("{error}; logins need the scope `write:user`, see docs/login.md"))
+        }
     }
 }
 
@@ -153,7 +160,8 @@ pub(crate) fn login_client_name(public: &url::Url) -> String {
     format!("ralph-bot at {}", public.host_str().unwrap_or("localhost"))
 }
 
-fn hook_address(public: &url::Url, forge: &ForgeConfig) -> String {
+/// Returns the address to which the webhooks of a forge send.
+pub(super) fn hook_address(public: &url::Url, forge: &ForgeConfig) -> String {
     format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name)
 }
 
@@ -180,7 +188,7 @@ pub async fn create_webhooks(
     if matches!(forge.auth, ForgeAuth::App { .. }) {
         return Ok(WebhookSetup { lines: manifest_steps(forge, public.as_str(), &url), good: true });
     }
-    let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, &Options::of(config)).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, repositories).await?;
     let steps = WebhookCreation { existing, patience, routes: None }.all(config, forge, &*adapter, &found).await?;
     let good = steps.iter().all(|step| step.state != StepState::Failed);
@@ -425,15 +433,17 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
         let config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let names = ["Team/App".to_owned()];
-        let outcome =
-            create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("made");
+        let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
+            .await
+            .expect("made");
         assert!(outcome.good, "{outcome:?}");
         assert!(outcome.lines[0].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
         let kept = webhook_secrets::read(&config.data_dir, &config.forges[0].name).expect("secrets");
         let hook = forge.with(|state| state.repos.values().find_map(|repo| repo.hooks.first().cloned()));
         let secret = hook.expect("a webhook").secret;
         assert!(secret != SECRET && secret == kept[0].secrets[0].expose_secret(), "the repository's own secret");
-        let again = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Replace, DELIVERY_TIMEOUT).await;
+        let again =
+            create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Replace, DELIVERY_TIMEOUT).await;
         assert!(again.expect("made").good);
         let replaced = webhook_secrets::read(&config.data_dir, &config.forges[0].name).expect("secrets");
         assert!(replaced[0].secrets.len() == 2 && replaced[0].secrets[1].expose_secret() == secret);
@@ -451,8 +461,9 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
         let config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let names = ["team/app".to_owned(), "team/docs".to_owned()];
-        let outcome =
-            create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("made");
+        let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
+            .await
+            .expect("made");
         assert!(!outcome.good && outcome.lines[0].contains("is configured, but was not tested"), "{outcome:?}");
         assert!(outcome.lines[1].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
     }
@@ -463,9 +474,10 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(folder.path(), forge.url().as_str(), &token, free_port(), free_port());
         let names = ["team/app".to_owned()];
-        let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, Duration::from_millis(100))
-            .await
-            .expect("made");
+        let outcome =
+            create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, Duration::from_millis(100))
+                .await
+                .expect("made");
         assert!(!outcome.good, "{outcome:?}");
         let text = outcome.lines.join("\n");
         assert!(text.contains("    [webhook]\n    ALLOWED_HOST_LIST = external,127.0.0.1\n"), "{text}");
@@ -502,8 +514,9 @@ backends: { mine: { type: script, command: [sh] } }
 ";
         let file = folder.path().join("ralph-control.yaml");
         let config = Config::parse(&file, text, &Env::of([("S", SECRET)])).expect("valid");
-        let outcome =
-            create_webhooks(&config, &config.forges[0], &[], ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("told");
+        let outcome = create_webhooks(&config, &config.forges[0], &[], ExistingSecret::Keep, DELIVERY_TIMEOUT)
+            .await
+            .expect("told");
         let text = outcome.lines.join("\n");
         assert!(outcome.good && text.contains("https://github.com/settings/apps/new"), "{text}");
         assert!(text.contains("url: https://r.example.net/webhooks/gh\n"), "{text}");

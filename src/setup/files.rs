@@ -46,7 +46,9 @@ pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, S
 /// It cannot be written, or was changed meanwhile.
 pub(super) fn write_config(path: &Path, known: Option<&str>, text: &str) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |error: &dyn std::fmt::Display| format!("cannot write {}: {error}; check the folder's permissions", path.display());
+    let failed = |error: &dyn std::fmt::Display| {
+        format!("cannot write {}: {error}; check the folder's permissions", path.display())
+    };
     let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|error| failed(&error))?;
     match known {

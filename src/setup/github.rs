@@ -91,10 +91,14 @@ impl From<ConversionFailure> for SetupFailure {
 
 /// Parses the address of a server or of the service: http or https, without credentials, query and fragment.
 pub(super) fn address(what: &str, text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|_| format!("{what}: expected an address such as https://git.example.org, not `{text}`"))?;
-    let plain = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+    let url = Url::parse(text)
+        .map_err(|_| format!("{what}: expected an address such as https://git.example.org, not `{text}`"))?;
+    let plain =
+        url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
-        return Err(format!("{what}: expected an address with https:// or http://, without user, password, `?` and `#`"));
+        return Err(format!(
+            "{what}: expected an address with https:// or http://, without user, password, `?` and `#`"
+        ));
     }
     Ok(url)
 }
@@ -167,7 +171,10 @@ impl AppRequest {
         let (web, public) = (self.web()?, self.public()?);
         self.api()?;
         if let Some(kept) = pending(place)? {
-            return Err(format!("an App named in {} was created before and is not configured yet; go on with it first", kept.display()));
+            return Err(format!(
+                "an App named in {} was created before and is not configured yet; go on with it first",
+                kept.display()
+            ));
         }
         let mut wanted = vec![place.beside(&self.key_file())];
         wanted.extend(self.secret_file().map(|file| place.beside(&file)));
@@ -230,7 +237,8 @@ pub fn pending(place: &SetupPlace) -> Result<Option<PathBuf>, String> {
 /// A file is in the way or cannot be written; the message says what to do, and the answer stays.
 pub fn configure(place: &SetupPlace) -> Result<CreatedForge, String> {
     let kept = place.beside(KEPT_ANSWER);
-    let again = |why: String| format!("{why}. GitHub's answer is kept in {}: nothing is lost, try again", kept.display());
+    let again =
+        |why: String| format!("{why}. GitHub's answer is kept in {}: nothing is lost, try again", kept.display());
     let text = std::fs::read_to_string(&kept).map_err(|error| format!("cannot read {}: {error}", kept.display()))?;
     let KeptAnswer { request, answer } =
         serde_json::from_str(&text).map_err(|error| format!("{} is damaged ({error})", kept.display()))?;
@@ -287,11 +295,7 @@ pub fn configure(place: &SetupPlace) -> Result<CreatedForge, String> {
         report.add(StepState::Note, why);
     }
     let web = request.web()?;
-    Ok(CreatedForge {
-        name: ForgeName::new(&request.name),
-        installation_page: created.installation_page(&web),
-        report,
-    })
+    Ok(CreatedForge { name: ForgeName::new(&request.name), installation_page: created.installation_page(&web), report })
 }
 
 /// Returns the names of the repositories on which an App is installed, or that a token reaches.

@@ -1,13 +1,13 @@
 //! Pages of the set-up, and what their forms do.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Form, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use url::Url;
 use super::access::{SetupBrowser, is_own_change, own_origin};
 use super::complete::{CompleteOptions, complete};
 use super::github::{AppRequest, SetupFailure, configure, installed_on, pending};
-use super::server::{SetupMode, SetupState};
-use super::token::{TokenRequest, TokenSource};
+use super::state::{SetupMode, SetupState};
+use super::token::{BotTokenRequest, TokenSource};
 use super::trial::{self, TrialRepository};
 use super::{SetupReport, StepState};
 use crate::agent::presets::names as agent_names;
@@ -124,7 +124,9 @@ fn by_token(state: &SetupState, peer: Option<Extension<PeerAddress>>, headers: &
             response
         }
         Ok(None) => ask_for_token(StatusCode::FORBIDDEN, Some("This is not the token. It is new at each start.")),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("there are no random numbers: {error}\n")).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("there are no random numbers: {error}\n")).into_response()
+        }
     }
 }
 
@@ -173,7 +175,12 @@ fn entered(state: &SetupState, fields: Option<&Fields>) -> Value {
 }
 
 /// Returns the page of the present stage.
-async fn overview(state: &Arc<SetupState>, browser: &SetupBrowser, status: StatusCode, problem: Option<(String, Option<&Fields>)>) -> Response {
+async fn overview(
+    state: &Arc<SetupState>,
+    browser: &SetupBrowser,
+    status: StatusCode,
+    problem: Option<(String, Option<&Fields>)>,
+) -> Response {
     let (problem, fields) = problem.map_or((None, None), |(problem, fields)| (Some(problem), fields));
     let problem = problem.as_deref().map(lines);
     if state.finished.is_cancelled() {
@@ -183,7 +190,11 @@ async fn overview(state: &Arc<SetupState>, browser: &SetupBrowser, status: Statu
         return match state.created() {
             Some(created) => {
                 let forge = json!({ "install": created.installation_page.as_str() });
-                page(status, json!({ "stage": "created", "problem": problem, "steps": created.report.steps, "forge": forge }), &[])
+                page(
+                    status,
+                    json!({ "stage": "created", "problem": problem, "steps": created.report.steps, "forge": forge }),
+                    &[],
+                )
             }
             None if problem.is_some() => page(status, json!({ "stage": "failed", "problem": problem }), &[]),
             None => offer(state, browser, request.clone()),
@@ -192,7 +203,11 @@ async fn overview(state: &Arc<SetupState>, browser: &SetupBrowser, status: Statu
     match configured(state) {
         Ok(Some((config, name))) => match config.forges.iter().find(|forge| forge.name.as_str() == name) {
             Some(forge) => of_forge(state, browser, (&config, forge), status, problem, fields).await,
-            None => page(status, json!({ "stage": "failed", "problem": ["the configured forge is gone; restart the service"] }), &[]),
+            None => page(
+                status,
+                json!({ "stage": "failed", "problem": ["the configured forge is gone; restart the service"] }),
+                &[],
+            ),
         },
         Ok(None) => {
             let kept = pending(&state.place).ok().flatten().map(|file| file.display().to_string());
@@ -203,7 +218,8 @@ async fn overview(state: &Arc<SetupState>, browser: &SetupBrowser, status: Statu
             page(status, context, &[])
         }
         Err(why) => {
-            let all: Vec<String> = problem.into_iter().flatten().map(str::to_owned).chain(why.lines().map(str::to_owned)).collect();
+            let all: Vec<String> =
+                problem.into_iter().flatten().map(str::to_owned).chain(why.lines().map(str::to_owned)).collect();
             page(status, json!({ "stage": "failed", "problem": all }), &[])
         }
     }
@@ -275,7 +291,8 @@ fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -
     let base = state.origin(browser);
     let redirect = Url::parse(&format!("{base}{CREATED}"));
     let back = Url::parse(&format!("{base}/setup")).ok().filter(|_| matches!(state.mode, SetupMode::Service));
-    let started = redirect.map_err(|error| error.to_string()).and_then(|redirect| request.start(&state.place, redirect, back));
+    let started =
+        redirect.map_err(|error| error.to_string()).and_then(|redirect| request.start(&state.place, redirect, back));
     let prepared = started.and_then(|started| {
         let value = random_secret().map_err(|error| error.to_string())?;
         Ok((started.plan.manifest()?, started.plan.form_address(&value), value, started))
@@ -283,7 +300,8 @@ fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -
     match prepared {
         Ok((manifest, address, value, started)) => {
             let target = started.plan.web.origin().ascii_serialization();
-            let create = json!({ "address": address.as_str(), "manifest": manifest, "host": started.plan.web.host_str() });
+            let create =
+                json!({ "address": address.as_str(), "manifest": manifest, "host": started.plan.web.host_str() });
             state.give(value, &browser.name(), started.request);
             page(StatusCode::OK, json!({ "stage": "create", "create": create }), &[target])
         }
@@ -324,7 +342,11 @@ struct CreatedQuery {
 }
 
 /// Ends the creation of an App.
-async fn created(State(state): State<Arc<SetupState>>, headers: HeaderMap, Query(query): Query<CreatedQuery>) -> Response {
+async fn created(
+    State(state): State<Arc<SetupState>>,
+    headers: HeaderMap,
+    Query(query): Query<CreatedQuery>,
+) -> Response {
     let Some(browser) = state.access.browser(&headers) else { return ask_for_token(StatusCode::UNAUTHORIZED, None) };
     let taken = state.take(query.state.as_deref().unwrap_or_default(), &browser.name());
     let request = match taken {
@@ -345,7 +367,11 @@ async fn created(State(state): State<Arc<SetupState>>, headers: HeaderMap, Query
         Err(SetupFailure::Shown { why, file, answer }) => {
             let problem = [format!("GitHub's answer could not be written ({why}).")];
             let shown = json!({ "file": file, "answer": answer.expose_secret() });
-            page(StatusCode::INTERNAL_SERVER_ERROR, json!({ "stage": "failed", "problem": problem, "shown": shown }), &[])
+            page(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                json!({ "stage": "failed", "problem": problem, "shown": shown }),
+                &[],
+            )
         }
         Err(SetupFailure::Failed(why)) => {
             // The code may still be valid: the same address can be loaded again.
@@ -377,7 +403,7 @@ async fn token(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fi
         Ok(browser) => browser,
         Err(refusal) => return refusal,
     };
-    let request = backend_of(&fields).map(|backend| TokenRequest {
+    let request = backend_of(&fields).map(|backend| BotTokenRequest {
         name: "gitea".to_owned(),
         url: text_of(&fields, "url").unwrap_or_default(),
         token: TokenSource::Given(text_of(&fields, "token").unwrap_or_default().into()),
@@ -404,7 +430,8 @@ async fn completed(state: &SetupState, repositories: &[String]) {
     let outcome = match configured(state) {
         Ok(Some((config, name))) => match config.forges.iter().find(|forge| forge.name.as_str() == name) {
             Some(forge) => {
-                let options = CompleteOptions { repositories, patience: state.patience, routes: Some(&state.deliveries) };
+                let options =
+                    CompleteOptions { repositories, patience: state.patience, routes: Some(&state.deliveries) };
                 complete(&config, forge, options).await.map_err(|error| error.to_string())
             }
             None => Err("the configured forge is gone".to_owned()),
@@ -435,10 +462,12 @@ async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     };
     let wanted = TrialRepository::parse(&text_of(&fields, "repository").unwrap_or_default());
     let begun = match (wanted, configured(&state)) {
-        (Ok(wanted), Ok(Some((config, name)))) => match config.forges.into_iter().find(|forge| forge.name.as_str() == name) {
-            Some(forge) => state.begin_trial(forge, wanted),
-            None => Err("the configured forge is gone".to_owned()),
-        },
+        (Ok(wanted), Ok(Some((config, name)))) => {
+            match config.forges.into_iter().find(|forge| forge.name.as_str() == name) {
+                Some(forge) => state.begin_trial(forge, wanted),
+                None => Err("the configured forge is gone".to_owned()),
+            }
+        }
         (Ok(_), Ok(None)) => Err("no forge is configured".to_owned()),
         (Err(why), _) | (_, Err(why)) => Err(why),
     };
@@ -484,9 +513,4 @@ async fn finish(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
         }
         Err(why) => overview(&state, &browser, StatusCode::CONFLICT, Some((why, None))).await,
     }
-}
-
-/// Locks a value of the state; code under the locks only assigns, so it is valid even after a panic.
-pub(super) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@ use crate::config::forge_entry::{EntryAuth, ForgeEntry};
 use crate::config::webhook_secrets::random_secret;
 use crate::config::{ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates};
 use crate::domain::model::ids::ForgeName;
-use crate::forge::ForgeErrorKind;
+use crate::forge::{ForgeError, ForgeErrorKind};
 
 /// Source of a token.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl TokenSource {
 
 /// What a person asks for.
 #[derive(Debug, Clone)]
-pub struct TokenRequest {
+pub struct BotTokenRequest {
     /// Name of the forge in the configuration.
     pub name: String,
     /// Address of the server.
@@ -46,7 +46,7 @@ pub struct TokenRequest {
     pub backend: String,
 }
 
-impl TokenRequest {
+impl BotTokenRequest {
     fn token_file(&self) -> String {
         format!("{}-token", self.name)
     }
@@ -142,17 +142,18 @@ impl TokenRequest {
 /// Asks the forge whose the token is, and returns a sentence about it.
 async fn whose_token(forge: &ForgeConfig) -> Result<String, String> {
     let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
-    let info = adapter.server_info().await.map_err(|error| {
-        format!("{} is no Gitea or Forgejo that can be reached: {error}; check the address", forge.url)
-    })?;
-    let own = adapter.own_account().await.map_err(|error| match error.kind {
-        ForgeErrorKind::Unauthorized => {
-            format!("{} does not accept the token ({}); create one in the bot's account: Settings, Applications", forge.url, error.detail)
-        }
+    // A server that does not accept the token says so about everything.
+    let explained = |error: ForgeError| match error.kind {
+        ForgeErrorKind::Unauthorized => format!(
+            "{} does not accept the token ({}); create one in the bot's account: Settings, Applications",
+            forge.url, error.detail
+        ),
         ForgeErrorKind::Denied => format!(
             "{error}; the token needs read and write for repository and issue, and for user (write creates the login)"
         ),
-        _ => error.to_string(),
-    })?;
+        _ => format!("{} is no Gitea or Forgejo that can be reached: {error}; check the address", forge.url),
+    };
+    let info = adapter.server_info().await.map_err(explained)?;
+    let own = adapter.own_account().await.map_err(explained)?;
     Ok(format!("the token belongs to {} (id {}) on {}", own.login, own.id, info.product))
 }

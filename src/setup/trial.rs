@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeliveryRoutes, SetupPlace};
+use super::SetupPlace;
+use super::complete::hook_address;
+use super::delivery_routes::DeliveryRoutes;
 use crate::app::{self, Application, Options};
 use crate::config::trial::TrialSettings;
-use crate::config::{Config, ForgeConfig};
+use crate::config::webhook_secrets::{self, ExistingSecret};
+use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{ForgeName, Number, RepoRef};
 use crate::domain::trust::outbound::Door;
@@ -117,13 +120,35 @@ async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Re
             match (called(&format!("{}/{OWN_REPOSITORY}", own.login)), adapter.own_repositories()) {
                 (Some(found), _) => found,
                 (None, Some(owned)) => owned.create_private_repository(OWN_REPOSITORY).await?,
-                (None, None) => anyhow::bail!("an App cannot create repositories; create one, install the App on it, and choose it"),
+                (None, None) => {
+                    anyhow::bail!("an App cannot create repositories; create one, install the App on it, and choose it")
+                }
             }
         }
     };
     anyhow::ensure!(!found.empty, "{} has no commit yet; push a first one, or choose another", found.repo.full_name());
-    anyhow::ensure!(found.issues_enabled, "{} has no issues; switch them on, or choose another", found.repo.full_name());
+    anyhow::ensure!(
+        found.issues_enabled,
+        "{} has no issues; switch them on, or choose another",
+        found.repo.full_name()
+    );
     Ok(found)
+}
+
+/// Makes the webhook of a repository, if its deliveries need one and there is none.
+async fn webhook(whole: &Config, forge: &ForgeConfig, adapter: &dyn Forge, repo: &RepoRef) -> anyhow::Result<()> {
+    let is_app = matches!(forge.auth, ForgeAuth::App { .. });
+    let (Some(webhooks), Some(public)) = (adapter.webhooks(), &whole.server.public_url) else { return Ok(()) };
+    let is_known = forge.repository_secrets.iter().any(|of| of.repo == repo.id);
+    if is_app || !forge.updates.webhooks || is_known {
+        return Ok(());
+    }
+    let kept = webhook_secrets::keep(&whole.data_dir, &forge.name, repo.id, ExistingSecret::Keep);
+    let kept = kept.map_err(anyhow::Error::msg)?;
+    if let Some(secret) = kept.secrets.first() {
+        webhooks.ensure_webhook(repo, &hook_address(public, forge), secret).await?;
+    }
+    Ok(())
 }
 
 /// A service of a trial, with what it needs.
@@ -153,12 +178,12 @@ async fn trial_config(
     Ok((Config::for_trial(&place.file, &place.env, &settings)?, script))
 }
 
-fn options(listen: bool) -> Options {
+fn options(config: &Config, listen: bool) -> Options {
     let tune = |settings: &mut EngineSettings| {
         settings.is_trial = true;
         settings.reconcile_live = Duration::from_secs(10);
     };
-    Options { tune, listen, ..Options::default() }
+    Options { tune, listen, ..Options::of(config) }
 }
 
 /// Runs a trial: opens an issue, labels it, and watches until its pull request is ready. `routes` takes deliveries if somebody
@@ -174,7 +199,7 @@ pub async fn run(
     say: &(dyn Fn(String) + Send + Sync),
 ) -> anyhow::Result<TrialOutcome> {
     let whole = place.config()?;
-    let adapter = app::connect(forge, &Options::default())?;
+    let adapter = app::connect(forge, &Options::of(&whole))?;
     let found = repository(&*adapter, wanted).await?;
     let repo = &found.repo;
     say(format!("The trial runs in {}.", repo.full_name()));
@@ -187,9 +212,10 @@ pub async fn run(
         own_repository: *wanted == TrialRepository::New,
     };
     remember(&folder, &record)?;
+    webhook(&whole, forge, &*adapter, repo).await?;
     let (config, script) = trial_config(place, &whole, &*adapter, repo).await?;
     let listen = routes.is_none() && forge.updates.webhooks;
-    let app = Application::start(&config, &place.env, options(listen)).await?;
+    let app = Application::start(&config, &place.env, options(&config, listen)).await?;
     if let Some(routes) = routes {
         routes.set(Some(app::deliveries(&config, &app.engine)));
     }
@@ -323,14 +349,16 @@ pub async fn clean_up(place: &SetupPlace) -> anyhow::Result<Vec<String>> {
     let Some(record) = recorded(&folder)? else { return Ok(Vec::new()) };
     let forge = whole.forge(&record.forge);
     let forge = forge.ok_or_else(|| anyhow::anyhow!("the forge {} is not configured any more", record.forge))?;
-    let adapter = app::connect(forge, &Options::default())?;
+    let adapter = app::connect(forge, &Options::of(&whole))?;
     let mut lines = Vec::new();
-    if record.own_repository && let Some(owned) = adapter.own_repositories() {
+    if record.own_repository
+        && let Some(owned) = adapter.own_repositories()
+    {
         owned.delete_repository(&record.repo).await?;
         lines.push(format!("The repository {} is deleted.", record.repo.full_name()));
     } else if let Some(issue) = record.issue {
         let (config, _script) = trial_config(place, &whole, &*adapter, &record.repo).await?;
-        let engine = app::build(&config, &place.env, &options(false)).await?;
+        let engine = app::build(&config, &place.env, &options(&config, false)).await?;
         let all = engine.store.read(|c| loops::list(c, false, 50)).await?;
         for current in all.iter().filter(|current| current.place.issue == issue) {
             if let Some(pull) = &current.pull {

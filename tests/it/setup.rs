@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeFault, FakeForge, OpKind};
+use fake_forge::{Access, Dialect, FakeFault, FakeForge};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env, ForgeAuth};
 use ralph_bot::domain::model::ids::{AccountKind, RepoId, User};
@@ -36,7 +36,8 @@ impl Beginning {
         let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
         let owner = forge.add_user("mira", AccountKind::User);
         let bot = forge.add_user("ralph", AccountKind::User);
-        let repo = forge.create_repo(&owner.login, "app", &[("README.md", "# app\n", false)]).await.expect("a repository");
+        let repo =
+            forge.create_repo(&owner.login, "app", &[("README.md", "# app\n", false)]).await.expect("a repository");
         if dialect == Dialect::Gitea {
             forge.grant(repo, &bot, Access::Admin).expect("granted");
         }
@@ -68,7 +69,8 @@ impl Beginning {
     /// Starts the set-up at an address that the forge reaches, and enters its token.
     async fn serve(&self, clock: &Clock) -> (SetupServer, SetupVisitor) {
         let listen = "127.0.0.1:0".parse().expect("an address");
-        let server = SetupServer::start(self.place(), SetupMode::Service, listen, clock.clone()).await.expect("it listens");
+        let server =
+            SetupServer::start(self.place(), SetupMode::Service, listen, clock.clone()).await.expect("it listens");
         self.write(&format!("server: {{ listen: '127.0.0.1:0', public_url: 'http://{}' }}\n{BASE}", server.address));
         let mut visitor = SetupVisitor::new(&format!("http://{}", server.address));
         visitor.enter(server.link().expose_secret()).await;
@@ -166,7 +168,8 @@ impl SetupVisitor {
         let mut github = Self::new("");
         let shown = github.post_raw(&address, &[("manifest", &manifest)], "").await;
         assert_eq!(shown.status, 200, "{address}: {shown:?}");
-        let (action, name) = (attribute(&shown.text, "<form", "action"), attribute(&shown.text, "name=\"name\"", "value"));
+        let (action, name) =
+            (attribute(&shown.text, "<form", "action"), attribute(&shown.text, "name=\"name\"", "value"));
         let base = url::Url::parse(&address).expect("an address");
         let action = base.join(&action).expect("an address").to_string();
         let made = github.post_raw(&action, &[("manifest", &manifest), ("name", &name)], "").await;
@@ -200,7 +203,9 @@ async fn github_app_is_created_and_tried_by_the_pages() {
     let beginning = Beginning::new(Dialect::GitHub).await;
     let (server, mut visitor) = beginning.serve(&Clock::System).await;
     let github = beginning.forge.url().to_string();
-    let page = visitor.post("/setup/github", &[("organization", "acme"), ("url", &github), ("public_url", &visitor.base.clone())]).await;
+    let page = visitor
+        .post("/setup/github", &[("organization", "acme"), ("url", &github), ("public_url", &visitor.base.clone())])
+        .await;
     assert_eq!(page.status, 200, "{page:?}");
     let policy = page.header("content-security-policy");
     let origin = github.trim_end_matches('/');
@@ -211,7 +216,8 @@ async fn github_app_is_created_and_tried_by_the_pages() {
     assert_eq!((created.status, created.header("location")), (303, "/setup"), "{created:?}");
 
     let app = beginning.forge.with(|state| state.apps.values().next().cloned()).expect("an App");
-    let wanted: BTreeMap<String, String> = PERMISSIONS.iter().map(|(name, level)| ((*name).into(), (*level).into())).collect();
+    let wanted: BTreeMap<String, String> =
+        PERMISSIONS.iter().map(|(name, level)| ((*name).into(), (*level).into())).collect();
     assert_eq!(app.permissions, wanted);
     assert_eq!(app.hook.url, format!("{}/webhooks/github", visitor.base));
     for name in ["github-app-key.pem", "github-webhook-secret", "data/login-clients/github"] {
@@ -326,7 +332,8 @@ async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hou
         let manifest = attribute(&page, "name=\"manifest\"", "value");
         assert!(serde_json::from_str::<Value>(&manifest).is_ok(), "{manifest}");
         let state = url::Url::parse(&attribute(&page, "<form", "action")).expect("an address");
-        let state = state.query_pairs().find(|(key, _)| key == "state").map(|(_, value)| value.into_owned()).expect("a state");
+        let state =
+            state.query_pairs().find(|(key, _)| key == "state").map(|(_, value)| value.into_owned()).expect("a state");
         beginning.forge.faults().next(1, "POST", conversions, fault).expect("a pattern");
         let path = format!("/setup/github/created?code=abcdef&state={state}");
         let answer = visitor.get(&path).await;
@@ -351,7 +358,10 @@ async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     // Before anybody is sent to GitHub.
     std::fs::write(&key, "another").expect("written");
     let refused = visitor.post("/setup/github", &fields).await;
-    assert!(refused.status == 422 && refused.text.contains("exists and is not overwritten; move it away"), "{refused:?}");
+    assert!(
+        refused.status == 422 && refused.text.contains("exists and is not overwritten; move it away"),
+        "{refused:?}"
+    );
     std::fs::remove_file(&key).expect("removed");
     for (wrong, says) in [
         (("organization", "a/../b"), "cannot be the name of an organisation"),
@@ -482,16 +492,15 @@ async fn token_makes_hooks_labels_and_login_and_twice_changes_nothing() {
     assert!(!page.contains("state bad") && !page.contains(&token), "{page}");
     assert_eq!(beginning.read("gitea-token").trim(), token);
     assert_eq!((mode(&beginning.folder.path().join("gitea-token")), beginning.config().forges.len()), (0o600, 1));
-    let counted = || {
-        let of = |op: &fake_forge::Op| !matches!(op.kind, OpKind::Pushed);
-        let made = beginning.forge.ops().iter().filter(|op| of(op)).count();
-        (made, beginning.forge.with(|state| state.logins.apps.clone()))
-    };
+    let counted = || (beginning.forge.ops().len(), beginning.forge.with(|state| state.logins.apps.clone()));
     let before = counted();
     let again = visitor.post("/setup/check", &[("repositories", "mira/app")]).await;
     assert_eq!(again.status, 303, "{again:?}");
     let page = visitor.get("/setup").await.text;
-    assert!(page.contains("is as it should be; the test delivery arrived") && page.contains("the labels are there"), "{page}");
+    assert!(
+        page.contains("is as it should be; the test delivery arrived") && page.contains("the labels are there"),
+        "{page}"
+    );
     assert!(!page.contains("state done") && !page.contains("state bad"), "{page}");
     assert!(counted() == before, "the forge is unchanged");
 
@@ -499,7 +508,11 @@ async fn token_makes_hooks_labels_and_login_and_twice_changes_nothing() {
     beginning.forge.hooks().drop_next(100);
     visitor.post("/setup/check", &[("repositories", "mira/app")]).await;
     let page = visitor.get("/setup").await.text;
-    assert!(page.contains("no test delivery arrived within 10 s") && page.contains("ALLOWED_HOST_LIST = external,127.0.0.1"), "{page}");
+    assert!(
+        page.contains("no test delivery arrived within 10 s")
+            && page.contains("ALLOWED_HOST_LIST = external,127.0.0.1"),
+        "{page}"
+    );
     server.stop().await;
 }
 
@@ -516,7 +529,8 @@ async fn service_without_a_forge_serves_the_setup_and_takes_over() {
     let mut process = process.spawn().expect("it starts");
     let mut lines = BufReader::new(process.stdout.take().expect("an output")).lines();
     let mut line = async || -> Value {
-        let line = tokio::time::timeout(WAIT, lines.next_line()).await.expect("in time").expect("a line").expect("it runs");
+        let line =
+            tokio::time::timeout(WAIT, lines.next_line()).await.expect("in time").expect("a line").expect("it runs");
         serde_json::from_str(&line).expect("JSON")
     };
     let link = line().await["setup"].as_str().expect("an address").to_owned();
@@ -530,7 +544,8 @@ async fn service_without_a_forge_serves_the_setup_and_takes_over() {
     let begun = visitor.post("/setup/try", &[("repository", "new")]).await;
     assert_eq!(begun.status, 303, "{begun:?}");
     visitor.until("The first pull request is verified").await;
-    let own = |state: &mut fake_forge::FakeState| state.repos.values().any(|repo| repo.name == "ralph-trial" && repo.private);
+    let own =
+        |state: &mut fake_forge::FakeState| state.repos.values().any(|repo| repo.name == "ralph-trial" && repo.private);
     assert!(beginning.forge.with(own));
     visitor.post("/setup/clean-up", &[]).await;
     assert!(!beginning.forge.with(own), "the repository is deleted");
@@ -574,7 +589,10 @@ async fn command_line_sets_up_a_forge_without_a_public_address_and_tries_it() {
     let (code, text) = run_init(&beginning, &["--repository", "mira/app"], "").await;
     assert!(code == 0 && text.contains("labels were created"), "{code}: {text}");
     let (code, text) = run_init(&beginning, &["--repository", "mira/app"], "").await;
-    assert!(code == 0 && text.contains("Nothing was changed.") && text.contains("ralph-bot init --try mira/app"), "{code}: {text}");
+    assert!(
+        code == 0 && text.contains("Nothing was changed.") && text.contains("ralph-bot init --try mira/app"),
+        "{code}: {text}"
+    );
     assert_eq!(beginning.config().forges[0].updates.poll, Some(Duration::from_secs(30)));
 
     let (code, text) = run_init(&beginning, &["--try", "mira/nothing"], "").await;
@@ -601,7 +619,8 @@ async fn command_line_creates_an_app_and_waits_for_its_installation() {
     let mut process = process.spawn().expect("it starts");
     let mut lines = BufReader::new(process.stdout.take().expect("an output")).lines();
     let mut line = async || -> Value {
-        let line = tokio::time::timeout(WAIT, lines.next_line()).await.expect("in time").expect("a line").expect("it runs");
+        let line =
+            tokio::time::timeout(WAIT, lines.next_line()).await.expect("in time").expect("a line").expect("it runs");
         serde_json::from_str(&line).expect("JSON")
     };
     let link = line().await["open"].as_str().expect("an address").to_owned();
@@ -615,7 +634,10 @@ async fn command_line_creates_an_app_and_waits_for_its_installation() {
     assert_eq!(visitor.get(&back).await.status, 303);
     assert!(visitor.get("/setup").await.text.contains("Go on in the terminal"));
     let created = line().await;
-    assert!(created["install"].as_str().is_some_and(|page| page.ends_with("/apps/ralph-bot-acme/installations/new")), "{created}");
+    assert!(
+        created["install"].as_str().is_some_and(|page| page.ends_with("/apps/ralph-bot-acme/installations/new")),
+        "{created}"
+    );
     SetupVisitor::new("").post_raw(&format!("{github}apps/ralph-bot-acme/installations"), &[], "").await;
     let next = line().await;
     assert!(next["repositories"].as_array().is_some_and(|all| all.len() == 2), "{next}");

@@ -15,10 +15,10 @@ use crate::harness::{Setup, live_story};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// Package of tests/parts.txt that finds faults of accessibility.
-const AXE: &str = "axe-core@4.14.1";
+pub const AXE: &str = "axe-core@4.14.1";
 
 /// A headless browser.
-struct Browser {
+pub struct Browser {
     _process: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -27,7 +27,7 @@ struct Browser {
 
 impl Browser {
     /// Starts a browser; `None` if there is none, which is reported.
-    async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         let browser = program(&BROWSERS, "install chromium, as .ci/run does")?;
         let node = program(&["node", "nodejs"], "install Node.js, as .ci/run does")?;
         let profile = tempfile::tempdir().expect("a folder");
@@ -47,29 +47,29 @@ impl Browser {
         serde_json::from_str(&line).expect("JSON")
     }
 
-    async fn call(&mut self, call: Value) -> Value {
+    pub async fn call(&mut self, call: Value) -> Value {
         self.input.write_all(format!("{call}\n").as_bytes()).await.expect("sent");
         let answer = self.line().await;
         assert!(answer["error"].is_null(), "{call}: {answer}");
         answer["value"].clone()
     }
 
-    async fn open(&mut self, url: &str, more: Value) {
+    pub async fn open(&mut self, url: &str, more: Value) {
         let mut call = json!({ "command": "open", "url": url });
         call.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         self.call(call).await;
     }
 
-    async fn evaluate(&mut self, expression: &str) -> Value {
+    pub async fn evaluate(&mut self, expression: &str) -> Value {
         self.call(json!({ "command": "evaluate", "expression": expression })).await
     }
 
-    async fn until(&mut self, expression: &str) {
+    pub async fn until(&mut self, expression: &str) {
         self.call(json!({ "command": "until", "expression": expression })).await;
     }
 
     /// Takes a picture for a person to look at, if `RALPH_TEST_PICTURES` names a folder.
-    async fn picture(&mut self, name: &str) {
+    pub async fn picture(&mut self, name: &str) {
         if let Some(folder) = setting("RALPH_TEST_PICTURES") {
             self.call(json!({ "command": "shot", "file": format!("{folder}/{name}.png") })).await;
         }

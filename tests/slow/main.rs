@@ -39,6 +39,7 @@ mod providers;
 mod real;
 mod second_opinion;
 mod settings;
+mod setup_browser;
 mod suggestions;
 mod supervised;
 mod tampering;

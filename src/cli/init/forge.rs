@@ -15,7 +15,7 @@ use crate::cli::{CliError, CliResult, Global, block_on, print};
 use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::setup::{
-    self, AppRequest, CompleteOptions, CreatedForge, SetupMode, SetupPlace, SetupReport, SetupServer, TokenRequest,
+    self, AppRequest, BotTokenRequest, CompleteOptions, CreatedForge, SetupMode, SetupPlace, SetupReport, SetupServer,
     TokenSource,
 };
 
@@ -30,9 +30,10 @@ fn backend(args: &InitArgs) -> Result<String, CliError> {
     let backend = args.backend.clone().unwrap_or_else(|| "claude".to_owned());
     match presets::is_known(&backend) {
         true => Ok(backend),
-        false => {
-            Err(CliError::Usage(format!("there is no backend `{backend}`; choose one of {}", presets::names().join(", "))))
-        }
+        false => Err(CliError::Usage(format!(
+            "there is no backend `{backend}`; choose one of {}",
+            presets::names().join(", ")
+        ))),
     }
 }
 
@@ -90,9 +91,12 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: SetupPlace) ->
 async fn installed(global: &Global, place: &SetupPlace, created: CreatedForge, signals: &mut Signals) -> CliResult {
     let page = &created.installation_page;
     if global.json {
-        print(&format!("{}\n", serde_json::json!({ "created": created.report, "install": page })))?;
+        print(&format!("{}\n", serde_json::json!({ "created": created.report, "install": page.as_str() })))?;
     } else {
-        print(&format!("{}\nInstall the App on the repositories that it works on:\n\n    {page}\n\nWaiting for the installation; Ctrl-C leaves it for later.\n", created.report.text()))?;
+        print(&format!(
+            "{}\nInstall the App on the repositories that it works on:\n\n    {page}\n\nWaiting for the installation; Ctrl-C leaves it for later.\n",
+            created.report.text()
+        ))?;
     }
     let config = place.config()?;
     let forge = config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge is gone".into()))?;
@@ -133,17 +137,19 @@ pub(super) fn set_up(args: &InitArgs, global: &Global, place: &SetupPlace) -> Cl
         }
         let config = place.config()?;
         let forge = chosen(&config, args.name.as_deref())?;
-        let options = CompleteOptions { repositories: &args.repository, patience: setup::DELIVERY_TIMEOUT, routes: None };
+        let options =
+            CompleteOptions { repositories: &args.repository, patience: setup::DELIVERY_TIMEOUT, routes: None };
         report.steps.extend(setup::complete(&config, forge, options).await?.steps);
         next_steps(global, &report, args.repository.first().map(String::as_str), &args.repository)
     })
 }
 
-fn request(args: &InitArgs, place: &SetupPlace) -> Result<TokenRequest, CliError> {
+fn request(args: &InitArgs, place: &SetupPlace) -> Result<BotTokenRequest, CliError> {
     if args.forge == Some(ForgeChoice::Github) {
         return Err(CliError::Usage("use --create-app for GitHub, or --token-env".into()));
     }
-    let url = args.url.clone().ok_or_else(|| CliError::Usage("--url is missing; give the address of the server".into()))?;
+    let url =
+        args.url.clone().ok_or_else(|| CliError::Usage("--url is missing; give the address of the server".into()))?;
     let name = args.name.clone().unwrap_or_else(|| "gitea".to_owned());
     let token = match &args.token_file {
         Some(file) if file == "-" => TokenSource::Given(from_standard_input()?),
@@ -161,7 +167,7 @@ fn request(args: &InitArgs, place: &SetupPlace) -> Result<TokenRequest, CliError
             TokenSource::Variable(variable, SecretString::from(token))
         }
     };
-    Ok(TokenRequest { name, url, token, public_url: args.public_url.clone(), backend: backend(args)? })
+    Ok(BotTokenRequest { name, url, token, public_url: args.public_url.clone(), backend: backend(args)? })
 }
 
 fn from_standard_input() -> Result<SecretString, CliError> {

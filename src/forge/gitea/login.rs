@@ -55,7 +55,9 @@ impl Login for Gitea {
         let what = format!("look for the application {name:?} for logins");
         let path = ["user", "applications", "oauth2"];
         let known: Vec<OAuthApplication> = self.client.list(&what, &path, &[], |_| false).await?;
-        let is_ours = |known: &OAuthApplication| known.name == name && known.redirect_uris.iter().any(|one| one == redirect.as_str());
+        let is_ours = |known: &OAuthApplication| {
+            known.name == name && known.redirect_uris.iter().any(|one| one == redirect.as_str())
+        };
         Ok(known.into_iter().find(is_ours).map(|known| known.client_id))
     }
 

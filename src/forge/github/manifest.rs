@@ -62,8 +62,8 @@ impl AppPlan {
         let mut manifest: Value = serde_saphyr::from_str(MANIFEST).map_err(|error| error.to_string())?;
         let below = |base: &Url, path: &str| format!("{}{path}", base.as_str().trim_end_matches('/'));
         manifest["name"] = json!(self.name);
-        manifest["url"] = json!(self.public.as_ref().unwrap_or(&self.web));
-        manifest["redirect_url"] = json!(self.redirect);
+        manifest["url"] = json!(self.public.as_ref().unwrap_or(&self.web).as_str());
+        manifest["redirect_url"] = json!(self.redirect.as_str());
         match &self.public {
             Some(public) => {
                 manifest["hook_attributes"]["url"] = json!(below(public, &format!("/webhooks/{}", self.forge)));
@@ -72,11 +72,12 @@ impl AppPlan {
             None => {
                 // GitHub refuses events without a webhook.
                 let all = manifest.as_object_mut();
-                all.into_iter().for_each(|all| all.retain(|key, _| key != "hook_attributes" && key != "default_events"));
+                all.into_iter()
+                    .for_each(|all| all.retain(|key, _| key != "hook_attributes" && key != "default_events"));
             }
         }
         if let Some(installed) = &self.installed {
-            manifest["setup_url"] = json!(installed);
+            manifest["setup_url"] = json!(installed.as_str());
         }
         Ok(manifest.to_string())
     }
@@ -198,7 +199,9 @@ pub fn transport() -> Result<ReqwestTransport, TransportError> {
 /// # Errors
 /// GitHub refuses the code, or cannot be asked.
 pub async fn convert(transport: &dyn Transport, api: &Url, code: &str) -> Result<Bytes, ConversionFailure> {
-    let sensible = !code.is_empty() && code.len() <= MAX_CODE && code.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    let sensible = !code.is_empty()
+        && code.len() <= MAX_CODE
+        && code.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     if !sensible {
         return Err(ConversionFailure::Unknown);
     }
@@ -256,7 +259,8 @@ mod tests {
         let permissions: serde_json::Map<_, _> =
             PERMISSIONS.iter().map(|(name, level)| ((*name).to_owned(), json!(level))).collect();
         assert_eq!(manifest["default_permissions"], Value::Object(permissions));
-        let mut events: Vec<&str> = manifest["default_events"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let mut events: Vec<&str> =
+            manifest["default_events"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let mut needed = EVENTS.to_vec();
         (events.sort_unstable(), needed.sort_unstable());
         assert_eq!(events, needed);
@@ -295,11 +299,14 @@ mod tests {
 
     #[test]
     fn names_are_limited() {
-        let name = AppPlan::usual_name(None, Some(&Url::parse("https://a-very-long-name-of-a-server.example.org").unwrap()));
+        let name =
+            AppPlan::usual_name(None, Some(&Url::parse("https://a-very-long-name-of-a-server.example.org").unwrap()));
         assert_eq!(name, "ralph-bot a-very-long-name-of-a-se");
         assert_eq!(AppPlan::usual_name(Some("acme"), None), "ralph-bot acme");
         assert_eq!(AppPlan::usual_name(None, None), "ralph-bot local");
-        for (text, good) in [("acme-co", true), ("", false), ("-a", false), ("a/b", false), ("a b", false), ("..", false)] {
+        for (text, good) in
+            [("acme-co", true), ("", false), ("-a", false), ("a/b", false), ("a b", false), ("..", false)]
+        {
             assert_eq!(is_login(text), good, "{text}");
         }
         assert!(!is_login(&"a".repeat(40)));
@@ -331,7 +338,10 @@ mod tests {
         };
         let web = Url::parse("https://git.example.org").unwrap();
         let page = |of: &str| app(of).installation_page(&web).to_string();
-        assert_eq!(page("https://git.example.org/github-apps/ralph"), "https://git.example.org/github-apps/ralph/installations/new");
+        assert_eq!(
+            page("https://git.example.org/github-apps/ralph"),
+            "https://git.example.org/github-apps/ralph/installations/new"
+        );
         for foreign in ["https://evil.example/apps/ralph", "javascript:alert(1)", ""] {
             assert_eq!(page(foreign), "https://git.example.org/apps/ralph/installations/new", "{foreign}");
         }
