@@ -35,7 +35,7 @@ pub struct TrialSettings {
     pub repository: String,
     /// The bot's own account, which may start the trial's loop.
     pub own: UserId,
-    /// Script of the agent, in a folder that sandboxes may show.
+    /// Script of the agent, which sandboxes may show.
     pub script: PathBuf,
     /// Folder of the trial's data.
     pub data_dir: PathBuf,
@@ -69,15 +69,14 @@ impl Config {
         file["limits"] = json!({ "iterations": 5, "timeout": "15m" });
         file["memory"] = json!({ "enabled": false });
         file["dashboard"] = json!({ "enabled": false });
-        let folder = trial.script.parent().unwrap_or(Path::new("/")).display().to_string();
+        let script = trial.script.display().to_string();
         let mut shown =
             file.pointer("/sandbox/read_only").and_then(|list| list.as_array().cloned()).unwrap_or_default();
-        shown.push(json!(folder));
+        shown.push(json!(script));
         if !file["sandbox"].is_object() {
             file["sandbox"] = json!({});
         }
         file["sandbox"]["read_only"] = json!(shown);
-        let script = trial.script.display().to_string();
         file["backends"] =
             json!({ TRIAL_BACKEND: { "type": "script", "command": ["/bin/sh", script], "roles": ["agent"] } });
         let mut config = Self::parse(path, &file.to_string(), env)?;
@@ -123,7 +122,7 @@ label_prefix: 'bot:'
         assert!(config.channels.is_empty() && config.repositories.len() == 1 && !config.memory.enabled);
         assert_eq!(config.policy(&trial.forge).allow_bots, [UserId(7)]);
         assert_eq!(config.policy(&trial.forge).label_prefix, "bot:");
-        assert_eq!(config.sandbox.read_only, [Path::new("/opt/tools"), Path::new("/tmp/trial")]);
+        assert_eq!(config.sandbox.read_only, [Path::new("/opt/tools"), Path::new("/tmp/trial/agent.sh")]);
         assert!(config.data_dir.ends_with("data/trial"));
     }
 }

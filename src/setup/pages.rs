@@ -34,7 +34,7 @@ const INSTALLATION_RELOAD: &str = "5";
 /// Path to which GitHub sends the browser with a code.
 pub(super) const CREATED: &str = "/setup/github/created";
 
-type Fields = HashMap<String, String>;
+type SetupFields = HashMap<String, String>;
 
 /// Returns the routes of the pages.
 pub(super) fn routes() -> Router<Arc<SetupState>> {
@@ -101,7 +101,7 @@ async fn enter(
     State(state): State<Arc<SetupState>>,
     peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
-    Form(fields): Form<Fields>,
+    Form(fields): Form<SetupFields>,
 ) -> Response {
     if !is_own_change(&headers) {
         return (StatusCode::FORBIDDEN, "this change comes from a page of another site\n").into_response();
@@ -131,7 +131,7 @@ fn by_token(state: &SetupState, peer: Option<Extension<PeerAddress>>, headers: &
 }
 
 /// Checks that a change comes from a form of this server in a browser that entered the token.
-fn admitted(state: &SetupState, headers: &HeaderMap, fields: &Fields) -> Result<SetupBrowser, Response> {
+fn admitted(state: &SetupState, headers: &HeaderMap, fields: &SetupFields) -> Result<SetupBrowser, Response> {
     let browser = state.access.browser(headers).ok_or_else(|| ask_for_token(StatusCode::UNAUTHORIZED, None))?;
     let csrf = fields.get("csrf").map(String::as_str).unwrap_or_default();
     if !is_own_change(headers) || !browser.sent(csrf) {
@@ -142,22 +142,22 @@ fn admitted(state: &SetupState, headers: &HeaderMap, fields: &Fields) -> Result<
     Ok(browser)
 }
 
-fn text_of(fields: &Fields, name: &str) -> Option<String> {
+fn text_of(fields: &SetupFields, name: &str) -> Option<String> {
     fields.get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-fn names_of(fields: &Fields) -> Vec<String> {
+fn names_of(fields: &SetupFields) -> Vec<String> {
     let text = text_of(fields, "repositories").unwrap_or_default();
     text.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn backend_of(fields: &Fields) -> Result<String, String> {
+fn backend_of(fields: &SetupFields) -> Result<String, String> {
     let name = text_of(fields, "backend").unwrap_or_else(|| "claude".to_owned());
     if agent_names().contains(&name.as_str()) { Ok(name) } else { Err(format!("there is no backend `{name}`")) }
 }
 
 /// Returns what was entered, so that a form that is shown again has it. Never a token.
-fn entered(state: &SetupState, fields: Option<&Fields>) -> Value {
+fn entered(state: &SetupState, fields: Option<&SetupFields>) -> Value {
     let of = |name: &str| fields.and_then(|fields| text_of(fields, name)).unwrap_or_default();
     let is_token_form = fields.is_some_and(|fields| fields.contains_key("token"));
     let known = state.place.base().ok().and_then(|config| config.server.public_url);
@@ -179,7 +179,7 @@ async fn overview(
     state: &Arc<SetupState>,
     browser: &SetupBrowser,
     status: StatusCode,
-    problem: Option<(String, Option<&Fields>)>,
+    problem: Option<(String, Option<&SetupFields>)>,
 ) -> Response {
     let (problem, fields) = problem.map_or((None, None), |(problem, fields)| (Some(problem), fields));
     let problem = problem.as_deref().map(lines);
@@ -202,7 +202,7 @@ async fn overview(
     }
     match configured(state) {
         Ok(Some((config, name))) => match config.forges.iter().find(|forge| forge.name.as_str() == name) {
-            Some(forge) => of_forge(state, browser, (&config, forge), status, problem, fields).await,
+            Some(forge) => of_forge(state, browser, forge, status, problem, fields).await,
             None => page(
                 status,
                 json!({ "stage": "failed", "problem": ["the configured forge is gone; restart the service"] }),
@@ -239,10 +239,10 @@ fn configured(state: &SetupState) -> Result<Option<(Config, String)>, String> {
 async fn of_forge(
     state: &Arc<SetupState>,
     browser: &SetupBrowser,
-    (_config, forge): (&Config, &ForgeConfig),
+    forge: &ForgeConfig,
     status: StatusCode,
     problem: Option<Vec<&str>>,
-    fields: Option<&Fields>,
+    fields: Option<&SetupFields>,
 ) -> Response {
     let is_app = matches!(forge.auth, ForgeAuth::App { .. });
     let (repositories, asked) = match installed_on(forge).await {
@@ -309,7 +309,7 @@ fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -
     }
 }
 
-async fn github(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn github(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,
@@ -384,7 +384,7 @@ async fn created(
     }
 }
 
-async fn go_on(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn go_on(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,
@@ -398,7 +398,7 @@ async fn go_on(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fi
     }
 }
 
-async fn token(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn token(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,
@@ -446,7 +446,7 @@ async fn completed(state: &SetupState, repositories: &[String]) {
     state.set_report(report);
 }
 
-async fn check(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn check(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     if let Err(refusal) = admitted(&state, &headers, &fields) {
         return refusal;
     }
@@ -455,7 +455,7 @@ async fn check(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fi
     to_setup()
 }
 
-async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,
@@ -477,7 +477,11 @@ async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     }
 }
 
-async fn clean_up(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn clean_up(
+    State(state): State<Arc<SetupState>>,
+    headers: HeaderMap,
+    Form(fields): Form<SetupFields>,
+) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,
@@ -495,7 +499,7 @@ async fn clean_up(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form
     }
 }
 
-async fn finish(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<Fields>) -> Response {
+async fn finish(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fields): Form<SetupFields>) -> Response {
     let browser = match admitted(&state, &headers, &fields) {
         Ok(browser) => browser,
         Err(refusal) => return refusal,

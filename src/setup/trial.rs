@@ -106,10 +106,11 @@ fn recorded(folder: &Path) -> anyhow::Result<Option<TrialRecord>> {
     }
 }
 
-/// Finds the repository of a trial, or creates it.
-async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Result<Repository> {
+/// Finds the repository of a trial, or creates it; the second value says which.
+async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Result<(Repository, bool)> {
     let known = adapter.repositories().await?;
     let called = |name: &str| known.iter().find(|found| found.repo.full_name().eq_ignore_ascii_case(name)).cloned();
+    let mut created = false;
     let found = match wanted {
         TrialRepository::Named(name) => called(name).ok_or_else(|| {
             let names: Vec<String> = known.iter().take(10).map(|found| found.repo.full_name()).collect();
@@ -119,7 +120,10 @@ async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Re
             let own = adapter.own_account().await?;
             match (called(&format!("{}/{OWN_REPOSITORY}", own.login)), adapter.own_repositories()) {
                 (Some(found), _) => found,
-                (None, Some(owned)) => owned.create_private_repository(OWN_REPOSITORY).await?,
+                (None, Some(owned)) => {
+                    created = true;
+                    owned.create_private_repository(OWN_REPOSITORY).await?
+                }
                 (None, None) => {
                     anyhow::bail!("an App cannot create repositories; create one, install the App on it, and choose it")
                 }
@@ -132,7 +136,7 @@ async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Re
         "{} has no issues; switch them on, or choose another",
         found.repo.full_name()
     );
-    Ok(found)
+    Ok((found, created))
 }
 
 /// Makes the webhook of a repository, if its deliveries need one and there is none.
@@ -200,7 +204,7 @@ pub async fn run(
 ) -> anyhow::Result<TrialOutcome> {
     let whole = place.config()?;
     let adapter = app::connect(forge, &Options::of(&whole))?;
-    let found = repository(&*adapter, wanted).await?;
+    let (found, created) = repository(&*adapter, wanted).await?;
     let repo = &found.repo;
     say(format!("The trial runs in {}.", repo.full_name()));
     let folder = folder(&whole);
@@ -209,7 +213,9 @@ pub async fn run(
         forge: forge.name.clone(),
         repo: repo.clone(),
         issue: None,
-        own_repository: *wanted == TrialRepository::New,
+        // One that an earlier trial created is still a trial's.
+        own_repository: created
+            || recorded(&folder)?.is_some_and(|last| last.own_repository && last.repo.id == repo.id),
     };
     remember(&folder, &record)?;
     webhook(&whole, forge, &*adapter, repo).await?;
