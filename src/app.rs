@@ -86,6 +86,14 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Returns the options with the configured rates of calls to forges.
+    pub fn of(config: &Config) -> Self {
+        let mutation_interval_ms = config.engine.mutation_interval_ms.map(i64::from);
+        Self { rates: RateSettings { mutation_interval_ms, ..RateSettings::default() }, ..Self::default() }
+    }
+}
+
 /// A running service.
 pub struct Application {
     /// Engine.
@@ -171,17 +179,11 @@ async fn listen(
     engine: &Arc<Engine>,
     deaf: &CancellationToken,
 ) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<JoinHandle<std::io::Result<()>>>)> {
-    let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
-    let nudged = engine.clone();
-    let wake = Arc::new(move || nudged.wake.intake.notify_one());
-    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
-    let asked = engine.clone();
-    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
     let listener = tokio::net::TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
-    let mut served = vec![(listener, http::router(Arc::new(edge)))];
+    let mut served = vec![(listener, deliveries(config, engine))];
     let mut dashboard = None;
     if config.dashboard.enabled {
         let (opened, own) = dashboard::open(config, engine, address).await?;
@@ -199,6 +201,17 @@ async fn listen(
         tokio::spawn(serve(listener, router, limits, async move { deaf.cancelled().await }))
     };
     Ok((address, dashboard, served.into_iter().map(spawn).collect()))
+}
+
+/// Returns the routes for deliveries, health and metrics.
+pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
+    let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
+    let nudged = engine.clone();
+    let wake = Arc::new(move || nudged.wake.intake.notify_one());
+    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let asked = engine.clone();
+    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
+    http::router(Arc::new(edge))
 }
 
 /// Returns the webhook endpoint of a forge.
@@ -463,6 +476,7 @@ fn settings(
         agent_egress: egress(config),
         dashboard: dashboard::linked_pages(config),
         partial_clone: true,
+        is_trial: false,
     }
 }
 

@@ -126,6 +126,15 @@ impl CliError {
     }
 }
 
+impl From<crate::setup::CompleteError> for CliError {
+    fn from(error: crate::setup::CompleteError) -> Self {
+        match error {
+            crate::setup::CompleteError::Usage(what) => Self::Usage(what),
+            crate::setup::CompleteError::Failed(what) => Self::Failed(what),
+        }
+    }
+}
+
 /// Result of a subcommand: its exit code, or an error.
 pub type CliResult = Result<ExitCode, CliError>;
 

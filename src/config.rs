@@ -2,6 +2,7 @@
 //! position and the nearest valid key.
 
 mod env;
+pub mod forge_entry;
 pub mod login_clients;
 pub mod operator;
 mod problem;
@@ -14,6 +15,7 @@ mod secret;
 mod supervision_keys;
 pub mod tasks;
 mod templates;
+pub mod trial;
 mod validate;
 mod validate_repository;
 pub mod webhook_secrets;
@@ -177,13 +179,18 @@ impl ForgeConfig {
     /// Returns the address of GitHub's REST API: the configured one, a host of its own for github.com and GHE.com, a path for
     /// Enterprise Server.
     pub fn github_api(&self) -> Url {
-        let usual = match self.url.host_str() {
-            Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
-            Some(host) if host.ends_with(".ghe.com") => format!("{}://api.{host}/", self.url.scheme()),
-            _ => format!("{}/api/v3/", self.url.as_str().trim_end_matches('/')),
-        };
-        self.api_url.clone().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| self.url.clone())
+        github_api(&self.url, self.api_url.as_ref())
     }
+}
+
+/// Returns the address of GitHub's REST API of the server at `web`: `configured`, or the usual one.
+pub fn github_api(web: &Url, configured: Option<&Url>) -> Url {
+    let usual = match web.host_str() {
+        Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
+        Some(host) if host.ends_with(".ghe.com") => format!("{}://api.{host}/", web.scheme()),
+        _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
+    };
+    configured.cloned().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| web.clone())
 }
 
 /// Source of changes on a forge: webhooks or polling, or both.

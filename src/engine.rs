@@ -31,6 +31,7 @@ mod remarks;
 mod settings;
 mod supervisor;
 mod timer;
+mod trial;
 mod viewer_rights;
 mod work;
 
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 pub use changes::LoopPatch;
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
+pub use forge_effects::label_specs;
 pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use places::KnownPlaces;

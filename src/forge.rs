@@ -469,8 +469,8 @@ pub trait Forge: Send + Sync {
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot>;
     /// Opens or closes an issue.
     async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()>;
-    /// Creates missing labels; does not change existing ones.
-    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()>;
+    /// Creates missing labels and returns their number; does not change existing ones.
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize>;
     /// Adds labels to an issue; ignores those that it has.
     async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()>;
     /// Removes a label from an issue; without effect if it does not have the label.
@@ -517,15 +517,13 @@ pub trait Forge: Send + Sync {
         None
     }
 
-    /// Returns what the credential may not do in a repository, one phrase each. Asked by requests with an empty body: the
-    /// forge refuses them before or after it looks at the permission, and changes nothing. `webhooks` states whether webhooks are
-    /// used.
+    /// Returns what the credential may not do in a repository, with or without webhooks, one phrase each. Asked by requests with an
+    /// empty body: the forge refuses them before or after it looks at the permission, and changes nothing.
     async fn refused_scopes(&self, _repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Returns what is wrong with the App's own settings, one phrase each: permissions, events, and its webhook, which should
-    /// send to `hook_url` if given. `None` if the credential is not that of an App.
+    /// Returns what is wrong with the App's permissions, events and webhook (to `hook_url`), one phrase each; `None` without an App.
     async fn app_problems(&self, _hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }
@@ -589,6 +587,10 @@ pub trait Forge: Send + Sync {
     }
     /// Reading files without a clone. Without it, `check` does not examine the workflows of CI.
     fn files(&self) -> Option<&dyn RepositoryFiles> {
+        None
+    }
+    /// Repositories of the bot's own. Without them, a trial needs a repository that exists.
+    fn own_repositories(&self) -> Option<&dyn OwnRepositories> {
         None
     }
     /// Login of people. Without it, nobody can log in to the dashboard with an account of this forge.

@@ -20,6 +20,7 @@ pub mod net;
 pub mod process;
 pub mod provider;
 pub mod render;
+pub mod setup;
 pub mod store;
 pub mod telemetry;
 pub mod web;

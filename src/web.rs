@@ -19,6 +19,7 @@ use crate::engine::Engine;
 
 pub use access::{AccessSettings, ChangeRight, NotLoggedIn, SessionKey, Viewer, WebAccess};
 pub use live::LiveFeed;
+pub use pages::{asset_routes, stand_alone_page};
 pub use personal_token::{TokenViewer, viewer_of_token};
 
 /// State shared by the handlers.

@@ -1,7 +1,8 @@
-//! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file.
+//! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file; sets up a forge and tries it.
 
+mod forge;
 mod login;
-mod webhook;
+mod trial;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,10 @@ use clap::{Args, ValueEnum};
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
+use crate::config::forge_entry::{EntryAuth, ForgeEntry, quoted};
 use crate::config::webhook_secrets::{ExistingSecret, SECRET_BYTES, random_secret, write_private};
-use crate::config::{Config, Env, ForgeConfig, operator_file};
+use crate::config::{Config, Env, ForgeConfig, ForgeKind, operator_file};
+use crate::setup::{self, SetupPlace};
 
 /// Arguments of `init`. Missing ones are asked for; with `--yes` they get their defaults.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +32,18 @@ pub struct InitArgs {
     /// Environment variable with the access token
     #[arg(long, value_name = "VARIABLE", conflicts_with = "app_id")]
     pub token_env: Option<String>,
+    /// File with the access token of the bot's account on Gitea or Forgejo, `-` for standard input; sets up everything on the forge
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["token_env", "app_id"])]
+    pub token_file: Option<String>,
+    /// Create a GitHub App in the browser, with its key, secrets and configuration
+    #[arg(long, conflicts_with_all = ["app_id", "token_env", "token_file", "webhook", "login"])]
+    pub create_app: bool,
+    /// Organisation that owns the App; otherwise your account does
+    #[arg(long, value_name = "NAME", requires = "create_app")]
+    pub organization: Option<String>,
+    /// Address of GitHub's REST API, if it is not the usual one
+    #[arg(long, value_name = "URL", requires = "create_app")]
+    pub api_url: Option<String>,
     /// Id of the GitHub App
     #[arg(long, value_name = "NUMBER", requires = "private_key_file")]
     pub app_id: Option<u64>,
@@ -43,8 +58,8 @@ pub struct InitArgs {
     /// Create and test the webhooks of the repositories; with an existing configuration, do only that
     #[arg(long)]
     pub webhook: bool,
-    /// Repository to create a webhook for; repeatable
-    #[arg(long, value_name = "OWNER/NAME", requires = "webhook")]
+    /// Repository to set up: webhook, labels, permissions; repeatable. With --webhook, the webhook only
+    #[arg(long, value_name = "OWNER/NAME")]
     pub repository: Vec<String>,
     /// Create the client with which people log in to the dashboard (Gitea, Forgejo), or print where GitHub shows it; needs an existing
     /// configuration
@@ -53,6 +68,13 @@ pub struct InitArgs {
     /// Replace the secrets of the webhooks; the old ones are accepted until the next `init --webhook` without this
     #[arg(long, requires = "webhook")]
     pub new_secret: bool,
+    /// Try the configured forge: a scripted agent works on a sample issue until its pull request is verified; `new` for a new private
+    /// repository
+    #[arg(long = "try", value_name = "OWNER/NAME", conflicts_with_all = ["webhook", "login", "create_app"])]
+    pub try_in: Option<String>,
+    /// Remove what --try made on the forge; with --try, after it succeeded
+    #[arg(long)]
+    pub clean_up: bool,
     /// Do not ask; use defaults
     #[arg(long)]
     pub yes: bool,
@@ -81,6 +103,24 @@ struct Answers {
     public_url: Option<String>,
 }
 
+impl Answers {
+    fn entry(&self, secret: &str) -> ForgeEntry {
+        ForgeEntry {
+            name: self.name.clone(),
+            kind: if self.kind == ForgeChoice::Github { ForgeKind::GitHub } else { ForgeKind::Gitea },
+            url: self.url.clone(),
+            api_url: None,
+            auth: match &self.auth {
+                Auth::TokenEnv(name) => EntryAuth::TokenEnv(name.clone()),
+                Auth::App { id, key } => EntryAuth::App { id: *id, key: key.display().to_string() },
+            },
+            webhook_secret_file: Some(secret.to_owned()),
+            public_url: self.public_url.clone(),
+            backend: self.backend.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Auth {
     TokenEnv(String),
@@ -93,6 +133,16 @@ enum Auth {
 /// Fails on a missing or invalid answer, an existing configuration, or a write error.
 pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let file = operator_file(global.config.as_deref(), env);
+    let place = SetupPlace { file: file.clone(), env: env.clone() };
+    if args.try_in.is_some() || args.clean_up {
+        return trial::run(args, global, &place);
+    }
+    if args.create_app {
+        return forge::create_app(args, global, place);
+    }
+    if !args.webhook && !args.login && (args.token_file.is_some() || !args.repository.is_empty()) {
+        return forge::set_up(args, global, &place);
+    }
     if args.login && file.exists() {
         return login(args, global, env, &file);
     }
@@ -153,7 +203,7 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
     }
     block_on(async {
         let existing = if args.new_secret { ExistingSecret::Replace } else { ExistingSecret::Keep };
-        let outcome = webhook::create(&config, forge, repositories, existing, webhook::DELIVERY_TIMEOUT).await?;
+        let outcome = setup::create_webhooks(&config, forge, repositories, existing, setup::DELIVERY_TIMEOUT).await?;
         if global.json {
             print(&format!("{}\n", serde_json::json!({ "webhooks": outcome.lines, "good": outcome.good })))?;
         } else {
@@ -254,7 +304,7 @@ fn choose_forge() -> Result<ForgeChoice, CliError> {
 /// secret.
 fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let secret_name = format!("{}-webhook-secret", answers.name);
-    let text = configuration(answers, &secret_name);
+    let text = answers.entry(&secret_name).file();
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |what: &Path, error: &dyn std::fmt::Display| CliError::Failed(format!("{}: {error}", what.display()));
     validate(&text, answers, &secret_name)?;
@@ -286,47 +336,6 @@ fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliE
         let lines: Vec<String> = problems.0.into_iter().map(|problem| problem.message).collect();
         CliError::Usage(lines.join("\n"))
     })
-}
-
-/// Formats a YAML scalar, as a JSON string.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-fn configuration(answers: &Answers, secret: &str) -> String {
-    let kind = if answers.kind == ForgeChoice::Github { "github" } else { "gitea" };
-    let url = answers.url.as_ref().map(|url| format!("    url: {}\n", quoted(url))).unwrap_or_default();
-    let auth = match &answers.auth {
-        Auth::TokenEnv(name) => {
-            format!("    token_env: {}              # name of the variable, not the token\n", quoted(name))
-        }
-        Auth::App { id, key } => {
-            format!("    app_id: {id}\n    private_key_file: {}\n", quoted(&key.display().to_string()))
-        }
-    };
-    let public_url = match &answers.public_url {
-        Some(url) => format!("  public_url: {}\n", quoted(url)),
-        None => "  # public_url: \"https://ralph.example.org\"   # address for webhooks\n".to_owned(),
-    };
-    format!(
-        "# Configuration of ralph-bot. All keys: docs/configuration.md, or `ralph-bot schema operator`.\n\
-         # Verify changes with `ralph-bot check`.\n\n\
-         server:\n  listen: \"127.0.0.1:8080\"\n{public_url}\n\
-         data_dir: data                      # database, mirrors, work trees, logs\n\n\
-         forges:\n  - name: {name}\n    kind: {kind}\n{url}{auth}    webhook_secret_file: {secret}\n\n\
-         # Repositories to watch; default: all that the credential can access.\n\
-         # repositories: [\"{plain}:owner/*\"]\n\n\
-         limits:\n  loops: 4\n  iterations: 10\n  timeout: 2h\n  cost_usd: 10\n  cost_usd_per_day: 50\n\n\
-         # Hosts that agents may reach besides their model, such as registry.npmjs.org; `all` for every host.\n\
-         sandbox:\n  network: []\n\n\
-         # Agents see no login of this account, only the variables that are listed here.\n\
-         backends:\n  {backend}: {{ enabled: true, env: [{keys}] }}\n",
-        name = quoted(&answers.name),
-        plain = answers.name,
-        secret = quoted(secret),
-        backend = answers.backend,
-        keys = presets::program(&answers.backend).map_or(String::new(), |program| program.login_variables.join(", ")),
-    )
 }
 
 fn next_steps(answers: &Answers, file: &Path, secret: &Path) -> Vec<String> {
@@ -417,7 +426,7 @@ mod tests {
         assert_eq!(chosen(&config, None).expect("the only one").name.as_str(), "gitea");
         let error = chosen(&config, Some("other")).expect_err("no such forge");
         assert!(error.to_string().contains("available: gitea"), "{error}");
-        assert!(Cli::try_parse_from(["ralph-bot", "init", "--repository", "a/b"]).is_err(), "needs --webhook");
+        assert!(Cli::try_parse_from(["ralph-bot", "init", "--create-app", "--webhook"]).is_err(), "one or the other");
     }
 
     #[test]

@@ -7,11 +7,13 @@ use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{CliError, CliResult, Global, block_on_with, load, print};
+use super::{CliError, CliResult, Global, block_on, block_on_with, load, print};
 use crate::app::{Application, Dashboard, Options};
-use crate::config::{Config, ConfigScope, Env};
+use crate::clock::Clock;
+use crate::config::forge_entry::has_forge;
+use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::engine::Role;
-use crate::forge::http::RateSettings;
+use crate::setup::{SetupMode, SetupPlace, SetupServer};
 use crate::telemetry;
 
 /// Exit code after a second signal, as shells report Ctrl-C.
@@ -54,6 +56,13 @@ impl From<ServeRole> for Role {
 /// # Errors
 /// Fails on an invalid configuration, a failed start, or a fatal error.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
+    let place = SetupPlace { file: operator_file(global.config.as_deref(), env), env: env.clone() };
+    // A file that is not valid is reported below.
+    let wants_setup = matches!(args.role, ServeRole::All) && place.folder().is_dir();
+    if wants_setup && has_forge(&place.file, env).is_ok_and(|has| !has) {
+        telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+        return block_on(set_up_then_serve(place, global));
+    }
     let config = load(ConfigScope::Service, global, env)?;
     telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
     for warning in &config.warnings {
@@ -65,14 +74,40 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     block_on_with(threads, serve(&config, env, args.role.into(), global.json))
 }
 
+/// Serves the set-up until a forge is configured, then the service, in the same process.
+async fn set_up_then_serve(place: SetupPlace, global: &Global) -> CliResult {
+    let mut signals = Signals::new()?;
+    let listen = place.base()?.server.listen;
+    let server = SetupServer::start(place.clone(), SetupMode::Service, listen, Clock::System).await;
+    let server = server.map_err(|error| {
+        CliError::Failed(format!("cannot listen on {listen}: {error}; is another instance running?"))
+    })?;
+    let link = server.link();
+    print(&if global.json {
+        let (listening, setup) = (format!("http://{}", server.address), link.expose_secret());
+        format!("{}\n", serde_json::json!({ "listening": listening, "setup": setup }))
+    } else {
+        format!("no forge is configured in {}; set-up: {}\n", place.file.display(), link.expose_secret())
+    })?;
+    let finished = tokio::select! {
+        () = server.finished() => true,
+        () = signals.next() => false,
+    };
+    server.stop().await;
+    if !finished {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = load(ConfigScope::Service, global, &place.env)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    serve(&config, &place.env, Role::All, global.json).await
+}
+
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
     // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
-    let rates = RateSettings {
-        mutation_interval_ms: config.engine.mutation_interval_ms.map(i64::from),
-        ..RateSettings::default()
-    };
-    let app = Application::start(config, env, Options { role, rates, ..Options::default() })
+    let app = Application::start(config, env, Options { role, ..Options::of(config) })
         .await
         .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);

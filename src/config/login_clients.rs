@@ -59,7 +59,8 @@ pub fn keep(data: &Path, forge: &ForgeName, client: &LoginClientConfig) -> Resul
     Ok(path)
 }
 
-fn path(data: &Path, forge: &ForgeName) -> PathBuf {
+/// Returns the file of a forge's client.
+pub fn path(data: &Path, forge: &ForgeName) -> PathBuf {
     data.join(FOLDER).join(forge.as_str())
 }
 

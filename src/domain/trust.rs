@@ -10,6 +10,7 @@ pub mod policy;
 pub mod protected;
 pub mod sanitize;
 pub mod secret_forms;
+pub mod setup_state;
 pub mod tamper;
 pub mod viewer;
 pub mod visible;

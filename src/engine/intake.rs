@@ -22,7 +22,7 @@ use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User, UserId};
 use crate::domain::supervision::oversight::AuditEntry;
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
@@ -278,7 +278,8 @@ impl Engine {
         }
         event.set_repo(repo);
         let own_id = account.own()?;
-        let own = event.sender().is_some_and(|sender| sender.id == own_id);
+        let starts_trial = self.settings.is_trial && matches!(event, ForgeEvent::Labeled { .. });
+        let own = event.sender().is_some_and(|sender| sender.id == own_id) && !starts_trial;
         match event {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             // A merge that the bot asked for is the forge's doing.
@@ -378,7 +379,7 @@ impl Engine {
             allowed: &policy.allow,
             in_allowed_team: false,
             allowed_bots: &policy.allow_bots,
-            own: account.own()?,
+            own: if self.settings.is_trial { UserId(0) } else { account.own()? },
         };
         let verdict = permit::may(actor, level, &facts);
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {

@@ -204,7 +204,7 @@ impl Engine {
                 let Some(change) = last.filter(|change| change.added == has && change.at <= scope.until) else {
                     continue;
                 };
-                if change.by.id == scope.own {
+                if change.by.id == scope.own && !(self.settings.is_trial && change.added) {
                     let (of, labels, at) = (repo.clone(), issue.labels.clone(), issue.updated_at);
                     self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?;
                     continue;

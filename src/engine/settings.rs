@@ -119,6 +119,8 @@ pub struct EngineSettings {
     pub dashboard: Option<DashboardPages>,
     /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
+    /// Whether the bot's own account may start loops by the label, as it does in a trial with a scripted agent.
+    pub is_trial: bool,
 }
 
 impl EngineSettings {

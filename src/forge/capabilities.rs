@@ -9,7 +9,7 @@ use url::Url;
 use super::login::{LoginAccount, LoginAddresses, LoginClient};
 use super::{
     AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
-    PullReview, Reaction, ReviewComment, TeamVisibility, TextFile,
+    PullReview, Reaction, Repository, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -62,6 +62,11 @@ pub trait Webhooks: Confirmations {
     }
     /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
+    /// Returns the id of the only webhook of a repository that sends to `url`, if nothing is wrong with it but perhaps its secret,
+    /// which forges do not tell. `None` if there is none, or the forge does not say.
+    async fn find_webhook(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<i64>> {
+        Ok(None)
+    }
     /// Returns what is wrong with the webhooks of a repository that send to `url`, one phrase each; `None` if one webhook
     /// serves all repositories.
     async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
@@ -286,6 +291,15 @@ pub trait Attachments: Send + Sync {
     -> Result<FetchedImage, ImageFailure>;
 }
 
+/// Repositories that belong to the service's account.
+#[async_trait]
+pub trait OwnRepositories: Send + Sync {
+    /// Creates a private repository with a first commit.
+    async fn create_private_repository(&self, name: &str) -> ForgeResult<Repository>;
+    /// Deletes a repository; without effect if it does not exist.
+    async fn delete_repository(&self, repo: &RepoRef) -> ForgeResult<()>;
+}
+
 /// Login of people with their accounts, by OAuth 2.0.
 #[async_trait]
 pub trait Login: Send + Sync {
@@ -296,6 +310,11 @@ pub trait Login: Send + Sync {
     /// # Errors
     /// The answer has no account; the message is a phrase.
     fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String>;
+    /// Returns the id of the client of that name that has this redirect address; `None` if there is none, or the forge does not
+    /// tell.
+    async fn find_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<String>> {
+        Ok(None)
+    }
     /// Creates the client that logins need as an application of the service's account, or gives an existing one of that name a new
     /// secret. `None` if only the forge's own pages can do so.
     async fn create_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<LoginClient>> {

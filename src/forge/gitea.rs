@@ -9,6 +9,7 @@ mod commit_status;
 mod labels;
 mod login;
 mod map;
+mod own_repositories;
 mod parts;
 mod teams;
 mod webhook;
@@ -36,8 +37,8 @@ use super::http::{
 };
 use super::{
     Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
-    LabelSpec, Login, NewIssue, NewPull, Permission, Polling, Reactions, Repository, RepositoryFiles, Reviews,
-    ServerInfo, Teams, Webhooks, refused_scope,
+    LabelSpec, Login, NewIssue, NewPull, OwnRepositories, Permission, Polling, Reactions, Repository, RepositoryFiles,
+    Reviews, ServerInfo, Teams, Webhooks, refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -295,7 +296,7 @@ impl Forge for Gitea {
         self.client.send(&what, Method::PATCH, &under(repo, &["issues", &number])?, &body).await.map(drop)
     }
 
-    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         self.make_labels(repo, labels).await
     }
 
@@ -449,6 +450,6 @@ impl Forge for Gitea {
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
         commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments, auto_merge: AutoMerge,
-        files: RepositoryFiles, login: Login,
+        files: RepositoryFiles, login: Login, own_repositories: OwnRepositories,
     }
 }

@@ -12,6 +12,7 @@ mod commit_status;
 mod deliveries;
 mod issues;
 mod login;
+pub mod manifest;
 mod threads;
 mod transport;
 mod webhook;
@@ -248,7 +249,7 @@ impl Forge for GitHub {
         self.client.send(&call.json(json!({ "state": state }))).await.map(drop)
     }
 
-    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         self.make_missing_labels(repo, labels).await
     }
 

@@ -352,8 +352,8 @@ impl Forge for Local {
         self.change_issue(number, |issue| issue.open = open)
     }
 
-    async fn ensure_labels(&self, _repo: &RepoRef, _labels: &[LabelSpec]) -> ForgeResult<()> {
-        Ok(())
+    async fn ensure_labels(&self, _repo: &RepoRef, _labels: &[LabelSpec]) -> ForgeResult<usize> {
+        Ok(0)
     }
 
     async fn add_labels(&self, _repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {

@@ -26,6 +26,9 @@ use axum::{Router, middleware};
 use super::WebState;
 use super::routes::{WebRoute, router_of};
 
+pub use assets::routes as asset_routes;
+pub use layout::stand_alone_page;
+
 /// Returns the routes of the pages.
 pub(super) fn routes() -> Vec<WebRoute> {
     vec![

@@ -19,6 +19,7 @@ mod processes;
 mod promptness;
 mod replay;
 mod sandbox;
+mod setup;
 mod story;
 mod texts;
 mod tokens;

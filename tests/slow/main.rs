@@ -41,6 +41,7 @@ mod real;
 mod rights;
 mod second_opinion;
 mod settings;
+mod setup_browser;
 mod suggestions;
 mod supervised;
 mod tampering;

@@ -82,7 +82,8 @@ impl Core {
                 self.hooks.send(payload.to(hook));
             }
         }
-        let installed = |app: &&FakeApp| app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
+        let installed =
+            |app: &&FakeApp| app.installed && app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
         for app in state.apps.values().filter(installed).filter(|app| app.hook.active) {
             for payload in render(Some(app.installation)).into_iter().filter(|payload| payload.wanted_by(&app.hook)) {
                 self.hooks.send(payload.to(&app.hook));

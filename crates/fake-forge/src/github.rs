@@ -7,6 +7,7 @@ mod commits;
 mod graphql;
 mod hooks;
 mod issues;
+pub(super) mod manifests;
 pub(super) mod payload;
 mod pulls;
 mod shape;
@@ -162,6 +163,7 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     match (call.method.as_str(), path.as_slice()) {
         ("POST", ["graphql"]) => graphql::dispatch(core, call),
         (_, ["app", rest @ ..]) => apps::dispatch(core, call, rest),
+        ("POST", ["app-manifests", code, "conversions"]) => manifests::convert(core, code),
         ("GET", ["repos", owner, name, "installation"]) => apps::installation_of(core, call, owner, name),
         ("GET", ["installation", "repositories"]) => apps::repositories(core, call),
         ("GET", ["meta"]) => Ok(FakeReply::json(200, &json!({"verifiable_password_authentication": false}))),

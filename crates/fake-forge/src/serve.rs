@@ -93,6 +93,12 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
         let answer = logins::serve(core, &parts.method, &path, query, &parts.headers, &body);
         return answer.unwrap_or_else(|| FakeReply::text(404, "no such page".to_owned())).into_response();
     }
+    if core.dialect == Dialect::GitHub && github::manifests::is_page(&path) {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, MAX_API_BODY).await.unwrap_or_default();
+        let query = parts.uri.query().unwrap_or_default();
+        return github::manifests::page(core, &parts.method, &path, query, &body).into_response();
+    }
     if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
         return http_git::serve(core, request, repo, rest).await;
     }

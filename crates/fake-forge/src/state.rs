@@ -594,6 +594,8 @@ pub struct FakeState {
     pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
+    /// Codes of Apps that were made from manifests.
+    pub manifest_codes: BTreeMap<String, apps::FakeManifestCode>,
     /// Applications for logins, and their codes.
     pub logins: logins::FakeLogins,
     /// Remaining API requests and time of the next renewal, by account (GitHub).
@@ -630,6 +632,7 @@ impl FakeState {
             new_token_refusals: None,
             refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),
+            manifest_codes: BTreeMap::new(),
             logins: logins::FakeLogins::default(),
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),

@@ -21,7 +21,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     let Some(login) = adapter.login() else {
         return Err(failed(&format!("nobody can log in with forge {}", forge.name)));
     };
-    let name = format!("ralph-bot at {}", public.host_str().unwrap_or("localhost"));
+    let name = crate::setup::login_client_name(public);
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {
         failed(&format!(
             "{error}; the token needs the scope `write:user`, or create the application by hand, see docs/login.md"

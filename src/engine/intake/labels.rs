@@ -33,7 +33,8 @@ impl Engine {
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
         let had = of(&before.unwrap_or_default());
         let mut has = of(&issue.labels);
-        if sender.id == account.own()? {
+        let starts_trial = self.settings.is_trial && had == [false; 2] && has.contains(&true);
+        if sender.id == account.own()? && !starts_trial {
             return match had == has {
                 true => ignored("our own doing"),
                 false => self.own_labels(account, &repo, number, has).await,

@@ -109,6 +109,15 @@ impl Webhooks for Gitea {
         Ok(Some(id))
     }
 
+    async fn find_webhook(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<i64>> {
+        let what = format!("list the webhooks of {repo}");
+        let hooks: Vec<WireHook> = self.client.list(&what, &under(repo, &["hooks"])?, &[], |_| false).await?;
+        let mut same_url = hooks.iter().filter(|hook| hook.config.get("url").is_some_and(|known| known == url));
+        let only = same_url.next().filter(|_| same_url.next().is_none());
+        let is_sound = self.webhook_problems(repo, url).await?.is_some_and(|problems| problems.is_empty());
+        Ok(only.filter(|_| is_sound).map(|hook| hook.id))
+    }
+
     async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
         let what = format!("list the webhooks of {repo}");
         let hooks: Vec<WireHook> = self.client.list(&what, &under(repo, &["hooks"])?, &[], |_| false).await?;

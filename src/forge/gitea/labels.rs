@@ -15,14 +15,14 @@ use crate::forge::http::{error, json as read};
 use crate::forge::{ForgeError, ForgeResult, LabelAssignment, LabelChange, LabelSpec, RecordedChanges};
 
 impl Gitea {
-    /// Creates missing labels, once for each repository: the server takes a name twice. Duplicates of labels that the bot made
+    /// Creates missing labels and returns their number, once for each repository: the server takes a name twice. Duplicates of labels that the bot made
     /// are merged.
-    pub(super) async fn make_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+    pub(super) async fn make_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         let maker = lock(&self.makers).entry(repo.id).or_default().clone();
         let _one_at_a_time = maker.lock().await;
         let cached = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
         if labels.iter().all(|label| cached.contains_key(&label.name.to_lowercase())) {
-            return Ok(());
+            return Ok(0);
         }
         let (own, known) = self.fetch_labels(repo).await?;
         for label in labels {
@@ -30,6 +30,7 @@ impl Gitea {
                 tracing::warn!(%repo, label = label.name, %failure, "duplicates of a label could not be merged");
             }
         }
+        let mut made = 0;
         for label in labels.iter().filter(|label| !known.contains_key(&label.name.to_lowercase())) {
             let what = format!("create the label {:?} in {repo}", label.name);
             let mut body =
@@ -42,12 +43,13 @@ impl Gitea {
                     let created: WireLabel = read(&what, &answer)?;
                     let mut cache = lock(&self.labels);
                     cache.entry(repo.id).or_default().insert(created.name.to_lowercase(), created.id);
+                    made += 1;
                 }
                 Err(ForgeError { kind: Conflict, .. }) => {}
                 Err(failure) => return Err(failure),
             }
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Keeps the oldest label of a name: issues that have a later one get it, and the later ones that have the bot's

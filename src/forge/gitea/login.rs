@@ -29,6 +29,8 @@ struct OAuthApplication {
     name: String,
     client_id: String,
     client_secret: Option<String>,
+    #[serde(default)]
+    redirect_uris: Vec<String>,
 }
 
 #[async_trait]
@@ -47,6 +49,16 @@ impl Login for Gitea {
         let owner: GiteaTokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
         let suspended = owner.active == Some(false) || owner.prohibit_login == Some(true);
         Ok(LoginAccount { user: owner.user.account(), suspended })
+    }
+
+    async fn find_login_client(&self, name: &str, redirect: &Url) -> ForgeResult<Option<String>> {
+        let what = format!("look for the application {name:?} for logins");
+        let path = ["user", "applications", "oauth2"];
+        let known: Vec<OAuthApplication> = self.client.list(&what, &path, &[], |_| false).await?;
+        let is_ours = |known: &OAuthApplication| {
+            known.name == name && known.redirect_uris.iter().any(|one| one == redirect.as_str())
+        };
+        Ok(known.into_iter().find(is_ours).map(|known| known.client_id))
     }
 
     async fn create_login_client(&self, name: &str, redirect: &Url) -> ForgeResult<Option<LoginClient>> {

@@ -291,11 +291,12 @@ impl GitHub {
     }
 
     /// Creates missing labels; names are compared without case.
-    pub(super) async fn make_missing_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+    pub(super) async fn make_missing_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         let list = ApiCall::on(repo, Method::GET, &["labels"], "list the labels of").query(&[("per_page", "100")]);
         let present = self.client.pages(&list, |page: Vec<LabelAnswer>| page).await?;
         let exists =
             |label: &&LabelSpec| present.iter().any(|has| has.name.to_lowercase() == label.name.to_lowercase());
+        let mut made = 0;
         for label in labels.iter().filter(|label| !exists(label)) {
             let call =
                 ApiCall::on(repo, Method::POST, &["labels"], format!("create label `{}` of", label.name)).json(json!({
@@ -303,8 +304,9 @@ impl GitHub {
                 }));
             // The label may have been created in the meantime.
             ignoring(ForgeErrorKind::Conflict, self.client.send(&call).await.map(drop))?;
+            made += 1;
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Returns the comments of a conversation, oldest first.

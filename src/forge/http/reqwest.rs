@@ -20,13 +20,21 @@ impl ReqwestTransport {
     /// # Errors
     /// The TLS roots of the system cannot be used.
     pub fn new(timeouts: Timeouts) -> Result<Self, TransportError> {
+        Self::with_limit(timeouts, MAX_ANSWER_BYTES)
+    }
+
+    /// Creates a transport with its own connections, for answers of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// The TLS roots of the system cannot be used.
+    pub fn with_limit(timeouts: Timeouts, max_bytes: usize) -> Result<Self, TransportError> {
         let client = client()
             .connect_timeout(timeouts.connect)
             .read_timeout(timeouts.idle)
             .timeout(timeouts.total)
             .build()
             .map_err(|error| failed(error, false))?;
-        Ok(Self { client, max_bytes: MAX_ANSWER_BYTES })
+        Ok(Self { client, max_bytes })
     }
 }
 

@@ -4,10 +4,12 @@
 
 use std::sync::LazyLock;
 
+use axum::Router;
 use axum::extract::Path;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use sha2::{Digest, Sha256};
 
 /// Number of hexadecimal digits of a hash in an address.
@@ -52,6 +54,11 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
 pub(super) fn address(name: &str) -> String {
     let found = ASSETS.iter().find(|asset| asset.name == name);
     found.map_or_else(String::new, |asset| format!("/assets/{}/{}", asset.hash, asset.name))
+}
+
+/// Returns the route of the files, for a server without the other pages.
+pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route("/assets/{hash}/{*name}", get(file))
 }
 
 /// Returns a file by the hash of its content and its name.

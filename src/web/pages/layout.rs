@@ -23,6 +23,8 @@ use crate::web::{Viewer, WebState};
 /// Content security policy of everything but scripts.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
     frame-ancestors 'none'; base-uri 'none'";
+/// Part of [`POLICY`] that says where forms may be sent.
+const FORMS_TO_SELF: &str = "form-action 'self'";
 
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
@@ -45,6 +47,7 @@ const TEMPLATES: &[(&str, &str)] = embedded![
     "memory.html",
     "repositories.html",
     "deliveries.html",
+    "setup.html",
 ];
 
 static ENVIRONMENT: LazyLock<Result<Environment<'static>, minijinja::Error>> = LazyLock::new(environment);
@@ -173,29 +176,52 @@ pub(super) fn page(
     context: Json,
     trusted: Vec<(&'static str, String)>,
 ) -> Response {
-    let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let scripts = ["vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/hx-csp.min.js", "app.js"].map(assets::address);
-    let mut all = match state.engine.door.masked_json(context) {
+    let all = match state.engine.door.masked_json(context) {
         Json::Object(map) => map,
         _ => serde_json::Map::new(),
     };
     let name = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
-    all.insert(
-        "frame".into(),
-        json!({
-            "title": state.engine.door.masked(&frame.title),
-            "nav": frame.nav,
-            "here": frame.here,
-            "feed": frame.feed,
-            "icon": assets::address(frame.icon),
-            "style": assets::address("page.css"),
-            "scripts": scripts,
-            "nonce": nonce,
-            "csrf": viewer.csrf,
-            "viewer": name,
-            "operator": viewer.operator,
-        }),
-    );
+    let frame = json!({
+        "title": state.engine.door.masked(&frame.title),
+        "nav": frame.nav,
+        "here": frame.here,
+        "feed": frame.feed,
+        "icon": assets::address(frame.icon),
+        "csrf": viewer.csrf,
+        "viewer": name,
+        "operator": viewer.operator,
+    });
+    rendered(template, frame, all, trusted, POLICY.to_owned())
+}
+
+/// Renders a page that has no viewer and needs no service, such as those of the set-up. Its forms may be sent to this server and to
+/// `form_targets`, the origins of forges.
+pub fn stand_alone_page(template: &str, title: &str, context: Json, form_targets: &[String]) -> Response {
+    let all = match context {
+        Json::Object(map) => map,
+        _ => serde_json::Map::new(),
+    };
+    let frame = json!({
+        "title": title, "nav": "", "here": "", "feed": "", "icon": assets::address("icon-rest.svg"), "csrf": "", "viewer": "",
+        "operator": false,
+    });
+    let forms = form_targets.iter().fold(FORMS_TO_SELF.to_owned(), |forms, target| format!("{forms} {target}"));
+    rendered(template, frame, all, Vec::new(), POLICY.replace(FORMS_TO_SELF, &forms))
+}
+
+fn rendered(
+    template: &str,
+    mut frame: Json,
+    mut all: serde_json::Map<String, Json>,
+    trusted: Vec<(&'static str, String)>,
+    policy: String,
+) -> Response {
+    let nonce = uuid::Uuid::new_v4().simple().to_string();
+    let scripts = ["vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/hx-csp.min.js", "app.js"].map(assets::address);
+    frame["style"] = json!(assets::address("page.css"));
+    frame["scripts"] = json!(scripts);
+    frame["nonce"] = json!(nonce);
+    all.insert("frame".into(), frame);
     let mut values: Vec<(String, Value)> = all.into_iter().map(|(name, value)| (name, render::value(&value))).collect();
     values.extend(trusted.into_iter().map(|(name, markup)| (name.to_owned(), Value::from_safe_string(markup))));
     let rendered = ENVIRONMENT.as_ref().map_err(|error| format!("{error:#}")).and_then(|environment| {
@@ -204,7 +230,7 @@ pub(super) fn page(
     });
     match rendered {
         Ok(text) => {
-            let policy = format!("{POLICY}; script-src 'self' 'nonce-{nonce}'");
+            let policy = format!("{policy}; script-src 'self' 'nonce-{nonce}'");
             let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static(POLICY));
             let kind = HeaderValue::from_static("text/html; charset=utf-8");
             ([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, policy)], text).into_response()

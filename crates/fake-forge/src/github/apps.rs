@@ -136,14 +136,17 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswe
     match (call.method.as_str(), rest) {
         ("GET", []) => core.act(|state| Ok(FakeReply::json(200, &GitHubShape { core, state }.app(state.app(app)?)))),
         ("GET", ["installations"]) => {
-            let list = core.act(|state| Ok(vec![GitHubShape { core, state }.installation(state.app(app)?)]))?;
+            let list = core.act(|state| {
+                let app = state.app(app)?;
+                Ok(if app.installed { vec![GitHubShape { core, state }.installation(app)] } else { Vec::new() })
+            })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         ("GET", ["installations", text]) => {
             let wanted = id(text)?;
             core.act(|state| {
                 let app = state.app(app)?;
-                if app.installation != wanted {
+                if app.installation != wanted || !app.installed {
                     return Err(FakeRefusal::NotFound(format!("installation {wanted}")));
                 }
                 Ok(FakeReply::json(200, &GitHubShape { core, state }.installation(app)))
@@ -230,7 +233,7 @@ pub(super) fn installation_of(core: &Core, call: &FakeCall, owner: &str, name: &
     let app = own_app(call)?;
     core.act(|state| {
         let (repo, app) = (state.find_repo(owner, name)?.id, state.app(app)?);
-        if app.excluded.contains(&repo) {
+        if app.excluded.contains(&repo) || !app.installed {
             return Err(FakeRefusal::NotFound(format!("installation on {owner}/{name}")));
         }
         Ok(FakeReply::json(200, &GitHubShape { core, state }.installation(app)))

@@ -277,12 +277,13 @@ impl GitHubShape<'_> {
     }
 
     pub fn app(&self, app: &FakeApp) -> Value {
+        let client = app.client.as_ref().map_or_else(|| format!("Iv1.{}", app.id), |(id, _)| id.clone());
         json!({
-            "id": app.id, "slug": app.slug, "node_id": format!("A_{}", app.id), "client_id": format!("Iv1.{}", app.id),
+            "id": app.id, "slug": app.slug, "node_id": format!("A_{}", app.id), "client_id": client,
             "owner": self.user(self.owner_of(app)), "name": app.slug, "description": null,
             "external_url": self.core.at(""), "html_url": self.core.at(&format!("apps/{}", app.slug)),
             "created_at": utc(app.hook.created_at), "updated_at": utc(app.hook.created_at),
-            "permissions": app.permissions, "events": app.hook.events, "installations_count": 1,
+            "permissions": app.permissions, "events": app.hook.events, "installations_count": i32::from(app.installed),
         })
     }
 

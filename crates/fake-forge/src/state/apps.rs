@@ -7,6 +7,8 @@ use ralph_types::ids::{AccountKind, RepoId, Timestamp, UserId};
 
 /// Lifetime of an installation token, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;
+/// Time for which the code of a manifest can be exchanged, in milliseconds.
+const MANIFEST_MS: i64 = 3_600_000;
 
 /// GitHub App with one installation, on all repositories that are not excluded.
 #[derive(Debug, Clone)]
@@ -27,6 +29,45 @@ pub struct FakeApp {
     pub excluded: BTreeSet<RepoId>,
     /// Time of suspension, if suspended.
     pub suspended_at: Option<Timestamp>,
+    /// Whether it is installed; an App that was made from a manifest is not, at first.
+    pub installed: bool,
+    /// Id and secret of its client for logins, if it was made from a manifest.
+    pub client: Option<(String, String)>,
+    /// Address to which a person is sent after the installation; empty for none.
+    pub setup_url: String,
+}
+
+/// App that was made from a manifest and whose code was not exchanged yet.
+#[derive(Debug, Clone)]
+pub struct FakeManifestCode {
+    /// The App.
+    pub app: i64,
+    /// Time from which the code is not known any more.
+    pub expires_at: Timestamp,
+}
+
+/// Manifest from which an App is made, as far as the fake forge reads it.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct FakeManifest {
+    pub name: String,
+    pub url: String,
+    pub redirect_url: String,
+    #[serde(default)]
+    pub hook_attributes: Option<FakeManifestHook>,
+    #[serde(default)]
+    pub callback_urls: Vec<String>,
+    #[serde(default)]
+    pub setup_url: String,
+    #[serde(default)]
+    pub default_permissions: BTreeMap<String, String>,
+    #[serde(default)]
+    pub default_events: Vec<String>,
+}
+
+/// Webhook of a manifest.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct FakeManifestHook {
+    pub url: String,
 }
 
 /// Scope of an installation token.
@@ -77,9 +118,46 @@ impl FakeState {
             installation: self.fresh_id(),
             excluded: BTreeSet::new(),
             suspended_at: None,
+            installed: true,
+            client: None,
+            setup_url: String::new(),
         };
         self.apps.insert(app.id, app.clone());
         app
+    }
+
+    /// Creates an App from a manifest, not installed, and returns the code with which its secrets can be asked for once.
+    pub(crate) fn add_app_from(&mut self, manifest: &FakeManifest) -> Result<String, FakeRefusal> {
+        let slug = manifest.name.to_ascii_lowercase().replace(' ', "-");
+        if self.apps.values().any(|app| app.slug == slug) {
+            return Err(FakeRefusal::Invalid("Name has already been taken".to_owned()));
+        }
+        let permissions: Vec<(&str, &str)> =
+            manifest.default_permissions.iter().map(|(name, level)| (name.as_str(), level.as_str())).collect();
+        let events: Vec<&str> = manifest.default_events.iter().map(String::as_str).collect();
+        let hook = manifest.hook_attributes.as_ref().map_or("", |hook| hook.url.as_str());
+        let secret = if hook.is_empty() { String::new() } else { self.fresh_secret() };
+        let app = self.add_app(&manifest.name, &permissions, &events, hook, &secret);
+        let login = self.add_login_app(app.bot, &manifest.name, manifest.callback_urls.clone());
+        if let Some(app) = self.apps.get_mut(&app.id) {
+            app.installed = false;
+            app.client = Some((login.client_id, login.secret));
+            app.setup_url.clone_from(&manifest.setup_url);
+        }
+        let code = self.fresh_secret();
+        let expires_at = self.clock.now().plus_ms(MANIFEST_MS);
+        self.manifest_codes.insert(code.clone(), FakeManifestCode { app: app.id, expires_at });
+        Ok(code)
+    }
+
+    /// Exchanges the code of a manifest for its App, once.
+    pub(crate) fn take_manifest_code(&mut self, code: &str) -> Result<FakeApp, FakeRefusal> {
+        let unknown = || FakeRefusal::NotFound("manifest code".to_owned());
+        let found = self.manifest_codes.remove(code).ok_or_else(unknown)?;
+        if found.expires_at <= self.clock.now() {
+            return Err(unknown());
+        }
+        self.app(found.app).cloned()
     }
 
     /// Returns an App by id.
@@ -100,6 +178,9 @@ impl FakeState {
         permissions: Option<BTreeMap<String, String>>,
     ) -> Result<(String, Timestamp, TokenScope), FakeRefusal> {
         let app = self.app(app)?.clone();
+        if !app.installed {
+            return Err(FakeRefusal::NotFound(format!("installation {}", app.installation)));
+        }
         if app.suspended_at.is_some() {
             return Err(FakeRefusal::Forbidden("This installation has been suspended".to_owned()));
         }
@@ -137,7 +218,7 @@ impl FakeState {
     /// Returns the permission of an App's bot in a repository.
     pub(super) fn installed_access(&self, repo: RepoId, user: UserId) -> Access {
         match self.app_of(user) {
-            Some(app) if app.suspended_at.is_none() && !app.excluded.contains(&repo) => {
+            Some(app) if app.installed && app.suspended_at.is_none() && !app.excluded.contains(&repo) => {
                 let writes = app.permissions.values().any(|level| level == "write");
                 if writes { Access::Write } else { Access::Read }
             }

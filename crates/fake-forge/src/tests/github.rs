@@ -166,3 +166,33 @@ async fn each_label_is_delivered_separately_and_redelivery_keeps_its_id() {
     let again = received.lock().unwrap()[0].0["x-github-delivery"].to_str().unwrap().to_owned();
     assert_eq!(again, past.id);
 }
+
+#[tokio::test]
+async fn manifest_code_is_exchanged_once_within_an_hour() {
+    let world = world(Dialect::GitHub).await;
+    let made = |name: &str| {
+        let manifest = json!({
+            "name": name, "url": "https://r.example.org", "redirect_url": "https://r.example.org/back",
+            "hook_attributes": {"url": "https://r.example.org/webhooks/github", "active": true},
+            "default_permissions": {"issues": "write"}, "default_events": ["issues"],
+        });
+        let manifest: crate::state::apps::FakeManifest = serde_json::from_value(manifest).unwrap();
+        world.forge.with(|state| state.add_app_from(&manifest))
+    };
+    let exchanged = async |code: &str| {
+        world.ask(None, "POST", &format!("app-manifests/{code}/conversions"), Value::Null).await
+    };
+    let code = made("ralph bot").unwrap();
+    assert!(made("Ralph Bot").is_err(), "names are unique");
+    let (status, _, app) = exchanged(&code).await;
+    assert_eq!((status, &app["slug"]), (201, &json!("ralph-bot")), "{app}");
+    for field in ["id", "client_id", "client_secret", "webhook_secret", "pem", "html_url", "owner", "permissions"] {
+        assert!(!app[field].is_null(), "{field}: {app}");
+    }
+    assert_eq!(app["installations_count"], 0);
+    assert_eq!(exchanged(&code).await.0, 404, "used");
+    assert_eq!(exchanged("unknown").await.0, 404);
+    let late = made("late").unwrap();
+    world.forge.core.clock.advance_ms(3_600_000);
+    assert_eq!(exchanged(&late).await.0, 404, "expired");
+}

@@ -1,0 +1,53 @@
+//! `ralph-bot init --try`: a first verified pull request by a scripted agent, and its removal.
+
+use std::process::ExitCode;
+
+use super::super::serve::Signals;
+use super::{InitArgs, chosen};
+use crate::cli::{CliError, CliResult, Global, block_on, one_line, print};
+use crate::setup::{SetupPlace, TrialRepository, clean_up, run_trial};
+
+/// Exit code after Ctrl-C, as shells report it.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the trial, or removes what the last one made.
+pub(super) fn run(args: &InitArgs, global: &Global, place: &SetupPlace) -> CliResult {
+    let config = place.config()?;
+    block_on(async {
+        if let Some(text) = &args.try_in {
+            let wanted = TrialRepository::parse(text).map_err(CliError::Usage)?;
+            let forge = chosen(&config, args.name.as_deref())?;
+            let say = |line: String| tell(global.json, "event", &line);
+            let mut signals = Signals::new()?;
+            let outcome = tokio::select! {
+                outcome = run_trial(place, forge, &wanted, None, &say) => outcome,
+                () = signals.next() => {
+                    tell(global.json, "note", "stopped; `ralph-bot init --clean-up` removes what the trial made");
+                    return Ok(ExitCode::from(INTERRUPTED));
+                }
+            };
+            let outcome = outcome.map_err(|error| CliError::Failed(format!("the trial failed: {error:#}")))?;
+            if global.json {
+                print(&format!("{}\n", serde_json::json!({ "trial": outcome })))?;
+            } else {
+                print(&format!("Everything but the model is known to work: {}\n", outcome.pull))?;
+            }
+        }
+        if args.clean_up {
+            let lines = clean_up(place).await.map_err(|error| CliError::Failed(format!("{error:#}")))?;
+            if lines.is_empty() {
+                tell(global.json, "event", "There is nothing of a trial to remove.");
+            }
+            lines.iter().for_each(|line| tell(global.json, "event", line));
+        } else {
+            tell(global.json, "note", "`ralph-bot init --clean-up` removes what the trial made on the forge");
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Prints a line; the last error about standard output is reported by the result that follows.
+fn tell(json: bool, key: &str, line: &str) {
+    let text = if json { serde_json::json!({ key: line }).to_string() } else { one_line(line) };
+    let _ = print(&format!("{text}\n"));
+}

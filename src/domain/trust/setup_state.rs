@@ -1,0 +1,121 @@
+//! Values with which a browser comes back to the set-up: usable once, for an hour, by the browser that got them.
+
+use subtle::ConstantTimeEq;
+
+use crate::domain::model::ids::Timestamp;
+
+/// Time for which a value can be used, in milliseconds: as long as GitHub keeps the code of a manifest.
+pub const SETUP_STATE_MS: i64 = 3_600_000;
+/// Maximum number of values that are remembered; the oldest are forgotten.
+const MAX_STATES: usize = 32;
+
+/// Values that were given out, each with what it was given out for.
+#[derive(Debug, Clone)]
+pub struct SetupStates<T>(Vec<GivenState<T>>);
+
+#[derive(Debug, Clone)]
+struct GivenState<T> {
+    value: String,
+    browser: String,
+    until: Timestamp,
+    purpose: T,
+}
+
+/// Reason why a value is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StateRefusal {
+    /// It was never given out, was used before, or is forgotten.
+    #[error("this address is not known here, or was used before; begin again")]
+    Unknown,
+    /// It was given to another browser.
+    #[error("this was begun in another browser; go on there, or begin again here")]
+    Foreign,
+    /// It is older than an hour.
+    #[error("this was begun more than an hour ago; begin again")]
+    Expired,
+}
+
+impl<T> Default for SetupStates<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> SetupStates<T> {
+    /// Remembers a value that is given to a browser.
+    pub fn give(&mut self, value: String, browser: &str, purpose: T, now: Timestamp) {
+        self.0.retain(|given| now < given.until);
+        if self.0.len() >= MAX_STATES {
+            self.0.remove(0);
+        }
+        self.0.push(GivenState { value, browser: browser.to_owned(), until: now.plus_ms(SETUP_STATE_MS), purpose });
+    }
+
+    /// Takes a value that a browser brings back, and returns what it was given out for.
+    ///
+    /// # Errors
+    /// The value is not one of this browser that can be used now. One of another browser stays usable there.
+    pub fn take(&mut self, value: &str, browser: &str, now: Timestamp) -> Result<T, StateRefusal> {
+        let same = |a: &str, b: &str| bool::from(a.as_bytes().ct_eq(b.as_bytes()));
+        // All are compared, so that the time does not tell which one is similar.
+        let found = self.0.iter().enumerate().fold(None, |found, (at, given)| match same(&given.value, value) {
+            true => Some(at),
+            false => found,
+        });
+        let at = found.ok_or(StateRefusal::Unknown)?;
+        let (until, own) = (self.0[at].until, same(&self.0[at].browser, browser));
+        if !own {
+            return Err(StateRefusal::Foreign);
+        }
+        let given = self.0.remove(at);
+        if until <= now { Err(StateRefusal::Expired) } else { Ok(given.purpose) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn given() -> SetupStates<u8> {
+        let mut states = SetupStates::default();
+        states.give("first".into(), "here", 1, NOW);
+        states.give("second".into(), "here", 2, NOW);
+        states
+    }
+
+    #[test]
+    fn value_is_taken_once() {
+        let mut states = given();
+        assert_eq!(states.take("second", "here", NOW), Ok(2));
+        assert_eq!(states.take("second", "here", NOW), Err(StateRefusal::Unknown));
+        assert_eq!(states.take("first", "here", NOW), Ok(1));
+        for other in ["", "firs", "first ", "FIRST"] {
+            assert_eq!(given().take(other, "here", NOW), Err(StateRefusal::Unknown), "{other}");
+        }
+    }
+
+    #[test]
+    fn value_of_another_browser_stays_usable_there() {
+        let mut states = given();
+        assert_eq!(states.take("first", "elsewhere", NOW), Err(StateRefusal::Foreign));
+        assert_eq!(states.take("first", "here", NOW), Ok(1));
+    }
+
+    #[test]
+    fn value_is_valid_for_an_hour() {
+        assert_eq!(given().take("first", "here", NOW.plus_ms(SETUP_STATE_MS - 1)), Ok(1));
+        assert_eq!(given().take("first", "here", NOW.plus_ms(SETUP_STATE_MS)), Err(StateRefusal::Expired));
+    }
+
+    #[test]
+    fn oldest_values_are_forgotten() {
+        let mut states = given();
+        for number in 0..MAX_STATES {
+            states.give(format!("more {number}"), "here", 3, NOW);
+        }
+        assert_eq!(states.take("second", "here", NOW), Err(StateRefusal::Unknown));
+        assert_eq!(states.0.len(), MAX_STATES);
+    }
+}

@@ -1,0 +1,23 @@
+//! What a trial with a scripted agent needs of the engine beside its usual work.
+
+use super::Engine;
+use super::executor::EffectError;
+use crate::domain::loops::Loop;
+
+impl Engine {
+    /// Deletes the branch of a loop on the forge; `false` if there is none, or somebody else pushed to it.
+    ///
+    /// # Errors
+    /// Forge or git cannot be asked.
+    pub async fn delete_branch_of(&self, current: &Loop) -> anyhow::Result<bool> {
+        let Some(tip) = &current.pushed else { return Ok(false) };
+        let repo = &current.place.repo;
+        let Some(account) = self.forges.get(&repo.forge) else { return Ok(false) };
+        let access = self.git_url(account, repo, true).await.map_err(|error| match error {
+            EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why } => {
+                anyhow::Error::msg(why)
+            }
+        })?;
+        Ok(self.workspaces.delete_branch(repo, &access, &current.branch, tip).await?)
+    }
+}

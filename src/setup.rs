@@ -1,0 +1,146 @@
+//! Set-up: from nothing to a configured forge and a first verified pull request.
+//!
+//! `github` creates an App from its manifest, `token` uses the token of the bot's account on Gitea or Forgejo, `complete` makes and
+//! tests what the service needs on the forge, and `trial` runs a first loop with a scripted agent. `server` offers all of that on
+//! the page `/setup`, `ralph-bot init` on the command line. Nothing is overwritten, and each step can be repeated.
+
+mod access;
+mod complete;
+mod delivery_routes;
+mod files;
+mod github;
+mod pages;
+mod server;
+mod state;
+mod token;
+mod trial;
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, ConfigProblems, ConfigScope, Env};
+
+pub(crate) use complete::login_client_name;
+pub use complete::{CompleteError, CompleteOptions, DELIVERY_TIMEOUT, WebhookSetup, complete, create_webhooks};
+pub use delivery_routes::DeliveryRoutes;
+pub use github::{AppRequest, AppStart, CreatedForge, SetupFailure, configure, installed_on, pending};
+pub use server::SetupServer;
+pub use state::SetupMode;
+pub use token::{BotTokenRequest, TokenSource};
+pub use trial::{TrialOutcome, TrialRepository, clean_up, run as run_trial};
+
+/// Place of the operator's file, with the environment that it is read with.
+#[derive(Debug, Clone)]
+pub struct SetupPlace {
+    /// The operator's file, which may not exist yet.
+    pub file: PathBuf,
+    /// Environment.
+    pub env: Env,
+}
+
+impl SetupPlace {
+    /// Returns the folder of the operator's file, in which files with secrets are written.
+    pub fn folder(&self) -> &Path {
+        self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// Returns the path of a file beside the operator's file.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+
+    /// Returns the settings that need no forge, with their defaults if there is no file.
+    ///
+    /// # Errors
+    /// The file is not valid.
+    pub fn base(&self) -> Result<Config, ConfigProblems> {
+        match self.file.exists() {
+            true => Config::load_for(ConfigScope::Store, &self.file, &self.env),
+            false => Config::parse_for(ConfigScope::Store, &self.file, "", &self.env),
+        }
+    }
+
+    /// Returns the complete configuration.
+    ///
+    /// # Errors
+    /// The file is not there or not valid.
+    pub fn config(&self) -> Result<Config, ConfigProblems> {
+        Config::load(&self.file, &self.env)
+    }
+
+    /// Returns the text of the operator's file; `None` if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn text(&self) -> Result<Option<String>, String> {
+        match std::fs::read_to_string(&self.file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot read {}: {error}", self.file.display())),
+        }
+    }
+}
+
+/// State of a step of the set-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepState {
+    /// It changed something.
+    Done,
+    /// All was as it should be.
+    Unchanged,
+    /// It failed; the text says what to do.
+    Failed,
+    /// A remark.
+    Note,
+}
+
+/// Step of the set-up, as it is reported.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ReportedStep {
+    /// State.
+    pub state: StepState,
+    /// One line for people, or several.
+    pub text: String,
+}
+
+/// Steps of the set-up in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct SetupReport {
+    /// Steps.
+    pub steps: Vec<ReportedStep>,
+}
+
+impl SetupReport {
+    fn add(&mut self, state: StepState, text: impl Into<String>) {
+        self.steps.push(ReportedStep { state, text: text.into() });
+    }
+
+    /// Whether no step failed.
+    pub fn is_good(&self) -> bool {
+        self.steps.iter().all(|step| step.state != StepState::Failed)
+    }
+
+    /// Whether a step changed something.
+    pub fn has_changed(&self) -> bool {
+        self.steps.iter().any(|step| step.state == StepState::Done)
+    }
+
+    /// Returns the report as text, one step a line, with a sentence if nothing was changed.
+    pub fn text(&self) -> String {
+        let mark = |state| match state {
+            StepState::Done => "done",
+            StepState::Unchanged => "unchanged",
+            StepState::Failed => "FAILED",
+            StepState::Note => "note",
+        };
+        let mut text: String = self
+            .steps
+            .iter()
+            .map(|step| format!("{:<10}{}\n", mark(step.state), step.text.replace('\n', "\n          ")))
+            .collect();
+        if self.is_good() && !self.has_changed() {
+            text.push_str("Nothing was changed.\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,104 @@
+//! Files of the set-up: created with mode 0600, never overwritten.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::webhook_secrets::write_private;
+
+/// Result of the creation of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileCreation {
+    /// It was created.
+    Created,
+    /// It exists with this content.
+    Same,
+}
+
+/// Returns what to do about a file that exists.
+pub(super) fn in_the_way(path: &Path) -> String {
+    format!("{} exists and is not overwritten; move it away, or choose another name for the forge", path.display())
+}
+
+/// Creates a file that only its owner can read. What could not be written completely is removed.
+///
+/// # Errors
+/// It exists with another content, or cannot be written; the message names it and says what to do.
+pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, String> {
+    match write_private(path, text.expose_secret()) {
+        Ok(()) => Ok(FileCreation::Created),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let known = std::fs::read_to_string(path).unwrap_or_default();
+            if known == text.expose_secret() { Ok(FileCreation::Same) } else { Err(in_the_way(path)) }
+        }
+        Err(error) => {
+            // It was created exclusively, so that it is ours if it is there.
+            let _ = std::fs::remove_file(path);
+            Err(format!("cannot write {}: {error}; check the folder's permissions and free space", path.display()))
+        }
+    }
+}
+
+/// Creates the operator's file, or replaces it if it still has the text `known`.
+///
+/// # Errors
+/// It cannot be written, or was changed meanwhile.
+pub(super) fn write_config(path: &Path, known: Option<&str>, text: &str) -> Result<(), String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |error: &dyn std::fmt::Display| {
+        format!("cannot write {}: {error}; check the folder's permissions", path.display())
+    };
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|error| failed(&error))?;
+    match known {
+        None => draft.persist_noclobber(path).map(drop).map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => format!("{} was created meanwhile; try again", path.display()),
+            _ => failed(&error.error),
+        }),
+        Some(known) => {
+            let now = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+            if now != known {
+                return Err(format!("{} was changed meanwhile; try again", path.display()));
+            }
+            let permissions = std::fs::metadata(path).map_err(|error| failed(&error))?.permissions();
+            draft.as_file().set_permissions(permissions).map_err(|error| failed(&error))?;
+            draft.persist(path).map(drop).map_err(|error| failed(&error.error))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn existing_file_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        assert_eq!(create(&path, &"one".into()), Ok(FileCreation::Created));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(create(&path, &"one".into()), Ok(FileCreation::Same));
+        let why = create(&path, &"two".into()).unwrap_err();
+        assert!(why.contains("key.pem exists and is not overwritten; move it away"), "{why}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
+        let why = create(&folder.path().join("none/key.pem"), &"two".into()).unwrap_err();
+        assert!(why.contains("none/key.pem") && !why.contains("two"), "{why}");
+    }
+
+    #[test]
+    fn configuration_is_replaced_only_as_it_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ralph-control.yaml");
+        write_config(&path, None, "a").unwrap();
+        assert!(write_config(&path, None, "b").unwrap_err().contains("was created meanwhile"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        write_config(&path, Some("a"), "b").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(write_config(&path, Some("a"), "c").unwrap_err().contains("was changed meanwhile"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "b");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+    }
+}

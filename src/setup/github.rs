@@ -1,0 +1,309 @@
+//! GitHub App from its manifest: what is asked for, GitHub's answer, and the files that are written.
+//!
+//! GitHub tells the App's secrets once. Its answer is kept in a file of its own until all others are written, so that a full disk,
+//! a file in the way or a killed process loses nothing.
+
+use std::path::PathBuf;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::files::{self, FileCreation};
+use super::{SetupPlace, SetupReport, StepState};
+use crate::app::{self, Options};
+use crate::config::forge_entry::{EntryAuth, ForgeEntry};
+use crate::config::webhook_secrets::{random_secret, write_private};
+use crate::config::{ForgeConfig, ForgeKind, github_api, login_clients};
+use crate::domain::model::ids::ForgeName;
+use crate::forge::github::manifest::{self, AppPlan, ConversionFailure, CreatedApp, is_login};
+
+/// File that keeps GitHub's answer until it is used.
+const KEPT_ANSWER: &str = "github-app-answer.json";
+
+/// What a person asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppRequest {
+    /// Name of the forge in the configuration.
+    pub name: String,
+    /// Web address of Enterprise Server or GHE.com; `None` for github.com.
+    pub url: Option<String>,
+    /// Address of the REST API, if it is not the usual one.
+    pub api_url: Option<String>,
+    /// Organisation that owns the App; `None` for the person's account.
+    pub organization: Option<String>,
+    /// Address at which GitHub reaches the service; `None` polls.
+    pub public_url: Option<String>,
+    /// Backend of a new configuration.
+    pub backend: String,
+}
+
+/// GitHub's answer with what was asked for.
+#[derive(Serialize, Deserialize)]
+struct KeptAnswer {
+    request: AppRequest,
+    answer: String,
+}
+
+/// An App that may be created: what the person's browser posts.
+#[derive(Debug, Clone)]
+pub struct AppStart {
+    /// Request.
+    pub request: AppRequest,
+    /// Plan of the App.
+    pub plan: AppPlan,
+}
+
+/// Created and configured App.
+#[derive(Debug, Clone)]
+pub struct CreatedForge {
+    /// Name of the forge in the configuration.
+    pub name: ForgeName,
+    /// Page on which the App is installed.
+    pub installation_page: Url,
+    /// What was done.
+    pub report: SetupReport,
+}
+
+/// Failed creation.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupFailure {
+    /// It can be repeated; the message says what to do.
+    #[error("{0}")]
+    Failed(String),
+    /// GitHub's answer could not be kept anywhere: it has to be shown.
+    #[error("GitHub's answer could not be written ({why}); it is shown here, once: store it as {file}, then try again")]
+    Shown {
+        /// Reason.
+        why: String,
+        /// File that it belongs into.
+        file: String,
+        /// Content of the file.
+        answer: SecretString,
+    },
+}
+
+impl From<ConversionFailure> for SetupFailure {
+    fn from(failure: ConversionFailure) -> Self {
+        Self::Failed(failure.to_string())
+    }
+}
+
+/// Parses the address of a server or of the service: http or https, without credentials, query and fragment.
+pub(super) fn address(what: &str, text: &str) -> Result<Url, String> {
+    let url = Url::parse(text)
+        .map_err(|_| format!("{what}: expected an address such as https://git.example.org, not `{text}`"))?;
+    let plain =
+        url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err(format!(
+            "{what}: expected an address with https:// or http://, without user, password, `?` and `#`"
+        ));
+    }
+    Ok(url)
+}
+
+/// Checks the name of a forge, which is part of file names and addresses.
+pub(super) fn forge_name(name: &str) -> Result<(), String> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    if !plain || name.is_empty() || name.starts_with('-') || name.len() > 40 {
+        return Err(format!("the name `{name}` is not possible: lower-case letters, digits and hyphens, at most 40"));
+    }
+    Ok(())
+}
+
+impl AppRequest {
+    fn web(&self) -> Result<Url, String> {
+        address("address of GitHub", self.url.as_deref().unwrap_or("https://github.com"))
+    }
+
+    fn api(&self) -> Result<Url, String> {
+        let configured = self.api_url.as_deref().map(|text| address("address of the API", text)).transpose()?;
+        Ok(github_api(&self.web()?, configured.as_ref()))
+    }
+
+    fn public(&self) -> Result<Option<Url>, String> {
+        self.public_url.as_deref().map(|text| address("public address", text)).transpose()
+    }
+
+    /// Returns the file of the App's key.
+    fn key_file(&self) -> String {
+        format!("{}-app-key.pem", self.name)
+    }
+
+    fn secret_file(&self) -> Option<String> {
+        self.public_url.as_ref().map(|_| format!("{}-webhook-secret", self.name))
+    }
+
+    fn entry(&self, id: u64) -> ForgeEntry {
+        ForgeEntry {
+            name: self.name.clone(),
+            kind: ForgeKind::GitHub,
+            url: self.url.clone(),
+            api_url: self.api_url.clone(),
+            auth: EntryAuth::App { id, key: self.key_file() },
+            webhook_secret_file: self.secret_file(),
+            public_url: self.public_url.clone(),
+            backend: self.backend.clone(),
+        }
+    }
+
+    /// Returns the file of the App's client for logins; `None` if people cannot be sent back to the dashboard.
+    fn login_file(&self, place: &SetupPlace) -> Result<Option<PathBuf>, String> {
+        let Some(public) = self.public()? else { return Ok(None) };
+        if !matches!(public.path(), "" | "/") {
+            return Ok(None);
+        }
+        let base = place.base().map_err(|problems| problems.to_string())?;
+        Ok(Some(login_clients::path(&base.data_dir, &ForgeName::new(&self.name))))
+    }
+
+    /// Checks the request, and that all files could be written, before anybody is sent to GitHub. `redirect` and `installed` are the
+    /// addresses to which GitHub sends the browser.
+    ///
+    /// # Errors
+    /// A value is wrong, a file is in the way, or the folder cannot be written; the message says what to do.
+    pub fn start(self, place: &SetupPlace, redirect: Url, installed: Option<Url>) -> Result<AppStart, String> {
+        forge_name(&self.name)?;
+        if let Some(organization) = self.organization.as_deref().filter(|name| !is_login(name)) {
+            return Err(format!("`{organization}` cannot be the name of an organisation"));
+        }
+        let (web, public) = (self.web()?, self.public()?);
+        self.api()?;
+        if let Some(kept) = pending(place)? {
+            return Err(format!(
+                "an App named in {} was created before and is not configured yet; go on with it first",
+                kept.display()
+            ));
+        }
+        let mut wanted = vec![place.beside(&self.key_file())];
+        wanted.extend(self.secret_file().map(|file| place.beside(&file)));
+        wanted.extend(self.login_file(place)?);
+        if let Some(taken) = wanted.iter().find(|path| path.exists()) {
+            return Err(files::in_the_way(taken));
+        }
+        if let Some(text) = place.text()? {
+            self.entry(0).added_to(&text).map_err(|why| format!("{}: {why}", place.file.display()))?;
+        }
+        let kept = place.beside(KEPT_ANSWER);
+        write_private(&kept, "").and_then(|()| std::fs::remove_file(&kept)).map_err(|error| {
+            format!("cannot write into the folder {}: {error}; check its permissions", place.folder().display())
+        })?;
+        let plan = AppPlan {
+            name: AppPlan::usual_name(self.organization.as_deref(), public.as_ref()),
+            web,
+            organization: self.organization.clone(),
+            forge: self.name.clone(),
+            public,
+            redirect,
+            installed,
+        };
+        Ok(AppStart { request: self, plan })
+    }
+
+    /// Exchanges GitHub's code for the App, and writes its files and the configuration.
+    ///
+    /// # Errors
+    /// GitHub refuses the code or cannot be asked, or a file cannot be written; then GitHub's answer is kept.
+    pub async fn finish(self, place: &SetupPlace, code: &str) -> Result<CreatedForge, SetupFailure> {
+        let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(why.to_string());
+        let transport = manifest::transport().map_err(|error| failed(&error))?;
+        let answer = manifest::convert(&transport, &self.api().map_err(|why| failed(&why))?, code).await?;
+        let kept = KeptAnswer { request: self, answer: String::from_utf8_lossy(&answer).into_owned() };
+        let text = serde_json::to_string(&kept).map_err(|error| failed(&error))?;
+        let file = place.beside(KEPT_ANSWER);
+        if let Err(error) = write_private(&file, &text) {
+            let _ = std::fs::remove_file(&file);
+            let (why, file) = (error.to_string(), file.display().to_string());
+            return Err(SetupFailure::Shown { why, file, answer: SecretString::from(text) });
+        }
+        configure(place).map_err(SetupFailure::Failed)
+    }
+}
+
+/// Returns the file with an answer of GitHub that was not used completely; `None` if there is none.
+///
+/// # Errors
+/// It cannot be looked for.
+pub fn pending(place: &SetupPlace) -> Result<Option<PathBuf>, String> {
+    let file = place.beside(KEPT_ANSWER);
+    let exists = file.try_exists().map_err(|error| format!("cannot look for {}: {error}", file.display()))?;
+    Ok(exists.then_some(file))
+}
+
+/// Writes the files and the configuration of the App in the kept answer, and removes the answer. Can be repeated.
+///
+/// # Errors
+/// A file is in the way or cannot be written; the message says what to do, and the answer stays.
+pub fn configure(place: &SetupPlace) -> Result<CreatedForge, String> {
+    let kept = place.beside(KEPT_ANSWER);
+    let again =
+        |why: String| format!("{why}. GitHub's answer is kept in {}: nothing is lost, try again", kept.display());
+    let text = std::fs::read_to_string(&kept).map_err(|error| format!("cannot read {}: {error}", kept.display()))?;
+    let KeptAnswer { request, answer } =
+        serde_json::from_str(&text).map_err(|error| format!("{} is damaged ({error})", kept.display()))?;
+    let created = CreatedApp::read(answer.as_bytes()).map_err(again)?;
+    let mut report = SetupReport::default();
+    let mut add = |path: &PathBuf, what: &str, text: &SecretString| -> Result<(), String> {
+        let state = match files::create(path, text).map_err(again)? {
+            FileCreation::Created => StepState::Done,
+            FileCreation::Same => StepState::Unchanged,
+        };
+        report.add(state, format!("{what} is in {} (readable by its owner only)", path.display()));
+        Ok(())
+    };
+    add(&place.beside(&request.key_file()), "the App's private key", &created.private_key)?;
+    let mut has_own_secret = true;
+    if let Some(file) = request.secret_file() {
+        let path = place.beside(&file);
+        match &created.webhook_secret {
+            Some(secret) => add(&path, "the webhook secret", secret)?,
+            None => {
+                has_own_secret = false;
+                if !path.exists() {
+                    let secret = random_secret().map_err(|error| again(error.to_string()))?;
+                    add(&path, "a new webhook secret", &secret.into())?;
+                }
+            }
+        }
+    }
+    if let Some(file) = request.login_file(place).map_err(again)? {
+        if let Some(folder) = file.parent() {
+            let made = crate::process::private::create_folder(folder);
+            made.map_err(|error| again(format!("cannot create {}: {error}", folder.display())))?;
+        }
+        let client = format!("{}\n{}\n", created.client_id, created.client_secret.expose_secret());
+        add(&file, "the App's client for logins", &client.into())?;
+    }
+    let entry = request.entry(created.id);
+    let known = place.text().map_err(again)?;
+    let is_written = known.is_some()
+        && place.config().is_ok_and(|config| config.forges.iter().any(|forge| forge.name.as_str() == request.name));
+    if is_written {
+        report.add(StepState::Unchanged, format!("{} has the forge {}", place.file.display(), request.name));
+    } else {
+        let (text, what) = match &known {
+            None => (entry.file(), "was created with"),
+            Some(known) => (entry.added_to(known).map_err(again)?, "was extended by"),
+        };
+        files::write_config(&place.file, known.as_deref(), &text).map_err(again)?;
+        report.add(StepState::Done, format!("{} {what} the forge {}", place.file.display(), request.name));
+    }
+    std::fs::remove_file(&kept).map_err(|error| format!("cannot remove {}: {error}", kept.display()))?;
+    if !has_own_secret {
+        let why = "GitHub told no webhook secret; enter the one in that file in the App's settings";
+        report.add(StepState::Note, why);
+    }
+    let web = request.web()?;
+    Ok(CreatedForge { name: ForgeName::new(&request.name), installation_page: created.installation_page(&web), report })
+}
+
+/// Returns the names of the repositories on which an App is installed, or that a token reaches.
+///
+/// # Errors
+/// The forge cannot be asked.
+pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, String> {
+    let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
+    let found = adapter.repositories().await.map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|found| found.repo.full_name()).collect())
+}
