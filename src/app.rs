@@ -17,10 +17,10 @@ use failpoint::kill_point;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::channels::{Channel, ChannelSettings};
+use crate::channels::{Channel, ChannelSettings, MailSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MailConfig};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::Door;
@@ -369,6 +369,14 @@ pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> 
         secret: channel.secret.clone(),
         levels: channel.levels.clone(),
         allow_private: channel.allow_private,
+        room: channel.room.clone(),
+        mail: channel.mail.clone().map(|MailConfig { user, from, to, starttls, ca }| MailSettings {
+            user,
+            from,
+            to,
+            starttls,
+            ca,
+        }),
     };
     Channel::new(settings, door.clone())
 }
