@@ -37,10 +37,10 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{EtcCopies, tool_environment};
-use crate::process::{SandboxProbe, SandboxTier, private};
+use crate::process::{SandboxProbe, SandboxTier, free_space, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Tracer};
 use crate::web;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
@@ -140,6 +140,7 @@ impl Application {
         if let Err(error) = self.loops.await {
             tracing::error!(%error, "a task of the service failed");
         }
+        self.engine.tracer.stop().await;
         self.engine.store.close().await;
     }
 
@@ -177,6 +178,17 @@ async fn listen(
     let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
     let asked = engine.clone();
     edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
+    let (measured, data) = (engine.clone(), config.data_dir.clone());
+    edge.measure = Arc::new(move |metrics: &Metrics| {
+        for account in measured.forges.values() {
+            if let Some(meter) = account.forge.meter() {
+                metrics.forge_requests(account.forge.name().as_str(), meter.requests(), meter.remaining());
+            }
+        }
+        if let Some(free) = free_space(&data) {
+            metrics.disk_free(free);
+        }
+    });
     let listener = tokio::net::TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
@@ -295,6 +307,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
             Arc::new(metrics)
         },
+        tracer: tracer(config)?,
         stopping: CancellationToken::new(),
     };
     engine.meet_forges().await?;
@@ -352,6 +365,13 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             Arc::new(GitHub::new(settings, options.clock.clone())?)
         }
     })
+}
+
+/// Creates the tracer, which is off without a collector.
+fn tracer(config: &Config) -> anyhow::Result<Tracer> {
+    let Some(endpoint) = &config.otlp_endpoint else { return Ok(Tracer::default()) };
+    Tracer::start(endpoint, tokio::runtime::Handle::current())
+        .map_err(|why| anyhow!("`telemetry.otlp_endpoint`: traces cannot be sent: {why}"))
 }
 
 /// Creates the configured channels.

@@ -117,6 +117,8 @@ pub struct Config {
     pub money: MoneyLimits,
     /// Hooks, in order.
     pub hooks: Vec<HookProgram>,
+    /// Address of the collector of traces; `None` if traces are off.
+    pub otlp_endpoint: Option<Url>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
     /// Deprecated keys that the file uses.

@@ -48,7 +48,7 @@ pub struct TestArgs {
 /// Fails on an invalid configuration, or a channel that is not configured.
 pub fn run(args: &ChannelsArgs, global: &Global, env: &Env) -> CliResult {
     match &args.command {
-        None | Some(ChannelsCommand::List) => list(&load(ConfigScope::Store, global, env)?, global.json),
+        None | Some(ChannelsCommand::List) => list(&load(ConfigScope::Service, global, env)?, global.json),
         Some(ChannelsCommand::Test(args)) => {
             let config = load(ConfigScope::Service, global, env)?;
             block_on(test(&config, &args.names, global.json))

@@ -102,12 +102,23 @@ impl MailServer {
 async fn certificates(openssl: &Path, folder: &Path) {
     let request = async |arguments: &[&str]| {
         let mut request = command(openssl);
-        request.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]);
+        request.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ]);
         output(request.args(arguments).current_dir(folder)).await;
     };
     request(&["-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Authority of a test"]).await;
     let names = ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"];
-    let files = ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"];
+    let files =
+        ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"];
     request(&[&files[..], &names[..]].concat()).await;
 }
 
@@ -131,9 +142,13 @@ async fn notices_are_sent_by_mail_as_a_thread(dialect: Dialect) {
     let to = "from: 'ralph-bot <ralph@example.org>', allow_private: true";
     let ca = format!("ca_file: '{folder}/ca.pem'");
     let channels = [
-        format!("{{ name: post, kind: mail, url: 'smtp://localhost:{starttls}', user: ralph, secret_env: SECRET, to: [team@example.org, gone@example.org], {to}, {ca} }}"),
+        format!(
+            "{{ name: post, kind: mail, url: 'smtp://localhost:{starttls}', user: ralph, secret_env: SECRET, to: [team@example.org, gone@example.org], {to}, {ca} }}"
+        ),
         format!("{{ name: safe, kind: mail, url: 'smtps://localhost:{tls}', to: [safe@example.org], {to}, {ca} }}"),
-        format!("{{ name: wrong, kind: mail, url: 'smtp://localhost:{starttls}', user: ralph, secret_file: '{folder}/wrong', to: [team@example.org], {to}, {ca} }}"),
+        format!(
+            "{{ name: wrong, kind: mail, url: 'smtp://localhost:{starttls}', user: ralph, secret_file: '{folder}/wrong', to: [team@example.org], {to}, {ca} }}"
+        ),
         format!("{{ name: strange, kind: mail, url: 'smtps://localhost:{tls}', to: [strange@example.org], {to} }}"),
         format!("{{ name: nobody, kind: mail, url: 'smtps://localhost:{tls}', to: [gone@example.org], {to}, {ca} }}"),
     ];
@@ -176,14 +191,22 @@ async fn notices_are_sent_by_mail_as_a_thread(dialect: Dialect) {
         // A reminder that is put off by the server arrives later, once, as an answer to the first mail.
         std::fs::write(server.path("answer"), "451 4.3.0 try again later").expect("written");
         world.advance(Duration::from_secs(24 * 3600)).await;
-        assert!(receipts(world, "post").await.iter().any(|(state, receipt)| state == "ready" && receipt.contains("try again")));
+        assert!(
+            receipts(world, "post")
+                .await
+                .iter()
+                .any(|(state, receipt)| state == "ready" && receipt.contains("try again"))
+        );
         std::fs::remove_file(server.path("answer")).expect("removed");
         world.advance(Duration::from_secs(60)).await;
         settled("post").await;
         let [_, reminder] = &server.mails("starttls")[..] else { panic!("two mails: {:?}", server.mails("starttls")) };
         assert_eq!((header(reminder, "In-Reply-To"), header(reminder, "References")), (id, id));
         assert_eq!(header(reminder, "Subject"), format!("Re: {}", header(first, "Subject")));
-        assert!(reminder.contains("Reminder: ralph needs a decision") && header(reminder, "Message-ID") != id, "{reminder}");
+        assert!(
+            reminder.contains("Reminder: ralph needs a decision") && header(reminder, "Message-ID") != id,
+            "{reminder}"
+        );
 
         commands_test_the_channels(world, &server).await;
         world.comment("/ralph abort").await;
@@ -206,7 +229,8 @@ async fn commands_test_the_channels(world: &World, server: &MailServer) {
     };
     let before = server.mails("starttls").len();
     let (_, said) = run(&["check"]).await;
-    let line = |name: &str| said.lines().find(|line| line.contains(&format!("channel {name}"))).unwrap_or_default().to_owned();
+    let line =
+        |name: &str| said.lines().find(|line| line.contains(&format!("channel {name}"))).unwrap_or_default().to_owned();
     assert!(line("post").contains("logged in as `ralph`"), "{said}");
     assert!(line("wrong").contains("535") && line("strange").to_lowercase().contains("certificate"), "{said}");
     assert_eq!(server.mails("starttls").len(), before, "`check` sent something");

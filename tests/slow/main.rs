@@ -33,6 +33,7 @@ mod login;
 mod mail;
 mod merges;
 mod messages;
+mod observability;
 mod polling;
 mod power;
 mod processes;

@@ -22,7 +22,7 @@ on_one_forge!(message_of_a_loop_shows_its_latest_state,);
 
 /// Message of a room.
 #[derive(Debug, Clone)]
-struct ChatMessage {
+struct RoomMessage {
     id: String,
     body: Value,
     changes: u32,
@@ -31,8 +31,8 @@ struct ChatMessage {
 /// State of both services: rooms by service.
 #[derive(Default)]
 struct ChatState {
-    slack: Vec<ChatMessage>,
-    discord: Vec<ChatMessage>,
+    slack: Vec<RoomMessage>,
+    discord: Vec<RoomMessage>,
     posted: u32,
 }
 
@@ -58,11 +58,11 @@ impl Chat {
         Self { state, address, folder, _task: Arc::new(task) }
     }
 
-    fn slack(&self) -> Vec<ChatMessage> {
+    fn slack(&self) -> Vec<RoomMessage> {
         self.state.lock().expect("no panic").slack.clone()
     }
 
-    fn discord(&self) -> Vec<ChatMessage> {
+    fn discord(&self) -> Vec<RoomMessage> {
         self.state.lock().expect("no panic").discord.clone()
     }
 
@@ -89,7 +89,7 @@ async fn serve(State(state): State<Arc<Mutex<ChatState>>>, method: Method, uri: 
             "chat.postMessage" => {
                 state.posted = number;
                 let id = format!("{number}.000100");
-                state.slack.push(ChatMessage { id: id.clone(), body, changes: 0 });
+                state.slack.push(RoomMessage { id: id.clone(), body, changes: 0 });
                 json!({ "ok": true, "channel": "C0123456789", "ts": id })
             }
             "chat.update" => match state.slack.iter_mut().find(|message| message.id == ts) {
@@ -115,7 +115,7 @@ async fn serve(State(state): State<Arc<Mutex<ChatState>>>, method: Method, uri: 
     if method == Method::POST {
         assert!(uri.query().is_some_and(|query| query.contains("wait=true")), "{uri}");
         state.posted = number;
-        state.discord.push(ChatMessage { id: number.to_string(), body, changes: 0 });
+        state.discord.push(RoomMessage { id: number.to_string(), body, changes: 0 });
         return axum::Json(json!({ "id": number.to_string() })).into_response();
     }
     let id = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -125,7 +125,9 @@ async fn serve(State(state): State<Arc<Mutex<ChatState>>>, method: Method, uri: 
             message.changes += 1;
             axum::Json(json!({ "id": id })).into_response()
         }
-        None => (StatusCode::NOT_FOUND, axum::Json(json!({ "message": "Unknown Message", "code": 10_008 }))).into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, axum::Json(json!({ "message": "Unknown Message", "code": 10_008 }))).into_response()
+        }
     }
 }
 

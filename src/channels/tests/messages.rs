@@ -10,25 +10,26 @@ use super::*;
 use crate::domain::report::notice::tests::notice;
 
 /// Request to the fake service: method, path with query, and body.
-type Call = (Method, String, Value);
+type ChatCall = (Method, String, Value);
 
 #[derive(Default)]
-struct Script {
-    calls: Vec<Call>,
+struct ChatScript {
+    calls: Vec<ChatCall>,
     /// Next answers: status, requested wait, body.
     answers: VecDeque<(u16, Option<&'static str>, Value)>,
     authorization: String,
 }
 
-struct Fake {
+struct FakeChat {
     address: SocketAddr,
-    script: Arc<Mutex<Script>>,
+    script: Arc<Mutex<ChatScript>>,
     _task: JoinSet<()>,
 }
 
-impl Fake {
+impl FakeChat {
     async fn start(answers: impl IntoIterator<Item = (u16, Option<&'static str>, Value)>) -> Self {
-        let script = Arc::new(Mutex::new(Script { answers: answers.into_iter().collect(), ..Script::default() }));
+        let script =
+            Arc::new(Mutex::new(ChatScript { answers: answers.into_iter().collect(), ..ChatScript::default() }));
         let router = Router::new().fallback(scripted).with_state(script.clone());
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -37,7 +38,7 @@ impl Fake {
         Self { address, script, _task: task }
     }
 
-    fn calls(&self) -> Vec<Call> {
+    fn calls(&self) -> Vec<ChatCall> {
         std::mem::take(&mut self.script.lock().expect("no panic").calls)
     }
 
@@ -60,7 +61,7 @@ impl Fake {
 }
 
 async fn scripted(
-    State(script): State<Arc<Mutex<Script>>>,
+    State(script): State<Arc<Mutex<ChatScript>>>,
     method: Method,
     headers: HeaderMap,
     uri: Uri,
@@ -110,7 +111,7 @@ fn with(occasion: Occasion, level: EscalationLevel) -> Notice {
 
 #[tokio::test]
 async fn slack_message_is_posted_changed_and_resolved() {
-    let fake = Fake::start([posted_slack("1.5"), posted_slack("1.5"), posted_slack("1.5")]).await;
+    let fake = FakeChat::start([posted_slack("1.5"), posted_slack("1.5"), posted_slack("1.5")]).await;
     let channel = fake.slack();
     let first = message(step(&channel, &notice(), None).await);
     assert_eq!((first.place.as_str(), first.id.as_str()), ("C0123456789", "1.5"));
@@ -130,7 +131,7 @@ async fn slack_message_is_posted_changed_and_resolved() {
 #[tokio::test]
 async fn deleted_slack_message_is_posted_again_unless_it_is_resolved() {
     for error in ["message_not_found", "cant_update_message", "edit_window_closed"] {
-        let fake = Fake::start([slack_error(error), posted_slack("2.0"), slack_error(error)]).await;
+        let fake = FakeChat::start([slack_error(error), posted_slack("2.0"), slack_error(error)]).await;
         let channel = fake.slack();
         let gone = PostedMessage {
             place: "C0123456789".into(),
@@ -157,21 +158,22 @@ async fn errors_of_slack_decide_about_retries() {
         ("missing_scope", "chat:write"),
         ("something_new", "something_new"),
     ] {
-        let fake = Fake::start([slack_error(error)]).await;
+        let fake = FakeChat::start([slack_error(error)]).await;
         let outcome = step(&fake.slack(), &notice(), None).await;
         assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.contains(word)), "{error}: {outcome:?}");
     }
     for error in ["ratelimited", "internal_error", "service_unavailable", "fatal_error", "request_timeout"] {
-        let fake = Fake::start([slack_error(error)]).await;
+        let fake = FakeChat::start([slack_error(error)]).await;
         let outcome = step(&fake.slack(), &notice(), None).await;
         assert!(matches!(&outcome, SendOutcome::Retry { .. }), "{error}: {outcome:?}");
     }
-    let limited = Fake::start([(429, Some("30"), serde_json::json!({ "ok": false, "error": "ratelimited" }))]).await;
+    let limited =
+        FakeChat::start([(429, Some("30"), serde_json::json!({ "ok": false, "error": "ratelimited" }))]).await;
     let channel = limited.slack();
     let outcome = step(&channel, &notice(), None).await;
     assert!(matches!(&outcome, SendOutcome::Retry { after_ms: Some(30_000), .. }), "{outcome:?}");
     assert!(channel.is_paused(NOW.plus_ms(29_999)));
-    let page = Fake::start([(200, None, Value::from("a page of a proxy"))]).await;
+    let page = FakeChat::start([(200, None, Value::from("a page of a proxy"))]).await;
     let outcome = step(&page.slack(), &notice(), None).await;
     assert!(
         matches!(&outcome, SendOutcome::Retry { why, .. } if why.contains("not an answer of Slack")),
@@ -183,11 +185,11 @@ async fn errors_of_slack_decide_about_retries() {
 async fn slack_message_with_a_lost_answer_is_found_instead_of_posted_twice() {
     let ours = |delivery: &str| serde_json::json!({ "ts": "9.1", "metadata": { "event_type": "ralph_bot_notice", "event_payload": { "delivery": delivery } } });
     let history = |messages: Value| (200, None, serde_json::json!({ "ok": true, "messages": messages }));
-    let again = async |fake: &Fake| {
+    let again = async |fake: &FakeChat| {
         let notice = notice();
         fake.slack().send(Sending { again: true, ..sending(&notice, None) }, PATIENCE, NOW).await
     };
-    let found = Fake::start([history(serde_json::json!([{ "ts": "9.2", "text": "hello" }, ours("d-1")]))]).await;
+    let found = FakeChat::start([history(serde_json::json!([{ "ts": "9.2", "text": "hello" }, ours("d-1")]))]).await;
     let outcome = again(&found).await;
     assert!(matches!(&outcome, SendOutcome::Delivered { how, .. } if how == "it had arrived before"), "{outcome:?}");
     assert_eq!(message(outcome).id, "9.1");
@@ -197,7 +199,7 @@ async fn slack_message_with_a_lost_answer_is_found_instead_of_posted_twice() {
     );
     // It did not arrive, or the app may not look: it is posted.
     for answer in [history(serde_json::json!([ours("another")])), slack_error("missing_scope")] {
-        let fake = Fake::start([answer, posted_slack("9.3")]).await;
+        let fake = FakeChat::start([answer, posted_slack("9.3")]).await;
         assert_eq!(message(again(&fake).await).id, "9.3");
         assert_eq!(fake.paths()[1], "POST /api/chat.postMessage");
     }
@@ -205,7 +207,7 @@ async fn slack_message_with_a_lost_answer_is_found_instead_of_posted_twice() {
 
 #[tokio::test]
 async fn discord_message_is_posted_changed_and_resolved() {
-    let fake = Fake::start([posted_discord("900"), posted_discord("900"), posted_discord("900")]).await;
+    let fake = FakeChat::start([posted_discord("900"), posted_discord("900"), posted_discord("900")]).await;
     let channel = fake.discord();
     let first = message(step(&channel, &notice(), None).await);
     assert_eq!((first.place.as_str(), first.id.as_str()), ("77", "900"));
@@ -222,34 +224,34 @@ async fn discord_message_is_posted_changed_and_resolved() {
 
 #[tokio::test]
 async fn errors_of_discord_decide_about_retries_and_new_messages() {
-    let posted = |fake: &Fake| PostedMessage {
+    let posted = |fake: &FakeChat| PostedMessage {
         place: fake.discord().place.clone(),
         id: "900".into(),
         level: EscalationLevel::Critical,
         occasion: Occasion::Raised,
     };
     let reminder = with(Occasion::Reminder, EscalationLevel::Critical);
-    let deleted = Fake::start([discord_error(404, 10_008), posted_discord("901")]).await;
+    let deleted = FakeChat::start([discord_error(404, 10_008), posted_discord("901")]).await;
     assert_eq!(message(step(&deleted.discord(), &reminder, Some(&posted(&deleted))).await).id, "901");
     // The webhook itself is gone: nothing can be posted.
-    let gone = Fake::start([discord_error(404, 10_015)]).await;
+    let gone = FakeChat::start([discord_error(404, 10_015)]).await;
     let outcome = step(&gone.discord(), &reminder, Some(&posted(&gone))).await;
     assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.starts_with("HTTP 404")), "{outcome:?}");
     let limit = serde_json::json!({ "message": "You are being rate limited.", "retry_after": 1.5, "global": false });
-    let limited = Fake::start([(429, Some("1.5"), limit)]).await;
+    let limited = FakeChat::start([(429, Some("1.5"), limit)]).await;
     let outcome = step(&limited.discord(), &notice(), None).await;
     assert!(matches!(&outcome, SendOutcome::Retry { after_ms: Some(1_500), .. }), "{outcome:?}");
     // A service that tells no id: later notices are messages of their own.
-    let silent = Fake::start([(204, None, Value::Null)]).await;
+    let silent = FakeChat::start([(204, None, Value::Null)]).await;
     assert_eq!(step(&silent.discord(), &notice(), None).await, delivered(204));
-    let echo = Fake::start([(400, None, Value::from("no: tokenTOKENtoken"))]).await;
+    let echo = FakeChat::start([(400, None, Value::from("no: tokenTOKENtoken"))]).await;
     let outcome = step(&echo.discord(), &notice(), None).await;
     assert!(!format!("{outcome:?}").contains("TOKEN"), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn worse_loop_gets_another_message_and_the_older_one_says_so() {
-    let fake = Fake::start([posted_discord("2"), discord_error(500, 0), posted_discord("3")]).await;
+    let fake = FakeChat::start([posted_discord("2"), discord_error(500, 0), posted_discord("3")]).await;
     let channel = fake.discord();
     let warned = PostedMessage {
         place: "77".into(),
@@ -269,7 +271,7 @@ async fn worse_loop_gets_another_message_and_the_older_one_says_so() {
 
 #[tokio::test]
 async fn services_are_asked_without_a_message() {
-    let fake = Fake::start([
+    let fake = FakeChat::start([
         (200, None, serde_json::json!({ "ok": true, "team": "Mira\u{1b}[1m", "user": "ralph" })),
         slack_error("invalid_auth"),
         (200, None, serde_json::json!({ "id": "77", "name": "ralph" })),
