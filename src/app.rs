@@ -17,10 +17,10 @@ use failpoint::kill_point;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::channels::{Channel, ChannelSettings};
+use crate::channels::{Channel, ChannelSettings, MailSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MailConfig};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::Door;
@@ -37,10 +37,10 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{EtcCopies, tool_environment};
-use crate::process::{SandboxProbe, SandboxTier, private};
+use crate::process::{SandboxProbe, SandboxTier, free_space, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Tracer};
 use crate::web;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
@@ -148,6 +148,7 @@ impl Application {
         if let Err(error) = self.loops.await {
             tracing::error!(%error, "a task of the service failed");
         }
+        self.engine.tracer.stop().await;
         self.engine.store.close().await;
     }
 
@@ -211,6 +212,17 @@ pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
     let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
     let asked = engine.clone();
     edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
+    let (measured, data) = (engine.clone(), config.data_dir.clone());
+    edge.measure = Arc::new(move |metrics: &Metrics| {
+        for account in measured.forges.values() {
+            if let Some(meter) = account.forge.meter() {
+                metrics.forge_requests(account.forge.name().as_str(), meter.requests(), meter.remaining());
+            }
+        }
+        if let Some(free) = free_space(&data) {
+            metrics.disk_free(free);
+        }
+    });
     http::router(Arc::new(edge))
 }
 
@@ -308,6 +320,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
             Arc::new(metrics)
         },
+        tracer: tracer(config)?,
         stopping: CancellationToken::new(),
     };
     engine.meet_forges().await?;
@@ -367,6 +380,13 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
     })
 }
 
+/// Creates the tracer, which is off without a collector.
+fn tracer(config: &Config) -> anyhow::Result<Tracer> {
+    let Some(endpoint) = &config.otlp_endpoint else { return Ok(Tracer::default()) };
+    Tracer::start(endpoint, tokio::runtime::Handle::current())
+        .map_err(|why| anyhow!("`telemetry.otlp_endpoint`: traces cannot be sent: {why}"))
+}
+
 /// Creates the configured channels.
 fn channels(config: &Config, door: &Door) -> anyhow::Result<Vec<Channel>> {
     let one = |channel: &ChannelConfig| self::channel(channel, door).map_err(|why| anyhow!("{}: {why}", channel.name));
@@ -382,6 +402,14 @@ pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> 
         secret: channel.secret.clone(),
         levels: channel.levels.clone(),
         allow_private: channel.allow_private,
+        room: channel.room.clone(),
+        mail: channel.mail.clone().map(|MailConfig { user, from, to, starttls, ca }| MailSettings {
+            user,
+            from,
+            to,
+            starttls,
+            ca,
+        }),
     };
     Channel::new(settings, door.clone())
 }

@@ -1,11 +1,14 @@
-//! Sends escalations to chat rooms, on-call services and other programs.
+//! Sends escalations to chat rooms, on-call services, mailboxes and other programs.
 //!
 //! Each call is one attempt; the engine schedules retries. A message may arrive twice (its response was lost, or the
-//! service was killed); `X-Ralph-Delivery` is then the same. Invariant: nothing is sent to an address that is not
-//! public unless the operator allows it for the channel. The check applies to the connected address, so redirects and
-//! proxies are not followed.
+//! service was killed); `X-Ralph-Delivery` and the `Message-ID` of mail are then the same. Invariant: nothing is sent to an
+//! address that is not public unless the operator allows it for the channel. The check applies to the connected address, so
+//! redirects and proxies are not followed.
 
+mod discord;
+mod mail;
 mod sign;
+mod slack_bot;
 
 #[cfg(test)]
 mod tests;
@@ -14,16 +17,18 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use reqwest::RequestBuilder;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::{Host, Url};
 
+pub use mail::MailSettings;
 pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
-use crate::domain::report::notice::{self, Audience, ChannelKind, Notice, Occasion};
+use crate::domain::report::notice::{self, Audience, ChannelKind, MessageStep, Notice, PostedMessage};
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 use crate::domain::trust::outbound::{Door, Masker, OutboundJson};
@@ -37,7 +42,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum length of a URL segment that is treated as a secret, in bytes.
 const SECRET_MIN: usize = 12;
 /// Maximum number of bytes read from a response.
-const ANSWER_MAX: usize = 2_048;
+const ANSWER_MAX: usize = 1 << 20;
+/// Maximum number of bytes of a response that are looked at for an error message.
+const COMPLAINT_MAX: usize = 2_048;
 /// Words after the refusal of an address.
 const PRIVATE_HINT: &str = "; `allow_private: true` allows it";
 /// Maximum length of an error message for people, in characters.
@@ -52,12 +59,31 @@ pub struct ChannelSettings {
     pub kind: ChannelKind,
     /// URL; secret for some services.
     pub url: SecretString,
-    /// Signing key or routing key.
+    /// Signing key, routing key, bot token, or password of the mail server.
     pub secret: Option<SecretString>,
     /// Levels that the channel receives.
     pub levels: Vec<EscalationLevel>,
     /// Whether addresses that are not public are allowed.
     pub allow_private: bool,
+    /// Id of the room; required for Slack with a bot token, otherwise unused.
+    pub room: Option<String>,
+    /// Settings of mail; required for mail, otherwise unused.
+    pub mail: Option<MailSettings>,
+}
+
+/// A notice to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Sending<'n> {
+    /// The notice.
+    pub notice: &'n Notice,
+    /// Id of the delivery, the same for all attempts.
+    pub delivery: &'n str,
+    /// Address of the escalation issue.
+    pub answer: Option<&'n str>,
+    /// Message about the loop that the channel has already.
+    pub posted: Option<&'n PostedMessage>,
+    /// Whether an earlier attempt may have arrived.
+    pub again: bool,
 }
 
 /// Result of one attempt.
@@ -65,9 +91,15 @@ pub struct ChannelSettings {
 pub enum SendOutcome {
     /// The message was accepted.
     Delivered {
-        /// HTTP status of the response.
+        /// Status of the response, of HTTP or SMTP.
         status: u16,
+        /// What happened, if not just this: `changed message …`; empty otherwise.
+        how: String,
+        /// The loop's message from now on; `None` if it stays what it was.
+        posted: Option<PostedMessage>,
     },
+    /// Nothing had to be sent.
+    Nothing { why: &'static str },
     /// Transient failure: retry after `after_ms` milliseconds if the channel asks for it.
     Retry { after_ms: Option<i64>, why: String },
     /// Permanent failure.
@@ -80,6 +112,9 @@ pub struct Channel {
     url: Url,
     secret: Option<SecretString>,
     allow_private: bool,
+    /// Place of messages that are changed; a part of the address that is no secret, or the room.
+    place: String,
+    mail: Option<mail::Mail>,
     client: reqwest::Client,
     door: Door,
     masker: Masker,
@@ -102,8 +137,21 @@ impl Channel {
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| error_chain(&error.without_url()))?;
+        let place = match settings.kind {
+            ChannelKind::SlackBot => settings.room.clone().ok_or("no `room` is set")?,
+            ChannelKind::Discord => discord::place(&url),
+            _ => String::new(),
+        };
+        let mail = match (settings.kind, settings.mail) {
+            (ChannelKind::Mail, None) => return Err("the sender and the recipients of mail are not set".to_owned()),
+            (ChannelKind::Mail, Some(of)) => Some(mail::Mail::new(of, &url, settings.secret.as_ref())?),
+            _ => None,
+        };
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
-        if url.path().len() > 1 {
+        if matches!(settings.kind, ChannelKind::SlackBot | ChannelKind::Mail) {
+            // Their addresses are no secrets, and errors name them.
+            secrets.clear();
+        } else if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
         }
         // Long segments of a secret URL are masked individually.
@@ -115,6 +163,8 @@ impl Channel {
             url,
             secret: settings.secret,
             allow_private: settings.allow_private,
+            place,
+            mail,
             client,
             door,
             masker: Masker::new(secrets),
@@ -168,42 +218,129 @@ impl Channel {
         }
     }
 
-    /// Performs one delivery attempt. `delivery` is the same for all attempts; `answer` is the URL of the escalation
-    /// issue.
-    pub async fn send(
-        &self,
-        notice: &Notice,
-        delivery: &str,
-        answer: Option<&str>,
-        patience: Duration,
-        now: Timestamp,
-    ) -> SendOutcome {
-        if notice.occasion == Occasion::Resolved && !self.audience.kind.keeps_incidents() {
-            return SendOutcome::Rejected { why: "this kind of channel has no incidents".to_owned() };
+    /// Performs one delivery attempt within `patience`; mail servers, which may delay their greeting, get three times of it.
+    pub async fn send(&self, sending: Sending<'_>, patience: Duration, now: Timestamp) -> SendOutcome {
+        let Sending { notice, posted, .. } = sending;
+        let step = MessageStep::of(self.audience.kind, notice, posted, &self.place);
+        if step == MessageStep::Nothing {
+            return if self.audience.kind.shows_resolution() {
+                SendOutcome::Nothing { why: "the channel has no message about the loop" }
+            } else {
+                SendOutcome::Rejected { why: "this kind of channel shows no resolutions".to_owned() }
+            };
         }
         if !matches!(self.url.host(), Some(Host::Domain(_)))
             && let Err(refused) = self.literal()
         {
             return SendOutcome::Rejected { why: refused.to_string() };
         }
-        let body = self.message(notice, delivery, answer);
-        let body = self.text(body);
-        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        if self.audience.kind == ChannelKind::Generic {
-            self.signed(&mut headers, delivery, &body, now);
-        }
+        let patience = if self.mail.is_some() { patience * 3 } else { patience };
+        let attempt = async {
+            match self.audience.kind {
+                ChannelKind::SlackBot | ChannelKind::Discord => self.write_message(sending, step, now).await,
+                ChannelKind::Mail => self.post_mail(sending, now).await,
+                ChannelKind::Slack | ChannelKind::PagerDuty | ChannelKind::Generic => self.post(sending, now).await,
+            }
+        };
         // Covers the whole exchange; the client's timeout excludes name resolution.
-        let exchange = self.exchange(headers, body, now);
-        match tokio::time::timeout(patience, exchange).await {
-            Ok(outcome) => outcome,
+        match tokio::time::timeout(patience, attempt).await {
+            Ok(Ok(outcome) | Err(outcome)) => outcome,
             Err(_) => {
                 SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) }
             }
         }
     }
 
+    /// Asks the service whether it would take messages, where it can be asked without sending one: mail servers, Slack with a
+    /// bot token, and Discord. Returns what it said.
+    ///
+    /// # Errors
+    /// The service refuses or does not answer; a sentence without secrets.
+    pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, String> {
+        let probed = match self.audience.kind {
+            ChannelKind::SlackBot => self.probe_slack(now).await,
+            ChannelKind::Discord => self.probe_discord(now).await,
+            ChannelKind::Mail => self.probe_mail().await,
+            ChannelKind::Slack | ChannelKind::PagerDuty | ChannelKind::Generic => return Ok(None),
+        };
+        probed.map(Some).map_err(|outcome| match outcome {
+            SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => why,
+            SendOutcome::Delivered { .. } | SendOutcome::Nothing { .. } => String::new(),
+        })
+    }
+
+    /// Posts a message whose answer does not matter.
+    async fn post(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        let body = self.text(self.message(sending.notice, sending));
+        let mut headers = json_header();
+        if self.audience.kind == ChannelKind::Generic {
+            self.signed(&mut headers, sending.delivery, &body, now);
+        }
+        let answer = self.exchange(self.client.post(self.url.clone()).headers(headers).body(body), now).await?;
+        let status = self.accepted(&answer)?;
+        Ok(SendOutcome::Delivered { status, how: String::new(), posted: None })
+    }
+
+    /// Posts the message of a loop, or changes the one that the service has.
+    async fn write_message(
+        &self,
+        sending: Sending<'_>,
+        step: MessageStep<'_>,
+        now: Timestamp,
+    ) -> Result<SendOutcome, SendOutcome> {
+        match step {
+            MessageStep::Change(posted) | MessageStep::ChangeIfThere(posted) => {
+                if let Some(outcome) = self.change_message(sending.notice, sending, posted, now).await? {
+                    return Ok(outcome);
+                }
+                if matches!(step, MessageStep::ChangeIfThere(_)) {
+                    return Ok(SendOutcome::Nothing { why: "the message about the loop was deleted" });
+                }
+                self.post_message(sending, now).await
+            }
+            MessageStep::PostAgain(older) => {
+                let outcome = self.post_message(sending, now).await?;
+                if let Some(shown) = sending.notice.superseded(older)
+                    && let Err(outcome) = self.change_message(&shown, sending, older, now).await
+                {
+                    // That the older message was not changed is no reason to post the new one again.
+                    tracing::warn!(channel = self.name(), ?outcome, "an older message could not be changed");
+                }
+                Ok(outcome)
+            }
+            MessageStep::Post | MessageStep::Nothing => self.post_message(sending, now).await,
+        }
+    }
+
+    async fn post_message(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        match self.audience.kind {
+            ChannelKind::SlackBot => self.post_slack(sending, now).await,
+            _ => self.post_discord(sending, now).await,
+        }
+    }
+
+    /// Changes a message; `None` if it does not exist or can be changed no longer.
+    async fn change_message(
+        &self,
+        notice: &Notice,
+        sending: Sending<'_>,
+        posted: &PostedMessage,
+        now: Timestamp,
+    ) -> Result<Option<SendOutcome>, SendOutcome> {
+        match self.audience.kind {
+            ChannelKind::SlackBot => self.change_slack(notice, sending, posted, now).await,
+            _ => self.change_discord(notice, sending, posted, now).await,
+        }
+    }
+
+    /// Returns what the channel has after a message was written.
+    fn shown(&self, notice: &Notice, id: impl Into<String>) -> PostedMessage {
+        let (level, occasion) = (notice.level, notice.occasion);
+        PostedMessage { place: self.place.clone(), id: id.into(), level, occasion }
+    }
+
     /// Returns the message for the service. Texts are masked before they are escaped and after.
-    fn message(&self, notice: &Notice, delivery: &str, answer: Option<&str>) -> OutboundJson {
+    fn message(&self, notice: &Notice, Sending { delivery, answer, .. }: Sending<'_>) -> OutboundJson {
         let masked =
             serde_json::to_value(notice).map(|value| self.door.masked_json(value)).and_then(serde_json::from_value);
         // A notice stays one unless a secret is a name of one of its variants.
@@ -235,24 +372,21 @@ impl Channel {
         }
     }
 
-    async fn exchange(&self, headers: HeaderMap, body: String, now: Timestamp) -> SendOutcome {
-        let request = self.client.post(self.url.clone()).headers(headers).body(body);
-        let mut response = match request.send().await {
-            Ok(response) => response,
-            Err(error) => {
-                let error = error.without_url();
-                let why = self.masked(&error_chain(&error));
-                return if Refused::caused(&error) {
-                    SendOutcome::Rejected { why }
-                } else {
-                    SendOutcome::Retry { after_ms: None, why }
-                };
+    /// Sends a request and reads the answer; a requested pause applies to the channel.
+    ///
+    /// # Errors
+    /// There was no answer; the outcome of the attempt.
+    async fn exchange(&self, request: RequestBuilder, now: Timestamp) -> Result<HttpAnswer, SendOutcome> {
+        let mut response = request.send().await.map_err(|error| {
+            let error = error.without_url();
+            let why = self.masked(&error_chain(&error));
+            if Refused::caused(&error) {
+                SendOutcome::Rejected { why }
+            } else {
+                SendOutcome::Retry { after_ms: None, why }
             }
-        };
-        let status = response.status();
-        if status.is_success() {
-            return SendOutcome::Delivered { status: status.as_u16() };
-        }
+        })?;
+        let status = response.status().as_u16();
         let mut said = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
             said.extend_from_slice(&chunk);
@@ -261,26 +395,33 @@ impl Channel {
                 break;
             }
         }
-        let why = self.complaint(status.as_u16(), &said);
-        match status.as_u16() {
-            300..=399 => SendOutcome::Rejected { why: format!("{why}; redirects are not followed") },
-            408 | 429 | 500..=599 => {
-                let after_ms = response.headers().get(RETRY_AFTER).and_then(|value| retry_after_ms(value, now));
-                if let Some(after_ms) = after_ms {
-                    let until = Some(now.plus_ms(after_ms));
-                    *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-                }
-                SendOutcome::Retry { after_ms, why }
-            }
-            _ => SendOutcome::Rejected { why },
+        let after_ms = response.headers().get(RETRY_AFTER).and_then(|value| retry_after_ms(value, now));
+        let after_ms = after_ms.filter(|_| is_transient(status));
+        if let Some(after_ms) = after_ms {
+            let until = Some(now.plus_ms(after_ms));
+            *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        }
+        Ok(HttpAnswer { status, said, after_ms })
+    }
+
+    /// Returns the status of an answer that accepts.
+    ///
+    /// # Errors
+    /// The service refused; the outcome of the attempt.
+    fn accepted(&self, answer: &HttpAnswer) -> Result<u16, SendOutcome> {
+        let why = || self.complaint(answer.status, &answer.said);
+        match answer.status {
+            status @ 200..=299 => Ok(status),
+            300..=399 => Err(SendOutcome::Rejected { why: format!("{}; redirects are not followed", why()) }),
+            status if is_transient(status) => Err(SendOutcome::Retry { after_ms: answer.after_ms, why: why() }),
+            _ => Err(SendOutcome::Rejected { why: why() }),
         }
     }
 
     /// Formats the status and the response text, with secrets masked.
     fn complaint(&self, status: u16, said: &[u8]) -> String {
-        let said = String::from_utf8_lossy(said);
-        let words: String = self.masked(&said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(DETAIL_CHARS).collect();
+        let said = String::from_utf8_lossy(&said[..said.len().min(COMPLAINT_MAX)]);
+        let words: String = one_line(&self.masked(&said)).chars().take(DETAIL_CHARS).collect();
         let separator = if words.is_empty() { "" } else { ": " };
         format!("HTTP {status}{separator}{words}")
     }
@@ -294,6 +435,30 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Channel").field(&self.audience).finish()
     }
+}
+
+/// Answer to a request.
+struct HttpAnswer {
+    status: u16,
+    /// Body, at most `ANSWER_MAX` bytes.
+    said: Vec<u8>,
+    /// Requested wait, in milliseconds.
+    after_ms: Option<i64>,
+}
+
+/// Joins foreign text to one line without control characters.
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a request that was answered with this status is worth a retry.
+fn is_transient(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500..=599)
+}
+
+fn json_header() -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
 /// Parses seconds (fractional for Discord) or an HTTP date into milliseconds from now.

@@ -2,6 +2,7 @@
 
 pub mod backends;
 pub mod backup;
+pub mod channels;
 pub mod check;
 pub mod completions;
 #[cfg(feature = "demo")]
@@ -75,6 +76,8 @@ pub enum CliCommand {
     Loops(loops::LoopsArgs),
     /// Show backends and their usage, or enable one
     Backends(backends::BackendsArgs),
+    /// List the channels for notices, or send a test notice
+    Channels(channels::ChannelsArgs),
     /// Show, search, delete, archive, export and import learnings
     Memory(memory::MemoryArgs),
     /// Run supervision again over a recorded loop
@@ -163,6 +166,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         CliCommand::Local(args) => local::run(&args, &cli.global, env),
         CliCommand::Loops(args) => loops::run(&args, &cli.global, env),
         CliCommand::Backends(args) => backends::run(&args, &cli.global, env),
+        CliCommand::Channels(args) => channels::run(&args, &cli.global, env),
         CliCommand::Memory(args) => memory::run(&args, &cli.global, env),
         CliCommand::Replay(args) => replay::run(&args, &cli.global, env),
         CliCommand::Mcp(args) => mcp::run(&args, env),

@@ -119,6 +119,8 @@ pub struct Config {
     pub money: MoneyLimits,
     /// Hooks, in order.
     pub hooks: Vec<HookProgram>,
+    /// Address of the collector of traces; `None` if traces are off.
+    pub otlp_endpoint: Option<Url>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
     /// Deprecated keys that the file uses.
@@ -290,12 +292,31 @@ pub struct ChannelConfig {
     pub kind: ChannelKind,
     /// Address, `https`, or `http` if private addresses are allowed; may contain a secret.
     pub url: SecretString,
-    /// Signing key or routing key.
+    /// Signing key, routing key, bot token or password.
     pub secret: Option<SecretString>,
+    /// Room of Slack; present with a bot token only.
+    pub room: Option<String>,
+    /// Settings of mail; present for mail only.
+    pub mail: Option<MailConfig>,
     /// Levels that are sent; never empty.
     pub levels: Vec<EscalationLevel>,
     /// Whether its address may be private.
     pub allow_private: bool,
+}
+
+/// Settings of a mail channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailConfig {
+    /// User of the server; `None` without a login.
+    pub user: Option<String>,
+    /// Sender, as in a header.
+    pub from: lettre::message::Mailbox,
+    /// Recipients, as in a header; never empty.
+    pub to: Vec<lettre::message::Mailbox>,
+    /// Whether STARTTLS is required where TLS does not come first.
+    pub starttls: bool,
+    /// Certificates in PEM that are trusted besides those of the system; empty for none.
+    pub ca: Vec<u8>,
 }
 
 /// Pattern for repositories of one forge; ignores case.

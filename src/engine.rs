@@ -29,6 +29,7 @@ mod reconcile;
 mod redelivery;
 mod remarks;
 mod settings;
+mod spans;
 mod supervisor;
 mod timer;
 mod trial;
@@ -63,7 +64,7 @@ use crate::domain::trust::outbound::Door;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Tracer};
 use crate::workspace::Workspaces;
 
 /// Wakes the tasks of this process when work is available; other processes poll.
@@ -176,6 +177,8 @@ pub struct Engine {
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Traces.
+    pub tracer: Tracer,
     /// Cancelled when the service stops; no new work is started.
     pub stopping: CancellationToken,
 }

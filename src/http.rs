@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use secrecy::SecretString;
@@ -16,12 +16,12 @@ use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
-use crate::domain::model::ids::{ForgeName, RepoId};
+use crate::domain::model::ids::{ForgeName, RepoId, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
 use crate::store::memory::{self, LearningCounts};
-use crate::store::{Store, calls, inbox, loops, outbox};
-use crate::telemetry::Metrics;
+use crate::store::{Store, calls, inbox, installation, loops, outbox};
+use crate::telemetry::{Metrics, OPENMETRICS, PLAIN_TEXT};
 
 /// Maximum size of a small body, in bytes; most are a tenth of it.
 const USUAL_BODY: usize = 256 * 1024;
@@ -59,6 +59,8 @@ pub struct Edge {
     pub wake: Arc<dyn Fn() + Send + Sync>,
     /// Returns a line for each forge that is not there.
     pub absent: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Sets metrics that are measured when they are asked for.
+    pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
     /// Limits the memory of small bodies.
     usual: Semaphore,
     /// Limits the memory of large bodies, so that clients that announce large bodies and send nothing delay only each
@@ -89,8 +91,8 @@ impl Edge {
             }
         }
         let (usual, large) = (Semaphore::new(USUAL_BUDGET_KIB), Semaphore::new(LARGE_BUDGET_KIB));
-        let absent = Arc::new(Vec::new);
-        Self { store, clock, hooks: by_path, metrics, wake, absent, usual, large }
+        let (absent, measure) = (Arc::new(Vec::new), Arc::new(|_: &Metrics| {}));
+        Self { store, clock, hooks: by_path, metrics, wake, absent, measure, usual, large }
     }
 }
 
@@ -119,17 +121,25 @@ async fn ready(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
+async fn metrics(State(edge): State<Arc<Edge>>, headers: HeaderMap) -> impl IntoResponse {
     let (database, log) = edge.store.sizes();
     edge.metrics.stored(database, log);
-    let counted = edge.store.read(|c| Ok((loops::counts(c)?, outbox::counts(c)?, inbox::counts(c)?))).await;
-    if let Ok((loops, effects, deliveries)) = &counted {
-        let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored" | "refused"));
-        edge.metrics.waiting("deliveries", due.map(|(_, n)| n).sum());
-        edge.metrics.waiting("effects", effects.iter().map(|(_, n)| n).sum());
+    (edge.measure)(&edge.metrics);
+    let now = edge.clock.now();
+    let counted = edge.store.read(move |c| {
+        let backup = installation::get(c, installation::BACKUP)?;
+        Ok((loops::counts(c)?, outbox::queues(c, now)?, inbox::queue(c, now)?, backup))
+    });
+    if let Ok((loops, queues, (deliveries, oldest), backup)) = counted.await {
+        let age = |since: Option<Timestamp>| since.map_or(0, |since| now.since(since));
+        edge.metrics.queue("deliveries", deliveries, age(oldest));
+        queues.into_iter().for_each(|(queue, length, oldest)| edge.metrics.queue(queue, length, age(oldest)));
         for state in crate::domain::loops::LoopState::ALL.iter().filter(|s| s.is_open()) {
             let count = loops.iter().find(|(name, _)| name == state.as_str()).map_or(0, |(_, n)| *n);
-            edge.metrics.loops_in_state(state.as_str(), i64::try_from(count).unwrap_or(i64::MAX));
+            edge.metrics.loops_in_state(state.as_str(), count);
+        }
+        if let Some(at) = backup.and_then(|at| at.parse().ok()) {
+            edge.metrics.backup(at);
         }
     }
     if let Ok(counts) = edge.store.read(memory::counts).await {
@@ -143,6 +153,11 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
             edge.metrics.backend_state(name, &BackendStatus::WORDS, backend.status.word(edge.clock.now()));
         }
     }
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], edge.metrics.encode())
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (kind, text) = if accepts.contains("application/openmetrics-text") {
+        (OPENMETRICS, edge.metrics.encode())
+    } else {
+        (PLAIN_TEXT, edge.metrics.encode_plain())
+    };
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text)
 }

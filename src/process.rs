@@ -31,6 +31,7 @@ use std::time::Duration;
 
 pub use crate::domain::trust::outbound::Masker;
 pub use capture::Captured;
+pub use disk::free_space;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use running::run;
 use sandbox::Network;

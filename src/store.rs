@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod calls;
+pub mod channel_messages;
 pub mod costs;
 pub mod feed;
 pub mod forge_posts;
@@ -70,6 +71,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010_polling.sql"),
     include_str!("../migrations/0011_tokens.sql"),
     include_str!("../migrations/0012_pages.sql"),
+    include_str!("../migrations/0013_channel_messages.sql"),
 ];
 
 /// Error of the store.

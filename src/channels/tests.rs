@@ -1,5 +1,8 @@
 //! Delivery attempts against a real server on loopback: request sent and response handled.
 
+mod mail;
+mod messages;
+
 use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::Router;
@@ -11,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::domain::report::notice::Occasion;
 use crate::domain::report::notice::tests::notice;
 use crate::domain::trust::outbound::Door;
 
@@ -55,17 +59,26 @@ async fn answer(State(tell): State<UnboundedSender<Request>>, headers: HeaderMap
 
 fn channel(kind: ChannelKind, url: &str, allow_private: bool) -> Channel {
     let secret = match kind {
-        ChannelKind::Slack | ChannelKind::Discord => None,
-        ChannelKind::PagerDuty | ChannelKind::Generic => Some(SecretString::from(KEY)),
+        ChannelKind::Slack | ChannelKind::Discord | ChannelKind::Mail => None,
+        ChannelKind::SlackBot | ChannelKind::PagerDuty | ChannelKind::Generic => Some(SecretString::from(KEY)),
     };
     let levels = vec![EscalationLevel::Critical];
     let url = SecretString::from(url);
-    Channel::new(ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private }, Door::default())
-        .expect("a channel")
+    let room = (kind == ChannelKind::SlackBot).then(|| "C0123456789".to_owned());
+    let settings = ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private, room, mail: None };
+    Channel::new(settings, Door::default()).expect("a channel")
+}
+
+fn sending<'n>(notice: &'n Notice, posted: Option<&'n PostedMessage>) -> Sending<'n> {
+    Sending { notice, delivery: "d-1", answer: None, posted, again: false }
+}
+
+fn delivered(status: u16) -> SendOutcome {
+    SendOutcome::Delivered { status, how: String::new(), posted: None }
 }
 
 async fn send(channel: &Channel) -> SendOutcome {
-    channel.send(&notice(), "d-1", None, PATIENCE, NOW).await
+    channel.send(sending(&notice(), None), PATIENCE, NOW).await
 }
 
 /// Performs one attempt against a path of the server.
@@ -77,7 +90,7 @@ async fn at(server: &Server, path: &str) -> SendOutcome {
 async fn receiver_can_verify_signature() {
     let mut server = server().await;
     let url = format!("http://{}/in/200", server.address);
-    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, SendOutcome::Delivered { status: 200 });
+    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, delivered(200));
     let (headers, _, body) = server.seen.recv().await.expect("a request");
     let value = |name: &str| headers[name].to_str().expect("text").to_owned();
     let (timestamp, signature) = (value(TIMESTAMP_HEADER), value(SIGNATURE_HEADER));
@@ -94,7 +107,7 @@ async fn each_service_gets_its_own_format() {
     let mut server = server().await;
     let url = format!("http://{}/in/204", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty] {
-        assert_eq!(send(&channel(kind, &url, true)).await, SendOutcome::Delivered { status: 204 });
+        assert_eq!(send(&channel(kind, &url, true)).await, delivered(204));
         let (headers, _, body) = server.seen.recv().await.expect("a request");
         assert!(headers.get(SIGNATURE_HEADER).is_none() && headers[CONTENT_TYPE] == "application/json", "{kind:?}");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -102,7 +115,7 @@ async fn each_service_gets_its_own_format() {
         assert_eq!(key, (kind == ChannelKind::PagerDuty).then_some(KEY), "{kind:?}");
     }
     let resolved = Notice { occasion: Occasion::Resolved, ..notice() };
-    let outcome = channel(ChannelKind::Slack, &url, true).send(&resolved, "d", None, PATIENCE, NOW).await;
+    let outcome = channel(ChannelKind::Slack, &url, true).send(sending(&resolved, None), PATIENCE, NOW).await;
     assert!(matches!(outcome, SendOutcome::Rejected { .. }), "{outcome:?}");
 }
 
@@ -158,7 +171,7 @@ async fn private_address_is_not_connected_to() {
         assert!(server.seen.try_recv().is_err(), "{host} was connected to");
     }
     let url = format!("http://localhost:{port}/in/200");
-    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, SendOutcome::Delivered { status: 200 });
+    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, delivered(200));
     assert!(channel(ChannelKind::Generic, &url, false).addresses().await.is_err());
     assert!(channel(ChannelKind::Generic, &url, true).addresses().await.is_ok_and(|found| !found.is_empty()));
 }

@@ -1,12 +1,14 @@
 //! `ralph-bot backup`: copies the database consistently while the service runs.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, database, load, print};
+use super::{CliError, CliResult, Global, block_on, database, load, print};
+use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::store;
+use crate::store::{self, Store, installation};
 
 /// Arguments of `backup`.
 #[derive(Debug, Clone, Args)]
@@ -23,11 +25,27 @@ pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
     failpoint::arm(|variable| env.get(variable)).map_err(CliError::Usage)?;
     let from = database(&load(ConfigScope::Store, global, env)?);
     let bytes = copy(&from, &args.file)?;
+    note(&from);
     if global.json {
         return print(&format!("{}\n", serde_json::json!({ "file": args.file.display().to_string(), "bytes": bytes })));
     }
     let mib = bytes as f64 / f64::from(1 << 20);
     print(&format!("wrote {} ({mib:.1} MiB), a copy of {}\n", args.file.display(), from.display()))
+}
+
+/// Notes the time of a backup in the database that was copied, for the metric and alerts. That it cannot is no failure of the
+/// backup.
+fn note(database: &Path) {
+    let now = Clock::System.now().0.to_string();
+    let noted = block_on(async {
+        let store = Store::attach(database).map_err(|error| CliError::Failed(error.to_string()))?;
+        let noted = store.write(move |c| installation::set(c, installation::BACKUP, &now)).await;
+        store.close().await;
+        noted.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::Failed(error.to_string()))
+    });
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the time of the backup could not be noted in the database");
+    }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<u64, CliError> {
@@ -47,7 +65,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::store::{Store, installation};
 
     #[tokio::test]
     async fn backup_of_a_database_in_use_opens() {

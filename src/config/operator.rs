@@ -39,6 +39,8 @@ config_section! {
         pub server: ServerSection;
         /// Dashboard and API: `docs/login.md`.
         pub dashboard: DashboardSection;
+        /// Traces.
+        pub telemetry: TelemetrySection;
         /// Folder for the database, mirrors, work trees and logs.
         pub data_dir: PathBuf = PathBuf::from("data");
         /// Watched forges; at least one.
@@ -116,6 +118,15 @@ config_section! {
         pub schedule: Vec<ScheduleEntry>;
         /// Notifications that a loop needs a person.
         pub escalation: EscalationSection => section;
+    }
+}
+
+config_section! {
+    /// Traces: `docs/observability.md`. Metrics are always at `/metrics`, and logs on standard error.
+    pub struct TelemetrySection {
+        /// Address of an OpenTelemetry collector (OTLP over HTTP), such as `http://127.0.0.1:4318`; `/v1/traces` is appended. Traces
+        /// are off without it.
+        pub otlp_endpoint: Option<String>;
     }
 }
 

@@ -461,8 +461,8 @@ fn channels_are_parsed() {
     );
     let config = with_env(&text, &[("CHAT", "https://hooks.slack.com/services/T/B/x")]).expect("valid");
     let [chat, duty, own] = &config.channels[..] else { panic!("three channels: {:?}", config.channels) };
-    use crate::domain::supervision::oversight::EscalationLevel::{Critical, Emergency, Warning};
-    assert_eq!((chat.levels.as_slice(), chat.allow_private), ([Critical, Emergency].as_slice(), false));
+    use crate::domain::supervision::oversight::EscalationLevel::{Critical, Emergency, Info, Warning};
+    assert_eq!((chat.levels.as_slice(), chat.allow_private), ([Info, Critical, Emergency].as_slice(), false));
     assert!(chat.url.expose_secret().ends_with("/T/B/x") && chat.secret.is_none());
     assert_eq!(duty.url.expose_secret(), "https://events.pagerduty.com/v2/enqueue");
     assert_eq!(duty.levels, [Emergency]);
@@ -476,7 +476,7 @@ fn channels_are_parsed() {
 fn incomplete_channels_are_refused() {
     insta::assert_snapshot!(channel_problems("url: x"), @r"
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `name` is missing
-    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to `slack`, `discord`, `pagerduty` or `generic`
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to `slack`, `discord`, `pagerduty`, `generic` or `mail`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack"), @r"
@@ -493,9 +493,9 @@ fn incomplete_channels_are_refused() {
     conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: at least one level is required
     3 errors in the configuration; nothing was started
     ");
-    insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [info, urgent]"), @r"
-    conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `info`; allowed: `warning`, `critical`, `emergency`
-    conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; allowed: `warning`, `critical`, `emergency`
+    insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [loud, urgent]"), @r"
+    conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `loud`; allowed: `info`, `warning`, `critical`, `emergency`
+    conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; allowed: `info`, `warning`, `critical`, `emergency`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', secret_env: SHORT"), @r"
@@ -526,6 +526,74 @@ fn incomplete_channels_are_refused() {
     conf/ralph-control.yaml:4:96: `escalation.channels[1].name`: two channels are named `a`
     2 errors in the configuration; nothing was started
     ");
+}
+
+#[test]
+fn channels_with_rooms_and_mail_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ralph-control.yaml");
+    std::fs::write(folder.path().join("ca.pem"), "-----BEGIN CERTIFICATE-----\n").expect("written");
+    let text = format!(
+        "{SMALL}
+escalation:
+  channels:
+    - {{ name: room, kind: slack, secret_env: S, room: C0123456789 }}
+    - {{ name: duty, kind: pagerduty, secret_env: S }}
+    - {{ name: post, kind: mail, url: 'smtps://mail.example.org', user: ralph, secret_env: S, from: 'Ralph <ralph@example.org>', to: [a@example.org, 'B <b@example.org>'], ca_file: ca.pem }}
+    - {{ name: inside, kind: mail, url: 'smtp://10.0.0.1:25', starttls: false, allow_private: true, from: ralph@example.org, to: [a@example.org] }}
+"
+    );
+    std::fs::write(&file, text).expect("written");
+    let config = Config::load(&file, &env()).expect("valid");
+    let [room, duty, post, inside] = &config.channels[..] else { panic!("{:?}", config.channels) };
+    use crate::domain::supervision::oversight::EscalationLevel::{Critical, Emergency};
+    assert_eq!((room.kind, room.room.as_deref()), (ChannelKind::SlackBot, Some("C0123456789")));
+    assert_eq!(room.url.expose_secret(), "https://slack.com/api/");
+    assert_eq!(duty.levels, [Critical, Emergency], "an approval pages nobody");
+    let mail = post.mail.as_ref().expect("mail");
+    assert_eq!((mail.user.as_deref(), mail.to.len(), mail.starttls, mail.ca.len()), (Some("ralph"), 2, true, 28));
+    assert_eq!(post.secret.as_ref().map(|secret| secret.expose_secret()), Some(SECRET));
+    assert!(inside.secret.is_none() && inside.mail.as_ref().is_some_and(|mail| !mail.starttls));
+}
+
+#[test]
+fn incomplete_rooms_and_mail_are_refused() {
+    const POST: &str = "name: a, kind: mail, from: r@example.org, to: [a@example.org]";
+    for (channel, word) in [
+        ("name: a, kind: slack, secret_env: S", "`C0123456789`"),
+        ("name: a, kind: slack, secret_env: S, room: '#general'", "expected the id of a room"),
+        ("name: a, kind: slack, url_env: CHAT, room: C0123456789", "use a bot token"),
+        ("name: a, kind: slack, room: C0123456789", "the bot token is missing"),
+        ("name: a, kind: generic, url: 'https://a.example', secret_env: S, room: C0123456789", "has no rooms"),
+        ("name: a, kind: pagerduty, secret_env: S, to: [a@example.org]", "pagerduty has no `to`"),
+        ("name: a, kind: mail, url: 'smtps://m.example', to: [a@example.org]", "no sender"),
+        ("name: a, kind: mail, url: 'smtps://m.example', from: r@example.org", "between one and 50 recipients"),
+        (
+            "name: a, kind: mail, url: 'smtps://m.example', from: nobody, to: [a@example.org]",
+            ".from`: expected an address",
+        ),
+        (
+            "name: a, kind: mail, url: 'smtps://m.example', from: r@example.org, to: ['a@example.org, b@example.org']",
+            ".to[0]`",
+        ),
+        (
+            "name: a, kind: mail, url: 'smtps://m.example', from: \"R\\r\\nBcc: x <r@example.org>\", to: [a@example.org]",
+            ".from`",
+        ),
+        (&format!("{POST}, url: 'https://m.example'"), "expected a mail server"),
+        (&format!("{POST}, url: 'smtps://u:p@m.example'"), "must not contain a user or password"),
+        (&format!("{POST}, url: 'smtps://m.example/x?y'"), "must end after host and port"),
+        (&format!("{POST}, url: 'smtp://m.example', starttls: false"), "not encrypted"),
+        (&format!("{POST}, url: 'smtp://127.0.0.1'"), "loopback"),
+        (&format!("{POST}, url: 'smtp://[::1]'"), "loopback"),
+        (&format!("{POST}, url: 'smtps://m.example', user: ralph"), "the password is missing"),
+        (&format!("{POST}, url: 'smtps://m.example', secret_env: S"), "the password of which `user`"),
+        (&format!("{POST}, url: 'smtps://m.example', ca_file: nothing.pem"), "cannot read file"),
+        (POST, "no address"),
+    ] {
+        let messages = channel_problems(channel);
+        assert!(messages.contains(word) && messages.contains(":4:"), "{channel}: {messages}");
+    }
 }
 
 #[test]

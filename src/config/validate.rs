@@ -66,6 +66,8 @@ pub(super) fn operator(
     check.settings(file.memory.validate());
     check.settings(file.images.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
+    let otlp_endpoint = file.telemetry.otlp_endpoint.as_deref();
+    let otlp_endpoint = otlp_endpoint.and_then(|url| check.url("telemetry.otlp_endpoint", url));
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let hooks = check.hooks(&file.hooks);
     let signing = check.commits(&file.commits);
@@ -97,6 +99,7 @@ pub(super) fn operator(
             per_service_day: Some(file.limits.cost_usd_per_day.0),
         },
         hooks,
+        otlp_endpoint,
         channels,
         warnings: report.take_warnings(),
         intelligence: file.intelligence,

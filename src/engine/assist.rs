@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Engine;
 use super::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use super::spans::ModelCall;
 use crate::clock::Stopwatch;
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, ask};
 use crate::domain::knowledge::session;
@@ -126,6 +127,18 @@ impl Engine {
             let used = self.used_by_question(&call, spent);
             questions.so_far().used.add(used);
             self.metrics.question(J::KIND.as_str(), end.word());
+            self.model_span(
+                &current.id,
+                &ModelCall {
+                    operation: "chat",
+                    backend: &call.backend,
+                    model: Some(&call.model),
+                    tokens: (used.usage.input, used.usage.output),
+                    usd: used.cost.unwrap_or_default().usd(),
+                    started: call.started,
+                    error: (end != CallEnd::Succeeded).then(|| end.word()),
+                },
+            );
             let booked = self.end_call(&call.key, (&call.backend, BackendRole::Assistant), &end, used).await;
             let prompt = format!("{head}{}", question.prompt);
             self.keep_answer(questions, &call, prompt, used, &outcome).await;

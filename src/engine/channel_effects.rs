@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
+use failpoint::kill_point;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use crate::channels::{Channel, SendOutcome};
+use crate::channels::{Channel, SendOutcome, Sending};
 use crate::domain::lifecycle::effect::{Effect, channel_queue};
-use crate::domain::report::notice::{Audience, Notice, Occasion};
+use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
 use crate::forge::http::jitter;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
-use crate::store::{StoreError, StoreResult};
+use crate::store::{StoreError, StoreResult, channel_messages};
 
 /// Retry settings for messages to channels.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct ChannelRetrySettings {
     pub give_up_after: Duration,
     /// Maximum wait for the escalation issue that the message links to.
     pub issue_wait: Duration,
+    /// Time that a message under way has to end when the service stops, so that it is not sent again.
+    pub stop_wait: Duration,
 }
 
 impl Default for ChannelRetrySettings {
@@ -37,6 +40,7 @@ impl Default for ChannelRetrySettings {
             max_wait: Duration::from_secs(15 * 60),
             give_up_after: Duration::from_secs(24 * 3_600),
             issue_wait: Duration::from_secs(30),
+            stop_wait: Duration::from_secs(2),
         }
     }
 }
@@ -76,7 +80,7 @@ impl Engine {
         let claimed = self.claim(channel_queue(channel.name()), |_| true).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let Effect::Notify { notice, .. } = &claimed.effect else {
-            self.finish_notice(claimed, EffectOutcome::Rejected, "not a message".to_owned()).await?;
+            self.finish_notice(claimed, EffectOutcome::Rejected, "not a message".to_owned(), None).await?;
             return Ok(true);
         };
         let age = now.since(claimed.created_at);
@@ -96,13 +100,25 @@ impl Engine {
             Err(()) => None,
         };
         let delivery = self.delivery_id(&claimed);
-        let dashboard = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
-        let notice = &Notice { dashboard, ..(**notice).clone() };
-        let sending =
-            channel.send(notice, &delivery, answer.as_deref(), self.settings.channel_retry.request_timeout, now);
+        let dashboard_url = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
+        let notice = &Notice { dashboard_url, ..(**notice).clone() };
+        let (subject, name) = (claimed.subject.clone(), channel.name().to_owned());
+        let posted = self.store.read(move |c| channel_messages::get(c, &subject, &name)).await?;
+        let sending = Sending {
+            notice,
+            delivery: &delivery,
+            answer: answer.as_deref(),
+            posted: posted.as_ref(),
+            again: claimed.attempts > 0,
+        };
+        let sending = channel.send(sending, self.settings.channel_retry.request_timeout, now);
+        let stopped = async {
+            self.stopping.cancelled().await;
+            tokio::time::sleep(self.settings.channel_retry.stop_wait).await;
+        };
         let outcome = tokio::select! {
             outcome = sending => outcome,
-            () = self.stopping.cancelled() => {
+            () = stopped => {
                 let owner = self.owner.name();
                 let why = "the service stopped during delivery; the message may have arrived";
                 self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, now, true, why)).await?;
@@ -121,10 +137,18 @@ impl Engine {
         outcome: SendOutcome,
     ) -> Result<(), StoreError> {
         match outcome {
-            SendOutcome::Delivered { status } => {
-                tracing::info!(channel = channel.name(), subject = claimed.subject, delivery, status, "delivered");
+            SendOutcome::Delivered { status, how, posted } => {
+                kill_point("notice-sent");
+                tracing::info!(channel = channel.name(), subject = claimed.subject, delivery, status, how, "delivered");
                 self.metrics.effect("notify", "done");
-                self.finish_notice(claimed, EffectOutcome::Done, format!("HTTP {status}, delivery {delivery}")).await
+                let protocol = if channel.audience().kind == ChannelKind::Mail { "SMTP" } else { "HTTP" };
+                let how = if how.is_empty() { how } else { format!(", {how}") };
+                let receipt = format!("{protocol} {status}{how}, delivery {delivery}");
+                let message = posted.map(|posted| (channel.name().to_owned(), posted));
+                self.finish_notice(claimed, EffectOutcome::Done, receipt, message).await
+            }
+            SendOutcome::Nothing { why } => {
+                self.finish_notice(claimed, EffectOutcome::Done, format!("nothing sent: {why}"), None).await
             }
             SendOutcome::Rejected { why } => self.give_up(channel, claimed, why).await.map(drop),
             SendOutcome::Retry { after_ms, why } => {
@@ -151,18 +175,27 @@ impl Engine {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "message to channel could not be delivered; dropped");
         self.metrics.effect("notify", "rejected");
-        self.finish_notice(claimed, EffectOutcome::Rejected, format!("given up: {why}")).await?;
+        self.finish_notice(claimed, EffectOutcome::Rejected, format!("given up: {why}"), None).await?;
         Ok(true)
     }
 
+    /// Stores the receipt, together with the message of the loop that the channel has now.
     async fn finish_notice(
         &self,
         claimed: ClaimedEffect,
         ended: EffectOutcome,
         receipt: String,
+        message: Option<(String, PostedMessage)>,
     ) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
-        self.fenced(move |c| outbox::finish(c, &claimed, &owner, ended, &receipt, now)).await
+        self.fenced(move |c| {
+            outbox::finish(c, &claimed, &owner, ended, &receipt, now)?;
+            match &message {
+                Some((channel, message)) => channel_messages::put(c, &claimed.subject, channel, message, now),
+                None => Ok(()),
+            }
+        })
+        .await
     }
 
     /// Writes under the lease's fence; does nothing if another process has taken over.

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use failpoint::kill_point;
+use tracing::Instrument as _;
 
 use super::Engine;
 use super::concurrency_limits::ConcurrencyLimits;
@@ -14,6 +15,7 @@ use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
 use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
+use crate::domain::report::notice::level_name;
 use crate::domain::trust::limits::Limits;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
@@ -74,6 +76,14 @@ impl From<StoreError> for EffectError {
     }
 }
 
+/// Returns the context of the log lines of an effect.
+pub(super) fn effect_context(claimed: &ClaimedEffect) -> tracing::Span {
+    match &claimed.loop_id {
+        Some(id) => tracing::info_span!("effect", loop_id = %id, key = claimed.key),
+        None => tracing::info_span!("effect", subject = claimed.subject, key = claimed.key),
+    }
+}
+
 impl Engine {
     /// Claims the next due work effect.
     pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
@@ -124,7 +134,7 @@ impl Engine {
             self.record(claimed, Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })).await?;
             return Ok(true);
         }
-        let outcome = self.forge_effect(&claimed).await;
+        let outcome = self.forge_effect(&claimed).instrument(effect_context(&claimed)).await;
         self.record(claimed, outcome).await?;
         Ok(true)
     }
@@ -136,6 +146,7 @@ impl Engine {
         outcome: Result<Receipt, EffectError>,
     ) -> Result<(), StoreError> {
         self.follow_clock_changes().await?;
+        self.effect_span(&claimed, &outcome);
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
@@ -232,6 +243,14 @@ impl Engine {
             self.wake.loop_stepped();
             let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
             judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
+            for effect in &decision.effects {
+                if let Effect::Escalate { cause, level, reminder: false, .. } = effect {
+                    self.metrics.escalation(&cause.to_string(), level_name(*level));
+                }
+            }
+            if !next.state.is_open() {
+                self.loop_span(next, now);
+            }
             self.summarise(next).await;
             if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
                 self.wake.timer.notify_one();

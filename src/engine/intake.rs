@@ -245,6 +245,7 @@ impl Engine {
         let id = waiting.id;
         self.store.write(move |c| inbox::finish(c, id, outcome, &why)).await?;
         if outcome == DeliveryOutcome::Done {
+            self.delivery_span(waiting).await;
             self.wake.loop_stepped();
         }
         Ok(true)

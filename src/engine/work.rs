@@ -20,11 +20,13 @@ use std::time::Duration;
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
-use super::executor::{EffectError, Receipt};
+use super::executor::{EffectError, Receipt, effect_context};
 use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::checks::ChecksError;
+use crate::clock::Stopwatch;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::criteria;
@@ -70,7 +72,7 @@ impl Engine {
     /// Executes a work effect and records its outcome.
     pub(super) async fn do_work(&self, running: RunningWork) -> Result<(), StoreError> {
         let RunningWork { claimed, cancel } = running;
-        let outcome = self.work(&claimed, &cancel).await;
+        let outcome = self.work(&claimed, &cancel).instrument(effect_context(&claimed)).await;
         if self.stopping.is_cancelled() && cancel.is_cancelled() {
             return self.hand_over(claimed).await;
         }
@@ -372,7 +374,7 @@ impl Engine {
             junit: None,
         });
         let commands: Vec<_> = commands.collect();
-        let report = self.run_checks(current, tree, &[], &commands, cancel).await?;
+        let report = self.run_checks(current, "setup", tree, &[], &commands, cancel).await?;
         match report.outcomes.iter().find(|o| !o.holds) {
             None => Ok(()),
             Some(o) => Err(EffectError::Permanent {
@@ -406,6 +408,7 @@ impl Engine {
     async fn run_checks(
         &self,
         current: &Loop,
+        phase: &'static str,
         tree: &Path,
         read_only: &[PathBuf],
         checks: &[Check],
@@ -415,8 +418,12 @@ impl Engine {
         runner.read_only.extend_from_slice(read_only);
         runner.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
         let scratch = self.settings.scratch.join(current.id.as_str()).join("checks");
+        let watch = Stopwatch::start();
         let report = runner.run_all(tree, &scratch, checks, cancel).await;
         remove_folder(&scratch);
+        if let Ok(report) = &report {
+            self.metrics.check_run(phase, report.all_hold(), watch.elapsed().as_secs_f64());
+        }
         report.map_err(|error| match error {
             ChecksError::Cancelled { .. } => EffectError::Stopped { why: error.to_string() },
             ChecksError::NoTree(_) | ChecksError::Scratch { .. } => {
@@ -442,7 +449,8 @@ impl Engine {
         if !view.tree.is_dir() {
             self.fresh_tree(current, repo, commit, cancel).await?;
         }
-        let report = self.run_checks(current, &view.tree, &view.read_only, &current.checks, cancel).await?;
+        let phase = if purpose == CheckPurpose::Baseline { "baseline" } else { "iteration" };
+        let report = self.run_checks(current, phase, &view.tree, &view.read_only, &current.checks, cancel).await?;
         if purpose == CheckPurpose::Iteration {
             self.judge_backend(current, &report).await;
         }

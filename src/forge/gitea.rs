@@ -33,7 +33,8 @@ use self::parts::AccountAddress;
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::attachments::Downloader;
 use super::http::{
-    MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read,
+    CallMeter, MutationPace, RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error,
+    json as read,
 };
 use super::{
     Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
@@ -90,6 +91,7 @@ pub struct GiteaSettings {
 pub struct Gitea {
     settings: GiteaSettings,
     client: GiteaClient,
+    meter: Arc<CallMeter>,
     downloads: Downloader,
     probed: OnceCell<Probed>,
     own: OnceCell<User>,
@@ -132,7 +134,8 @@ impl Gitea {
     /// # Errors
     /// `Bug` if the address or the token is invalid.
     pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
-        let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED);
+        let meter = Arc::<CallMeter>::default();
+        let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED).metered(meter.clone());
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         let downloads = Downloader::new(AttachmentAddresses::Gitea(client.address(&[])))
             .map_err(|detail| error(Bug, "start the HTTP client", detail))?;
@@ -140,6 +143,7 @@ impl Gitea {
             settings,
             downloads,
             client,
+            meter,
             probed: OnceCell::new(),
             own: OnceCell::new(),
             labels: Mutex::default(),
@@ -197,6 +201,10 @@ fn rfc3339(moment: Timestamp) -> String {
 
 #[async_trait]
 impl Forge for Gitea {
+    fn meter(&self) -> Option<&CallMeter> {
+        Some(&self.meter)
+    }
+
     fn name(&self) -> &ForgeName {
         &self.settings.name
     }

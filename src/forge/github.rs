@@ -194,6 +194,10 @@ fn ignoring<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeR
 
 #[async_trait]
 impl Forge for GitHub {
+    fn meter(&self) -> Option<&crate::forge::http::CallMeter> {
+        Some(self.client.meter())
+    }
+
     fn name(&self) -> &ForgeName {
         &self.name
     }

@@ -7,6 +7,7 @@
 mod budget;
 mod etag;
 mod limits;
+mod meter;
 mod mutation_queue;
 mod reqwest;
 
@@ -32,6 +33,7 @@ use crate::clock::Clock;
 
 pub use self::budget::{MutationBudget, MutationPace};
 pub use self::limits::jitter;
+pub use self::meter::CallMeter;
 pub use self::reqwest::ReqwestTransport;
 
 /// Maximum size of a response body, in bytes; transports stop reading there.
@@ -141,6 +143,7 @@ pub struct RequestLayer {
     cache: Mutex<EtagCache>,
     mutations: MutationQueue,
     sent: Mutex<MutationLog>,
+    meter: Arc<CallMeter>,
 }
 
 impl RequestLayer {
@@ -155,7 +158,13 @@ impl RequestLayer {
             cache: Mutex::new(EtagCache::default()),
             mutations: MutationQueue::default(),
             sent: Mutex::default(),
+            meter: Arc::default(),
         }
+    }
+
+    /// Counts requests with `meter`.
+    pub fn metered(self, meter: Arc<CallMeter>) -> Self {
+        Self { meter, ..self }
     }
 
     /// Sends a request and returns a successful (2xx) response. `what` describes the operation and its object in error
@@ -205,12 +214,19 @@ impl RequestLayer {
         let mut hops = 0;
         loop {
             self.check_limits(what, &request)?;
-            let response = self.transport.send(request.clone()).await.map_err(|error| ForgeError {
+            let sent = self.transport.send(request.clone()).await;
+            self.meter.count(sent.as_ref().ok().map(|response| response.status()));
+            let response = sent.map_err(|error| ForgeError {
                 kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: error.ambiguous && !read_only },
                 what: what.to_owned(),
                 detail: error.detail,
             })?;
-            let signal = lock(&self.limits).observe(&response, self.clock.now());
+            let signal = {
+                let mut limits = lock(&self.limits);
+                let signal = limits.observe(&response, self.clock.now());
+                self.meter.note_remaining(limits.remaining());
+                signal
+            };
             let status = response.status();
             if is_redirect(status) {
                 hops += 1;

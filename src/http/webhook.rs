@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::{Edge, Hook, USUAL_BODY};
+use crate::clock::Stopwatch;
 use crate::domain::model::ids::RepoId;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
@@ -39,9 +40,11 @@ pub(super) async fn take(
         return refuse(&edge, "unknown", StatusCode::NOT_FOUND, "no such forge is configured");
     };
     let name = hook.name.as_str();
+    let watch = Stopwatch::start();
     match receive(&edge, hook, &headers, body).await {
         Ok(true) => {
             edge.metrics.delivery(name, "accepted");
+            edge.metrics.delivery_stored(watch.elapsed().as_secs_f64());
             (edge.wake)();
             (StatusCode::ACCEPTED, "stored\n").into_response()
         }

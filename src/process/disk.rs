@@ -87,10 +87,14 @@ impl DiskWatch {
     }
 }
 
+/// Returns the free bytes of the file system of a folder; `None` if it cannot be asked.
+pub fn free_space(folder: &Path) -> Option<u64> {
+    statvfs(folder).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// Returns the free bytes of the file system of the first folder.
 fn free(folders: &[PathBuf]) -> u64 {
-    let found = folders.first().and_then(|folder| statvfs(folder).ok());
-    found.map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize))
+    folders.first().and_then(|folder| free_space(folder)).unwrap_or(u64::MAX)
 }
 
 /// Measures folders; stops above `limit` bytes.

@@ -223,6 +223,15 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Returns the number of deliveries that wait, and the time since which the oldest due one waits.
+pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timestamp>)> {
+    let sql = "SELECT count(*), min(CASE WHEN not_before <= ?1 THEN max(received_at, not_before) END)
+        FROM inbox WHERE state = 'new'";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
+    let (length, oldest) = c.prepare_cached(sql)?.query_row([now.0], read)?;
+    Ok((length, oldest.map(Timestamp)))
+}
+
 /// Returns the number of a forge's deliveries since `since` that were not obeyed because the forge does not have what they
 /// report, with the reason of the newest.
 pub fn refused_since(c: &Connection, forge: &ForgeName, since: Timestamp) -> StoreResult<(u64, Option<String>)> {

@@ -4,6 +4,9 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::StoreResult;
 
+/// Name of the time of the last backup, in milliseconds since 1970.
+pub const BACKUP: &str = "backup_at";
+
 /// Returns a setting; `None` if it was never set.
 pub fn get(c: &Connection, key: &str) -> StoreResult<Option<String>> {
     Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()?)

@@ -40,6 +40,8 @@ pub struct ClaimedEffect {
     pub fence: i64,
     /// Time of its creation.
     pub created_at: Timestamp,
+    /// Time of this claim.
+    pub claimed_at: Timestamp,
 }
 
 impl ClaimedEffect {
@@ -147,6 +149,7 @@ pub fn claim(
             abandoned: row.get(8)?,
             fence: 0,
             created_at: Timestamp(row.get(7)?),
+            claimed_at: now,
         };
         drop(rows);
         let Some(fence) = leases::take(c, &claimed.lease(), owner, now, now.plus_ms(lease_ms))? else {
@@ -302,6 +305,20 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
         c.prepare_cached("SELECT lane, count(*) FROM outbox WHERE state IN ('ready', 'running') GROUP BY lane")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Returns the queues of effects: lane (`talk`, `work`, `notify`), length, and the time since which the oldest due effect waits.
+pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, u64, Option<Timestamp>)>> {
+    let sql =
+        "SELECT count(*), min(CASE WHEN state = 'ready' AND not_before <= ?2 THEN max(created_at, not_before) END)
+        FROM outbox WHERE state IN ('ready', 'running') AND (lane = ?1 OR lane LIKE ?1 || '/%')";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut queue = |lane: &'static str| -> StoreResult<(&'static str, u64, Option<Timestamp>)> {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
+        let (length, oldest) = statement.query_row(params![lane, now.0], read)?;
+        Ok((lane, length, oldest.map(Timestamp)))
+    };
+    [Lane::Talk, Lane::Work, Lane::Notify].map(Lane::as_str).into_iter().map(&mut queue).collect()
 }
 
 /// State of an effect, for people and tests.

@@ -68,7 +68,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("net", &["domain"]),
     ("config", &["domain", "agent"]),
     ("clock", &["domain"]),
-    ("telemetry", &["domain", "clock", "config"]),
+    ("telemetry", &["domain", "clock", "config", "net"]),
 ];
 
 /// Folders of `domain`, each with the folders that it may use. A new folder needs a new row.

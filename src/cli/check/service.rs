@@ -78,7 +78,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
     findings
 }
 
-/// Checks that the address of a channel is allowed and resolves; nothing is sent.
+/// Checks that the address of a channel is allowed and resolves, and asks services that can be asked without a message.
 async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
     let name = format!("channel {}", channel.name);
     let fix = "check its entry in `escalation.channels` and the network connection";
@@ -92,7 +92,18 @@ async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
             let addresses: Vec<String> = found.iter().map(ToString::to_string).collect();
             let levels: Vec<&str> = channel.levels.iter().map(|level| level_name(*level)).collect();
             let (kind, addresses, levels) = (channel.kind.as_str(), addresses.join(", "), levels.join(", "));
-            CheckFinding::ok(name, format!("{kind} at {host} ({addresses}), levels {levels}; nothing was sent"))
+            let place = format!("{kind} at {host} ({addresses})");
+            match tokio::time::timeout(ANSWER_TIMEOUT, sender.probe(Clock::System.now())).await {
+                Ok(Ok(said)) => {
+                    let said = said.map(|said| format!(", {said}")).unwrap_or_default();
+                    CheckFinding::ok(name, format!("{place}{said}, levels {levels}; nothing was sent"))
+                }
+                Ok(Err(why)) => CheckFinding::fail(name, format!("{place}: {why}"), fix),
+                Err(_) => {
+                    let why = format!("{place}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
+                    CheckFinding::fail(name, why, fix)
+                }
+            }
         }
         Ok(Err(why)) => CheckFinding::fail(name, format!("{host}: {why}"), fix),
         Err(_) => {

@@ -26,18 +26,32 @@ config_section! {
         pub name: String;
         /// Service; `generic` is a signed JSON request. Required.
         pub kind: Option<ChannelKindName>;
-        /// Address, if it is not a secret: for `generic`, and for PagerDuty accounts in other regions.
+        /// Address, if it is not a secret: for `generic`; of the mail server, `smtp://HOST` with STARTTLS or `smtps://HOST`; for
+        /// accounts of PagerDuty in other regions and of GovSlack (`https://slack-gov.com/api/`).
         pub url: Option<String>;
         /// Environment variable with the address; addresses of Slack and Discord are secrets.
         pub url_env: Option<String>;
         /// File with the address.
         pub url_file: Option<PathBuf>;
-        /// Environment variable with the signing key (`generic`, at least 32 bytes) or the routing key (PagerDuty).
+        /// Environment variable with the signing key (`generic`, at least 32 bytes), the routing key (PagerDuty), the bot token
+        /// (Slack, instead of an address) or the password (mail).
         pub secret_env: Option<String>;
-        /// File with the signing key (`generic`, at least 32 bytes) or the routing key (PagerDuty).
+        /// File with the same.
         pub secret_file: Option<PathBuf>;
-        /// Levels that are sent.
-        pub levels: Vec<LevelName> = vec![LevelName::Critical, LevelName::Emergency];
+        /// Id of the room (`C0123456789`); only for Slack with a bot token.
+        pub room: Option<String>;
+        /// Sender, such as `ralph-bot <ralph@example.org>`; only for mail.
+        pub from: Option<String>;
+        /// Recipients; only for mail.
+        pub to: Vec<String>;
+        /// User of the mail server, if it wants a login; only for mail.
+        pub user: Option<String>;
+        /// Whether `smtp://` requires STARTTLS. Without it, nothing is encrypted, and `allow_private` is required.
+        pub starttls: bool = true;
+        /// File with certificates (PEM) of authorities that the mail server's certificate may be of, besides those of the system.
+        pub ca_file: Option<PathBuf>;
+        /// Levels that are sent. By default `info`, `critical` and `emergency`; PagerDuty gets no `info`.
+        pub levels: Option<Vec<LevelName>>;
         /// Whether the address may be private (loopback, private network, link-local, …) and without TLS.
         pub allow_private: bool = false;
     }
@@ -51,12 +65,15 @@ pub enum ChannelKindName {
     Discord,
     Pagerduty,
     Generic,
+    Mail,
 }
 
-/// Level of an escalation in the file: the loop continues, waits for a person, or was ended.
+/// Level of a notice in the file: the loop waits for an approval, continues in spite of a problem, needs a decision, or was
+/// ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LevelName {
+    Info,
     Warning,
     Critical,
     Emergency,

@@ -1,20 +1,26 @@
-//! Validates channels for escalations: addresses, which may be secrets, and keys.
+//! Validates channels for escalations: addresses, which may be secrets, keys, rooms, and mail.
 
 use std::net::IpAddr;
+
+use lettre::message::Mailbox;
 
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::Validator;
-use crate::config::ChannelConfig;
 use crate::config::operator::{ChannelKindName, ChannelSection, LevelName};
 use crate::config::secret::WEBHOOK_SECRET_MIN;
+use crate::config::{ChannelConfig, MailConfig};
 use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 
 /// PagerDuty's address for events, except for accounts in other regions.
 const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
+/// Slack's address for methods, except for GovSlack.
+const SLACK: &str = "https://slack.com/api/";
+/// Maximum number of recipients of a mail.
+const RECIPIENTS: usize = 50;
 
 impl Validator<'_> {
     pub(super) fn channels(&mut self, channels: &[ChannelSection]) -> Vec<ChannelConfig> {
@@ -31,22 +37,31 @@ impl Validator<'_> {
     }
 
     fn channel(&mut self, key: &str, channel: &ChannelSection) -> Option<ChannelConfig> {
-        if channel.levels.is_empty() {
+        if channel.levels.as_ref().is_some_and(Vec::is_empty) {
             self.wrong(&format!("{key}.levels"), "at least one level is required");
         }
+        let has_secret = channel.secret_env.is_some() || channel.secret_file.is_some();
+        let has_hidden_address = channel.url_env.is_some() || channel.url_file.is_some();
         let kind = match channel.kind {
+            Some(ChannelKindName::Slack) if (has_secret || channel.room.is_some()) && !has_hidden_address => {
+                ChannelKind::SlackBot
+            }
             Some(ChannelKindName::Slack) => ChannelKind::Slack,
             Some(ChannelKindName::Discord) => ChannelKind::Discord,
             Some(ChannelKindName::Pagerduty) => ChannelKind::PagerDuty,
             Some(ChannelKindName::Generic) => ChannelKind::Generic,
+            Some(ChannelKindName::Mail) => ChannelKind::Mail,
             None => {
-                self.wrong(key, "`kind` is missing; set it to `slack`, `discord`, `pagerduty` or `generic`");
+                self.wrong(key, "`kind` is missing; set it to `slack`, `discord`, `pagerduty`, `generic` or `mail`");
                 return None;
             }
         };
         let url = self.channel_url(key, channel, kind);
         let secret = self.channel_secret(key, channel, kind);
+        let room = self.room(key, channel, kind);
+        let mail = self.mail(key, channel, kind);
         let level = |name: &LevelName| match name {
+            LevelName::Info => EscalationLevel::Info,
             LevelName::Warning => EscalationLevel::Warning,
             LevelName::Critical => EscalationLevel::Critical,
             LevelName::Emergency => EscalationLevel::Emergency,
@@ -56,7 +71,12 @@ impl Validator<'_> {
             kind,
             url: url?,
             secret: secret?,
-            levels: channel.levels.iter().map(level).collect(),
+            room: room?,
+            mail: mail?,
+            levels: channel
+                .levels
+                .as_ref()
+                .map_or_else(|| default_levels(kind).to_vec(), |levels| levels.iter().map(level).collect()),
             allow_private: channel.allow_private,
         })
     }
@@ -76,6 +96,7 @@ impl Validator<'_> {
                 self.wrong(&in_file, why);
                 return None;
             }
+            (Some(url), None, ChannelKind::Mail) => (in_file, SecretString::from(url.clone())),
             (Some(url), None, _) => {
                 self.url(&in_file, url)?;
                 (in_file, SecretString::from(url.clone()))
@@ -85,13 +106,18 @@ impl Validator<'_> {
                 (key, secret)
             }
             (None, None, ChannelKind::PagerDuty) => (in_file, SecretString::from(PAGERDUTY)),
+            (None, None, ChannelKind::SlackBot) => (in_file, SecretString::from(SLACK)),
             (None, None, _) => {
                 let or_plain = if secret_address { "" } else { ", or `url` if it is not a secret" };
                 self.wrong(key, format!("no address; set `url_env` or `url_file`{or_plain}"));
                 return None;
             }
         };
-        match address(url.expose_secret(), channel.allow_private) {
+        let checked = match kind {
+            ChannelKind::Mail => mail_server(url.expose_secret(), channel.starttls, channel.allow_private),
+            _ => address(url.expose_secret(), channel.allow_private),
+        };
+        match checked {
             Ok(()) => Some(url),
             Err(why) => {
                 self.wrong(&key, why);
@@ -110,9 +136,15 @@ impl Validator<'_> {
         let what = match kind {
             ChannelKind::PagerDuty => "the routing key",
             ChannelKind::Generic => "the signing key",
-            ChannelKind::Slack | ChannelKind::Discord => {
+            ChannelKind::SlackBot => "the bot token",
+            ChannelKind::Mail if channel.user.is_some() => "the password",
+            ChannelKind::Slack | ChannelKind::Discord | ChannelKind::Mail => {
                 if let Some((key, _)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) {
-                    self.wrong(&key, format!("{} has no key besides its address; remove this", kind.as_str()));
+                    let why = match kind {
+                        ChannelKind::Mail => "the password of which `user`? Set it, or remove this".to_owned(),
+                        _ => format!("{} has no key besides its address; remove this", kind.as_str()),
+                    };
+                    self.wrong(&key, why);
                     return None;
                 }
                 return Some(None);
@@ -129,6 +161,137 @@ impl Validator<'_> {
             return None;
         }
         Some(Some(secret))
+    }
+
+    /// Returns the room of a channel; the outer `None` after a problem.
+    fn room(&mut self, key: &str, channel: &ChannelSection, kind: ChannelKind) -> Option<Option<String>> {
+        let key = format!("{key}.room");
+        match (&channel.room, kind) {
+            (None, ChannelKind::SlackBot) => {
+                self.wrong(&key, "a bot token needs the id of a room, such as `C0123456789`");
+                None
+            }
+            (Some(room), ChannelKind::SlackBot) => {
+                let is_id = room.starts_with(['C', 'D', 'G'])
+                    && (9..=20).contains(&room.len())
+                    && room.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
+                if !is_id {
+                    self.wrong(
+                        &key,
+                        "expected the id of a room, such as `C0123456789`; Slack shows it in the room's details",
+                    );
+                }
+                is_id.then(|| Some(room.clone()))
+            }
+            (Some(_), ChannelKind::Slack) => {
+                self.wrong(&key, "the address of a webhook has a room already; use a bot token, or remove this");
+                None
+            }
+            (Some(_), _) => {
+                self.wrong(&key, format!("{} has no rooms; remove this", kind.as_str()));
+                None
+            }
+            (None, _) => Some(None),
+        }
+    }
+
+    /// Returns the settings of a mail channel; the outer `None` after a problem.
+    fn mail(&mut self, key: &str, channel: &ChannelSection, kind: ChannelKind) -> Option<Option<MailConfig>> {
+        if kind != ChannelKind::Mail {
+            let only = [
+                ("from", channel.from.is_some()),
+                ("to", !channel.to.is_empty()),
+                ("user", channel.user.is_some()),
+                ("ca_file", channel.ca_file.is_some()),
+            ];
+            for (name, _) in only.iter().filter(|(_, set)| *set) {
+                self.wrong(&format!("{key}.{name}"), format!("{} has no `{name}`; remove this", kind.as_str()));
+            }
+            return only.iter().all(|(_, set)| !set).then_some(None);
+        }
+        let from = match &channel.from {
+            Some(from) => self.mailbox(&format!("{key}.from"), from),
+            None => {
+                self.wrong(key, "no sender; set `from` to an address such as `ralph-bot <ralph@example.org>`");
+                None
+            }
+        };
+        if channel.to.is_empty() || channel.to.len() > RECIPIENTS {
+            self.wrong(&format!("{key}.to"), format!("between one and {RECIPIENTS} recipients are required"));
+        }
+        let to: Vec<_> = channel
+            .to
+            .iter()
+            .enumerate()
+            .filter_map(|(index, to)| self.mailbox(&format!("{key}.to[{index}]"), to))
+            .collect();
+        let ca = match &channel.ca_file {
+            Some(path) => self.certificates(&format!("{key}.ca_file"), path)?,
+            None => Vec::new(),
+        };
+        let complete = to.len() == channel.to.len() && !to.is_empty();
+        let (user, starttls) = (channel.user.clone(), channel.starttls);
+        from.filter(|_| complete).map(|from| Some(MailConfig { user, from, to, starttls, ca }))
+    }
+
+    fn mailbox(&mut self, key: &str, text: &str) -> Option<Mailbox> {
+        let parsed = text.parse::<Mailbox>().ok().filter(|_| !text.contains(char::is_control));
+        if parsed.is_none() {
+            self.wrong(key, "expected an address such as `team@example.org` or `The team <team@example.org>`");
+        }
+        parsed
+    }
+
+    fn certificates(&mut self, key: &str, path: &std::path::Path) -> Option<Vec<u8>> {
+        let path = self.base.join(path);
+        match std::fs::read(&path) {
+            Ok(text) if String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----") => Some(text),
+            Ok(_) => {
+                self.wrong(key, format!("file {} has no certificate in PEM", path.display()));
+                None
+            }
+            Err(error) => {
+                self.wrong(key, format!("cannot read file {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+}
+
+/// Returns the levels of a channel that names none: only services that page people leave out what is not wrong.
+fn default_levels(kind: ChannelKind) -> &'static [EscalationLevel] {
+    use EscalationLevel::{Critical, Emergency, Info};
+    match kind {
+        ChannelKind::PagerDuty => &[Critical, Emergency],
+        _ => &[Info, Critical, Emergency],
+    }
+}
+
+/// Checks the address of a mail server; the error message does not contain it.
+fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), String> {
+    let expected = "expected a mail server such as smtp://mail.example.org or smtps://mail.example.org";
+    let url = Url::parse(text).map_err(|_| expected.to_owned())?;
+    if !matches!(url.scheme(), "smtp" | "smtps") || url.host_str().is_none_or(str::is_empty) {
+        return Err(expected.to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(
+            "the address must not contain a user or password; set `user`, and `secret_env` or `secret_file`".into()
+        );
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+        return Err("the address must end after host and port".to_owned());
+    }
+    if url.scheme() == "smtp" && !starttls && !allow_private {
+        return Err("mail without STARTTLS is not encrypted and needs `allow_private: true`".to_owned());
+    }
+    // Hosts of this scheme are not parsed as addresses.
+    let literal = url.host_str().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+    match literal.and_then(not_public) {
+        Some(what) if !allow_private => {
+            Err(format!("the address is not public ({what}); `allow_private: true` allows it"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -43,8 +43,8 @@ pub fn notices(
         }
         Effect::Warn { notice } => to_wanting(notice),
         Effect::CloseEscalations { why } => {
-            let keeping = audiences.iter().filter(|audience| audience.kind.keeps_incidents());
-            let ended = keeping.flat_map(|audience| open(&audience.channel).into_iter().map(move |c| (audience, c)));
+            let showing = audiences.iter().filter(|audience| audience.kind.shows_resolution());
+            let ended = showing.flat_map(|audience| open(&audience.channel).into_iter().map(move |c| (audience, c)));
             ended
                 .map(|(audience, cause)| {
                     let mut notice = Notice::of(Occasion::Resolved, EscalationLevel::Info, current, &cause, now);

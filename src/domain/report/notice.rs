@@ -5,6 +5,8 @@
 
 mod discord;
 mod generic;
+mod mail;
+mod message;
 mod pagerduty;
 mod slack;
 mod text;
@@ -16,26 +18,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan};
-use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
+use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::{CommandHint, EscalationView};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 pub use generic::VERSION as GENERIC_VERSION;
+pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
+
+/// Cause of notices about plans that wait for a person.
+const PLAN_APPROVAL: &str = "plan_approval";
 
 /// Services that accept notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelKind {
-    /// Incoming webhook of Slack or a compatible service.
+    /// Incoming webhook of Slack or a compatible service; its messages cannot be changed.
     Slack,
+    /// Slack app with a bot token, which changes its messages.
+    SlackBot,
     /// Webhook of Discord.
     Discord,
     /// PagerDuty Events API, version 2.
     PagerDuty,
     /// Signed JSON of this project.
     Generic,
+    /// Mail by SMTP.
+    Mail,
 }
 
 impl ChannelKind {
@@ -43,15 +53,27 @@ impl ChannelKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Slack => "slack",
+            Self::SlackBot => "slack_bot",
             Self::Discord => "discord",
             Self::PagerDuty => "pagerduty",
             Self::Generic => "generic",
+            Self::Mail => "mail",
         }
     }
 
-    /// Whether the service keeps incidents, which must be resolved.
+    /// Whether the service keeps incidents: it repeats them by itself until somebody acknowledges them.
     pub fn keeps_incidents(self) -> bool {
         self == Self::PagerDuty
+    }
+
+    /// Whether a message of a loop is changed instead of repeated.
+    pub fn changes_messages(self) -> bool {
+        matches!(self, Self::SlackBot | Self::Discord)
+    }
+
+    /// Whether the channel is told that the loop continues or has ended.
+    pub fn shows_resolution(self) -> bool {
+        self.keeps_incidents() || self.changes_messages()
     }
 }
 
@@ -74,7 +96,7 @@ pub enum Occasion {
     Raised,
     /// No reply yet.
     Reminder,
-    /// The loop continues or has ended; sent only to services that keep incidents.
+    /// The loop continues or has ended; sent only to services that show it.
     Resolved,
 }
 
@@ -115,11 +137,11 @@ pub struct Notice {
     pub recommendations: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
+    /// Address of the loop's page in the dashboard; `None` if people do not reach it from elsewhere. Set when it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
     /// Time of the event.
     pub at: Timestamp,
-    /// Address of the loop's page in the dashboard; `None` if people do not reach it from elsewhere. Set when it is sent.
-    #[serde(default)]
-    pub dashboard: Option<String>,
 }
 
 impl Notice {
@@ -156,12 +178,12 @@ impl Notice {
         Self { replies: report::commands(current), ..Self::of(Occasion::Raised, level, current, "repository", at) }
     }
 
-    /// Returns the notice that a plan waits for a person.
+    /// Returns the notice that a plan waits for a person. Nothing has failed, so its level pages nobody.
     pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
         Self {
             evidence: std::iter::once(&plan.plan.summary).chain(&plan.plan.questions).cloned().collect(),
             replies: report::commands(current),
-            ..Self::of(occasion, EscalationLevel::Critical, current, "plan_approval", at)
+            ..Self::of(occasion, EscalationLevel::Info, current, PLAN_APPROVAL, at)
         }
     }
 
@@ -185,8 +207,30 @@ impl Notice {
             evidence: Vec::new(),
             recommendations: Vec::new(),
             replies: Vec::new(),
+            dashboard_url: None,
             at,
-            dashboard: None,
+        }
+    }
+
+    /// Returns a notice that shows that a channel works. It belongs to no loop.
+    pub fn test(occasion: Occasion, at: Timestamp) -> Self {
+        let repo =
+            RepoRef { forge: ForgeName::new("test"), id: RepoId(0), owner: "ralph-bot".into(), name: "test".into() };
+        Self {
+            occasion,
+            level: EscalationLevel::Info,
+            loop_id: LoopId::new("r-0-test"),
+            repo,
+            issue: Number(0),
+            title: "Test of this channel".into(),
+            issue_url: String::new(),
+            cause: "test".into(),
+            what_happened: "An operator tests this channel. No loop is concerned, and nothing has to be done.".into(),
+            evidence: Vec::new(),
+            recommendations: Vec::new(),
+            replies: Vec::new(),
+            dashboard_url: None,
+            at,
         }
     }
 
@@ -217,9 +261,10 @@ pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
 /// escalation issue, if known. The sender adds PagerDuty's routing key.
 pub fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
     match kind {
-        ChannelKind::Slack => slack::body(notice, answer),
+        ChannelKind::Slack | ChannelKind::SlackBot => slack::body(notice, answer),
         ChannelKind::Discord => discord::body(notice, answer),
         ChannelKind::PagerDuty => pagerduty::body(notice, answer),
         ChannelKind::Generic => generic::body(notice, delivery, answer),
+        ChannelKind::Mail => mail::body(notice, answer),
     }
 }

@@ -33,6 +33,7 @@ use crate::domain::trust::egress::Egress;
 use crate::engine::assist::Questions;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::spans::ModelCall;
 use crate::engine::{Engine, ForgeAccount};
 use crate::mcp;
 use crate::process::sandbox::Network;
@@ -108,6 +109,7 @@ impl Engine {
         let mut run = self.run(task, note, cancel).await?;
         run.images = images;
         run.refused_hosts = refused.names();
+        self.metrics.refused("network", run.refused_hosts.len() as u64);
         if plans {
             // Where nothing keeps the tree read-only, the run may have changed it.
             self.workspaces.reset(&current.id, repo, head).await?;
@@ -359,6 +361,17 @@ impl Engine {
             outcome.status = AgentStatus::OverBudget;
         }
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
+        let failed = (outcome.status != AgentStatus::Finished).then(|| outcome_word(&outcome.status));
+        let call = ModelCall {
+            operation: "invoke_agent",
+            backend: &chosen.backend,
+            model: outcome.model.as_deref().or(chosen.model.as_deref()),
+            tokens: (outcome.tokens_in, outcome.tokens_out),
+            usd: outcome.cost.unwrap_or_default().usd(),
+            started: self.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
+            error: failed,
+        };
+        self.model_span(&task.current.id, &call);
         self.keep_log(task, chosen, &prompt, &outcome);
         let tools = run_monitor.tools();
         let transcript = RunTranscript { prompt, learnings: carried, events: run_monitor.events, started };

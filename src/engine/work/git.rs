@@ -188,6 +188,7 @@ impl Engine {
         {
             Ok(cleared) => cleared,
             Err(leak) => {
+                self.metrics.refused("secret", 1);
                 let reason = leak.to_string();
                 return Ok(Receipt::with_input(reason.clone(), LoopInput::PushBlocked { ticket, reason }));
             }

@@ -53,7 +53,8 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<(CheckReport, TestEvidence), EffectError> {
         self.setup(current, &current.policy, &checkout.dir, cancel).await?;
-        let report = self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
+        let report =
+            self.run_checks(current, "clean", &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
@@ -144,7 +145,9 @@ impl Engine {
         let paths = changed.iter().flat_map(|file| [Some(&file.path), file.renamed_to.as_ref()]);
         let paths: Vec<String> = paths.flatten().cloned().collect();
         self.workspaces.use_base_files(checkout, base, &paths).await?;
-        let report = self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
+        let report = self
+            .run_checks(current, "clean_base_tests", &checkout.dir, &checkout.read_only, &current.checks, cancel)
+            .await?;
         Ok((paths, report))
     }
 }

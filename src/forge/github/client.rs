@@ -19,8 +19,8 @@ use super::wire;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{
-    FollowCrossOrigin, MutationPace, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json,
-    next_page,
+    CallMeter, FollowCrossOrigin, MutationPace, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport,
+    error, json, next_page,
 };
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 
@@ -184,6 +184,7 @@ pub(super) struct GitHubClient {
     clock: Clock,
     rates: RateSettings,
     layers: Mutex<HashMap<Option<u64>, Arc<RequestLayer>>>,
+    meter: Arc<CallMeter>,
 }
 
 impl GitHubClient {
@@ -195,14 +196,20 @@ impl GitHubClient {
         clock: Clock,
         rates: RateSettings,
     ) -> Self {
-        Self { api, identity, transport, clock, rates, layers: Mutex::default() }
+        Self { api, identity, transport, clock, rates, layers: Mutex::default(), meter: Arc::default() }
+    }
+
+    /// Counts of the requests with all credentials.
+    pub(super) fn meter(&self) -> &CallMeter {
+        &self.meter
     }
 
     fn layer(&self, installation: Option<u64>) -> Arc<RequestLayer> {
         // Code under this lock runs a single map operation, so the map is valid even after a panic.
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates, MutationPace::GITHUB))
+            let layer = RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates, MutationPace::GITHUB);
+            Arc::new(layer.metered(self.meter.clone()))
         };
         layers.entry(installation).or_insert_with(new).clone()
     }

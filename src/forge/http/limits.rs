@@ -34,6 +34,11 @@ pub(super) struct RateLimits {
 }
 
 impl RateLimits {
+    /// Returns the number of requests that are left before the limit resets, as the forge said last.
+    pub(super) fn remaining(&self) -> Option<u32> {
+        self.remaining
+    }
+
     /// Returns the necessary wait, in milliseconds, and its reason; `reserve` is the part of the budget that is not available.
     pub(super) fn wait(&self, now: Timestamp, reserve: u32) -> Option<(i64, String)> {
         if let Some(until) = self.paused_at(now) {

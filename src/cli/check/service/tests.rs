@@ -243,6 +243,8 @@ async fn channel_is_resolved_without_sending() {
         kind: crate::domain::report::notice::ChannelKind::Slack,
         url: url.to_owned().into(),
         secret: None,
+        room: None,
+        mail: None,
         levels: vec![crate::domain::supervision::oversight::EscalationLevel::Critical],
         allow_private,
     };

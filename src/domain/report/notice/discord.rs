@@ -21,6 +21,9 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if let Some(answer) = answer.and_then(address) {
         fields.push(field("Answer", format!("[on the escalation issue]({answer})")));
     }
+    if let Some(page) = notice.dashboard_url.as_deref().and_then(address).filter(|page| page.len() < VALUE_MAX / 2) {
+        fields.push(field("Dashboard", format!("[loop]({page})")));
+    }
     let evidence = list(notice.evidence.iter().map(|text| line(text)), "• ", LINES, VALUE_MAX, escape);
     if !evidence.is_empty() {
         fields.push(field("Evidence", evidence));
@@ -30,6 +33,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
         fields.push(field("What to do", ways));
     }
     let colour = match notice.level {
+        _ if notice.occasion == Occasion::Resolved => 0x1a_7f_37,
         EscalationLevel::Info => 0x8b_94_9e,
         EscalationLevel::Warning => 0xd2_99_22,
         EscalationLevel::Critical => 0xd9_3f_0b,

@@ -32,6 +32,7 @@ pub(super) fn body(notice: &Notice, delivery: &str, answer: Option<&str>) -> Val
         "repository": { "forge": notice.repo.forge.as_str(), "id": notice.repo.id.0, "name": notice.repo.full_name() },
         "issue": { "number": notice.issue.0, "title": text(&notice.title), "url": notice.issue_url },
         "escalation_url": answer,
+        "dashboard_url": notice.dashboard_url,
         "cause": notice.cause,
         "what_happened": text(&notice.what_happened),
         "evidence": texts(&notice.evidence),

@@ -32,6 +32,8 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     let issue = address(&notice.issue_url);
     let mut links = Vec::new();
     links.extend(answer.and_then(address).map(|url| json!({ "href": url, "text": "Answer on the escalation issue" })));
+    let page = notice.dashboard_url.as_deref().and_then(address);
+    links.extend(page.map(|url| json!({ "href": url, "text": "Loop in the dashboard" })));
     links.extend(issue.as_ref().map(|url| json!({ "href": url, "text": format!("Issue {place}") })));
     let mut event = json!({
         "event_action": "trigger",

@@ -35,6 +35,9 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if notice.occasion == Occasion::Reminder {
         small.push("nobody has answered yet".to_owned());
     }
+    if let Some(page) = notice.dashboard_url.as_deref().and_then(address) {
+        small.insert(0, format!("<{page}|Loop in the dashboard>"));
+    }
     if let Some(answer) = answer.and_then(address) {
         small.insert(0, format!("<{answer}|Answer on the escalation issue>"));
     }

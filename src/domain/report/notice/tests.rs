@@ -12,14 +12,15 @@ use super::*;
 use crate::domain::lifecycle;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
+use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::model::plan::TaskPlan;
 use crate::domain::report::view::EscalationSeverity;
 use crate::domain::supervision::oversight::{self, DetectionKind, InterventionLevel};
 use crate::domain::trust::policy::Policy;
 
-const KINDS: [ChannelKind; 4] =
-    [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty, ChannelKind::Generic];
+const KINDS: [ChannelKind; 5] =
+    [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty, ChannelKind::Generic, ChannelKind::Mail];
+const PAGE: &str = "https://ralph.example.org/loops/r-42-k7m2qa";
 const ANSWER: &str = "https://git.example.org/mira/app/issues/57";
 
 /// A loop that reached its limit.
@@ -41,6 +42,7 @@ pub(crate) fn notice() -> Notice {
             hint("/ralph resume --max-iterations 15", "five more iterations"),
             hint("/ralph abort", "ends the loop"),
         ],
+        dashboard_url: Some(PAGE.into()),
         at: Timestamp(1_790_000_000_000),
         dashboard: None,
     }
@@ -100,9 +102,13 @@ fn each_service_gets_its_format() {
     insta::assert_snapshot!("discord", pretty(ChannelKind::Discord, &notice(), Some(ANSWER)));
     insta::assert_snapshot!("pagerduty", pretty(ChannelKind::PagerDuty, &notice(), Some(ANSWER)));
     insta::assert_snapshot!("generic", pretty(ChannelKind::Generic, &notice(), Some(ANSWER)));
+    insta::assert_snapshot!("mail", pretty(ChannelKind::Mail, &notice(), Some(ANSWER)));
     let reminder = Notice { occasion: Occasion::Reminder, ..notice() };
     insta::assert_snapshot!("slack_reminder", pretty(ChannelKind::Slack, &reminder, None));
     let resolved = Notice { occasion: Occasion::Resolved, ..notice() };
+    insta::assert_snapshot!("mail_reminder", pretty(ChannelKind::Mail, &reminder, None));
+    insta::assert_snapshot!("discord_resolved", pretty(ChannelKind::Discord, &resolved, None));
+    insta::assert_snapshot!("slack_resolved", pretty(ChannelKind::SlackBot, &resolved, None));
     insta::assert_snapshot!("pagerduty_resolved", pretty(ChannelKind::PagerDuty, &resolved, None));
 }
 
@@ -114,6 +120,7 @@ fn untrusted_text_has_no_mentions_or_links() {
     insta::assert_snapshot!("hostile_slack", pretty(ChannelKind::Slack, &foreign, None));
     insta::assert_snapshot!("hostile_discord", pretty(ChannelKind::Discord, &foreign, None));
     insta::assert_snapshot!("hostile_pagerduty", pretty(ChannelKind::PagerDuty, &foreign, None));
+    insta::assert_snapshot!("hostile_mail", pretty(ChannelKind::Mail, &foreign, None));
 }
 
 #[test]
@@ -157,6 +164,15 @@ proptest! {
         let notice = hostile(&text);
         within_limits(&notice);
         let slack = body(ChannelKind::Slack, &notice, "d", None);
+        let mail = body(ChannelKind::Mail, &notice, "d", None);
+        let (subject, html) = (mail["subject"].as_str().expect("text"), mail["html"].as_str().expect("text"));
+        prop_assert!(!subject.contains(char::is_control), "{}", subject);
+        for tag in html.split('<').skip(1) {
+            let tag = tag.split('>').next().unwrap_or_default();
+            let own = ["!DOCTYPE html", "html", "body", "h2", "h3", "p", "ul", "li", "a"];
+            let name = tag.trim_start_matches('/');
+            prop_assert!(own.contains(&name) || name.starts_with("a href=\"https://"), "<{}> in {}", tag, html);
+        }
         for block in slack["blocks"].as_array().expect("blocks").iter().filter(|b| b["type"] == "section") {
             let text = block["text"]["text"].as_str().expect("text");
             // Nothing but our own links begins with `<`.
@@ -252,12 +268,14 @@ fn waiting_plan_is_a_decision_for_channels_and_reminds_incidents_once() {
         ..TaskPlan::default()
     };
     let plan = ProposedPlan { number: 1, hash: plan.hash(), plan, at: Timestamp(3) };
+    let usual = Notice::plan(Occasion::Raised, &current, &plan, Timestamp(5));
+    assert_eq!(usual.level, EscalationLevel::Info, "nothing has failed, so nobody is paged");
+    assert_eq!(usual.key("chat"), "notify/chat/raised/plan_approval");
     let of = |occasion, open: &[&str]| {
         let notice = Notice::plan(occasion, &current, &plan, Timestamp(5));
         assert_eq!(notice.evidence, ["Mend the parser.", "Which encoding?"]);
         let open = |_: &str| open.iter().map(|cause| (*cause).to_owned()).collect::<Vec<_>>();
-        let all =
-            audiences().into_iter().map(|audience| Audience { levels: vec![EscalationLevel::Critical], ..audience });
+        let all = audiences().into_iter().map(|audience| Audience { levels: vec![EscalationLevel::Info], ..audience });
         told(&notices(
             &Effect::Warn { notice: Box::new(notice) },
             &current,

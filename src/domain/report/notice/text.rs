@@ -1,6 +1,6 @@
 //! Wording and escaping shared by the services.
 
-use super::{Notice, Occasion};
+use super::{Notice, Occasion, PLAN_APPROVAL};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::sanitize::visible;
@@ -66,6 +66,8 @@ pub(super) fn list(
 pub(super) fn headline(notice: &Notice) -> String {
     let reminder = if notice.occasion == Occasion::Reminder { "Reminder: " } else { "" };
     let action = match notice.level {
+        _ if notice.occasion == Occasion::Resolved => "Resolved",
+        EscalationLevel::Info if notice.cause == PLAN_APPROVAL => "ralph waits for an approval",
         EscalationLevel::Info => "ralph reports",
         EscalationLevel::Warning => "ralph warns",
         EscalationLevel::Critical => "ralph needs a decision",

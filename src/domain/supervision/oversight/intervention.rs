@@ -79,7 +79,7 @@ pub struct Intervention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EscalationLevel {
-    /// The log.
+    /// The log; also what waits for a person although nothing is wrong.
     Info,
     /// The status comment.
     Warning,

@@ -1,0 +1,76 @@
+//! Discord: a webhook's messages are posted with `wait=true`, which returns their ids, and changed by `PATCH`.
+//!
+//! A webhook cannot list its messages, so a message whose answer was lost is posted again.
+
+use serde::Deserialize;
+use url::Url;
+
+use super::{Channel, HttpAnswer, SendOutcome, Sending, json_header};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::report::notice::{Notice, PostedMessage};
+
+/// Error code of Discord: the message does not exist.
+const UNKNOWN_MESSAGE: u64 = 10_008;
+
+/// A message, a webhook or an error.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct DiscordAnswer {
+    id: String,
+    code: u64,
+    name: String,
+}
+
+impl DiscordAnswer {
+    fn of(answer: &HttpAnswer) -> Self {
+        serde_json::from_slice(&answer.said).unwrap_or_default()
+    }
+}
+
+/// Returns the id of a webhook, the part of its address that is no secret.
+pub(super) fn place(url: &Url) -> String {
+    let mut segments = url.path_segments().into_iter().flatten().skip_while(|segment| *segment != "webhooks");
+    segments.nth(1).unwrap_or_default().to_owned()
+}
+
+impl Channel {
+    pub(super) async fn post_discord(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        let mut url = self.url.clone();
+        url.query_pairs_mut().append_pair("wait", "true");
+        let body = self.text(self.message(sending.notice, sending));
+        let answer = self.exchange(self.client.post(url).headers(json_header()).body(body), now).await?;
+        let status = self.accepted(&answer)?;
+        let id = DiscordAnswer::of(&answer).id;
+        let posted = (!id.is_empty()).then(|| self.shown(sending.notice, id));
+        Ok(SendOutcome::Delivered { status, how: String::new(), posted })
+    }
+
+    /// Changes a message; `None` if it does not exist.
+    pub(super) async fn change_discord(
+        &self,
+        notice: &Notice,
+        sending: Sending<'_>,
+        posted: &PostedMessage,
+        now: Timestamp,
+    ) -> Result<Option<SendOutcome>, SendOutcome> {
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["messages", &posted.id]);
+        }
+        let body = self.text(self.message(notice, sending));
+        let answer = self.exchange(self.client.patch(url).headers(json_header()).body(body), now).await?;
+        if answer.status == 404 && DiscordAnswer::of(&answer).code == UNKNOWN_MESSAGE {
+            return Ok(None);
+        }
+        let status = self.accepted(&answer)?;
+        let shown = self.shown(notice, posted.id.clone());
+        Ok(Some(SendOutcome::Delivered { status, how: format!("changed message {}", posted.id), posted: Some(shown) }))
+    }
+
+    /// Asks for the webhook.
+    pub(super) async fn probe_discord(&self, now: Timestamp) -> Result<String, SendOutcome> {
+        let answer = self.exchange(self.client.get(self.url.clone()), now).await?;
+        self.accepted(&answer)?;
+        Ok(format!("webhook `{}`", super::one_line(&DiscordAnswer::of(&answer).name)))
+    }
+}

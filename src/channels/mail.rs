@@ -1,0 +1,211 @@
+//! Mail by SMTP: one connection per message, to an address that was checked. Notices of a loop form a thread.
+
+use std::net::IpAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use lettre::address::Envelope;
+use lettre::message::header::{HeaderName, HeaderValue};
+use lettre::message::{Mailbox, Message, MultiPart};
+use lettre::transport::smtp::Error as SmtpError;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
+use lettre::transport::smtp::extension::ClientId;
+use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::{Channel, SendOutcome, Sending};
+use crate::domain::model::error_chain::error_chain;
+use crate::domain::model::ids::Timestamp;
+
+/// Time limit of one command of SMTP.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Status of an accepted message.
+const ACCEPTED: u16 = 250;
+
+/// Settings of mail.
+#[derive(Debug, Clone)]
+pub struct MailSettings {
+    /// User of the mail server; `None` without a login.
+    pub user: Option<String>,
+    /// Sender.
+    pub from: Mailbox,
+    /// Recipients; never empty.
+    pub to: Vec<Mailbox>,
+    /// Whether a connection without TLS from the start has to be upgraded before anything is sent.
+    pub starttls: bool,
+    /// Certificates in PEM that are trusted besides those of the system; empty for none.
+    pub ca: Vec<u8>,
+}
+
+/// Sender of mail.
+pub(super) struct Mail {
+    settings: MailSettings,
+    port: u16,
+    tls: Tls,
+    credentials: Option<Credentials>,
+}
+
+impl Mail {
+    /// Creates a sender for a server such as `smtps://mail.example.org`.
+    ///
+    /// # Errors
+    /// The certificates cannot be used; a sentence.
+    pub fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, String> {
+        let implicit = url.scheme() == "smtps";
+        let parameters = || {
+            let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let mut builder = TlsParameters::builder(host);
+            if !settings.ca.is_empty() {
+                let certificate = Certificate::from_pem(&settings.ca)
+                    .map_err(|error| format!("`ca_file`: {}", error_chain(&error)))?;
+                builder = builder.add_root_certificate(certificate);
+            }
+            builder.build_rustls().map_err(|error| error_chain(&error))
+        };
+        let tls = match (implicit, settings.starttls) {
+            (true, _) => Tls::Wrapper(parameters()?),
+            (false, true) => Tls::Required(parameters()?),
+            (false, false) => Tls::None,
+        };
+        let credentials = settings.user.as_ref().zip(password);
+        let credentials =
+            credentials.map(|(user, password)| Credentials::new(user.clone(), password.expose_secret().to_owned()));
+        let port = url.port().unwrap_or(if implicit { 465 } else { 587 });
+        Ok(Self { settings, port, tls, credentials })
+    }
+
+    /// Returns a transport to one address of the server.
+    fn transport(&self, address: IpAddr) -> AsyncSmtpTransport<Tokio1Executor> {
+        let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(address.to_string())
+            .port(self.port)
+            .tls(self.tls.clone())
+            .hello_name(ClientId::Domain(self.settings.from.email.domain().to_owned()))
+            .timeout(Some(COMMAND_TIMEOUT));
+        if let Some(credentials) = &self.credentials {
+            builder = builder.credentials(credentials.clone());
+        }
+        builder.build()
+    }
+
+    /// Returns an id that is unique to `name`.
+    fn message_id(&self, name: &str) -> String {
+        format!("<{name}@{}>", self.settings.from.email.domain())
+    }
+
+    fn envelope(&self, to: &[Mailbox]) -> Result<Envelope, lettre::error::Error> {
+        Envelope::new(Some(self.settings.from.email.clone()), to.iter().map(|mailbox| mailbox.email.clone()).collect())
+    }
+}
+
+impl Channel {
+    pub(super) async fn post_mail(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        let rejected = |why: &str| SendOutcome::Rejected { why: why.to_owned() };
+        let Some(mail) = &self.mail else { return Err(rejected("mail is not configured")) };
+        let id = mail.message_id(sending.delivery);
+        let message = self.mail_message(mail, sending, &id, now).map_err(|error| rejected(&error_chain(&error)))?;
+        let bytes = message.formatted();
+        let addresses = self.mail_addresses().await?;
+        let all = &mail.settings.to;
+        let posted = sending.posted.is_none().then(|| self.shown(sending.notice, id));
+        let sent = |how: String| SendOutcome::Delivered { status: ACCEPTED, how, posted: posted.clone() };
+        let error = match self.transmit(mail, &addresses, all, &bytes).await {
+            Ok(()) => return Ok(sent(String::new())),
+            Err(error) => error,
+        };
+        if !error.is_permanent() || all.len() == 1 {
+            return Err(self.mail_failure(&error));
+        }
+        // One recipient that does not exist must not keep the others from the notice.
+        let (mut refused, mut last) = (Vec::new(), error);
+        for one in all {
+            if let Err(error) = self.transmit(mail, &addresses, std::slice::from_ref(one), &bytes).await {
+                refused.push(format!("{}: {}", one.email, self.masked(&error_chain(&error))));
+                last = error;
+            }
+        }
+        if refused.len() == all.len() {
+            return Err(self.mail_failure(&last));
+        }
+        tracing::warn!(channel = self.name(), refused = refused.join("; "), "recipients were refused");
+        Ok(sent(if refused.is_empty() { String::new() } else { format!("refused: {}", refused.join("; ")) }))
+    }
+
+    pub(super) fn mail_message(
+        &self,
+        mail: &Mail,
+        sending: Sending<'_>,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<Message, lettre::error::Error> {
+        let body = self.message(sending.notice, sending).into_value();
+        let part = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+        let mut subject: String = part("subject").chars().filter(|c| !c.is_control()).collect();
+        let seconds = u64::try_from(now.0.div_euclid(1_000)).unwrap_or_default();
+        let mut builder = Message::builder()
+            .from(mail.settings.from.clone())
+            .date(UNIX_EPOCH + Duration::from_secs(seconds))
+            .message_id(Some(id.to_owned()))
+            .raw_header(HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".into()));
+        for to in &mail.settings.to {
+            builder = builder.to(to.clone());
+        }
+        if let Some(first) = sending.posted.filter(|first| first.id != id) {
+            subject.insert_str(0, "Re: ");
+            builder = builder.in_reply_to(first.id.clone()).references(first.id.clone());
+        }
+        builder.subject(subject).multipart(MultiPart::alternative_plain_html(part("text"), part("html")))
+    }
+
+    /// Sends a message to recipients, by the first address that takes the connection.
+    async fn transmit(&self, mail: &Mail, addresses: &[IpAddr], to: &[Mailbox], bytes: &[u8]) -> Result<(), SmtpError> {
+        let Ok(envelope) = mail.envelope(to) else { return Ok(()) };
+        let (last, before) =
+            addresses.split_last().map_or((None, [].as_slice()), |(last, before)| (Some(last), before));
+        for address in before {
+            match mail.transport(*address).send_raw(&envelope, bytes).await {
+                Err(error) if did_not_connect(&error) => {}
+                other => return other.map(drop),
+            }
+        }
+        match last {
+            Some(address) => mail.transport(*address).send_raw(&envelope, bytes).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn mail_addresses(&self) -> Result<Vec<IpAddr>, SendOutcome> {
+        self.addresses().await.map_err(|why| match why.starts_with("refused") {
+            true => SendOutcome::Rejected { why },
+            false => SendOutcome::Retry { after_ms: None, why },
+        })
+    }
+
+    /// Connects, starts TLS, logs in, and leaves.
+    pub(super) async fn probe_mail(&self) -> Result<String, SendOutcome> {
+        let Some(mail) = &self.mail else { return Ok(String::new()) };
+        let addresses = self.mail_addresses().await?;
+        let Some(address) = addresses.first() else { return Ok(String::new()) };
+        mail.transport(*address).test_connection().await.map_err(|error| self.mail_failure(&error))?;
+        let login = mail.settings.user.as_ref().map_or("no login".to_owned(), |user| format!("logged in as `{user}`"));
+        let to: Vec<_> = mail.settings.to.iter().map(|mailbox| mailbox.email.to_string()).collect();
+        Ok(format!("{login}, to {}", to.join(", ")))
+    }
+
+    /// Returns the outcome for an error: a server that refuses for good is not asked again.
+    fn mail_failure(&self, error: &SmtpError) -> SendOutcome {
+        let said = self.masked(&error_chain(error));
+        let why: String = super::one_line(&said).chars().take(super::DETAIL_CHARS).collect();
+        if error.is_permanent() || error.is_client() {
+            SendOutcome::Rejected { why }
+        } else {
+            SendOutcome::Retry { after_ms: None, why }
+        }
+    }
+}
+
+/// Whether an error came before the server said anything.
+fn did_not_connect(error: &SmtpError) -> bool {
+    let said = error.status().is_some() || error.is_response() || error.is_transient() || error.is_permanent();
+    !said && !error.is_tls() && !error.is_client()
+}

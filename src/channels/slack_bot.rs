@@ -1,0 +1,167 @@
+//! Slack with a bot token: messages are posted by `chat.postMessage` and changed by `chat.update`. Errors have the status 200.
+//!
+//! A message carries the id of its delivery as metadata. If the answer to an earlier attempt was lost, the room's newest
+//! messages are searched for it first; without the scope for that, the message is posted again.
+
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Channel, SendOutcome, Sending, json_header};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::report::notice::{Notice, PostedMessage};
+
+/// Type of the metadata of our messages.
+const EVENT_TYPE: &str = "ralph_bot_notice";
+/// Errors that pass by themselves.
+const TRANSIENT: [&str; 7] = [
+    "ratelimited",
+    "rate_limited",
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+    "team_added_to_org",
+];
+/// Errors of messages that are gone or can be changed no longer.
+const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
+/// Number of messages of a room that are searched for one whose answer was lost.
+const SEARCHED: &str = "50";
+
+/// Answer of a method.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SlackAnswer {
+    ok: bool,
+    error: String,
+    /// Id of the message.
+    ts: String,
+    team: String,
+    user: String,
+    messages: Vec<FoundMessage>,
+}
+
+/// Message of a room.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct FoundMessage {
+    ts: String,
+    metadata: Value,
+}
+
+impl Channel {
+    pub(super) async fn post_slack(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        if sending.again
+            && let Some(ts) = self.find_slack(sending.delivery, now).await
+        {
+            let posted = Some(self.shown(sending.notice, ts));
+            return Ok(SendOutcome::Delivered { status: 200, how: "it had arrived before".to_owned(), posted });
+        }
+        let mut body = self.slack_body(sending.notice, sending);
+        body["metadata"] = json!({ "event_type": EVENT_TYPE, "event_payload": { "delivery": sending.delivery } });
+        let answer = self.call_slack("chat.postMessage", body, now).await?;
+        if !answer.ok {
+            return Err(refusal(&answer));
+        }
+        let posted = (!answer.ts.is_empty()).then(|| self.shown(sending.notice, answer.ts));
+        Ok(SendOutcome::Delivered { status: 200, how: String::new(), posted })
+    }
+
+    /// Changes a message; `None` if it does not exist or can be changed no longer.
+    pub(super) async fn change_slack(
+        &self,
+        notice: &Notice,
+        sending: Sending<'_>,
+        posted: &PostedMessage,
+        now: Timestamp,
+    ) -> Result<Option<SendOutcome>, SendOutcome> {
+        let mut body = self.slack_body(notice, sending);
+        body["ts"] = json!(posted.id);
+        let answer = self.call_slack("chat.update", body, now).await?;
+        if !answer.ok && GONE.contains(&answer.error.as_str()) {
+            return Ok(None);
+        }
+        if !answer.ok {
+            return Err(refusal(&answer));
+        }
+        let shown = self.shown(notice, posted.id.clone());
+        Ok(Some(SendOutcome::Delivered {
+            status: 200,
+            how: format!("changed message {}", posted.id),
+            posted: Some(shown),
+        }))
+    }
+
+    fn slack_body(&self, notice: &Notice, sending: Sending<'_>) -> Value {
+        let mut body = self.message(notice, sending).into_value();
+        body["channel"] = json!(self.place);
+        body
+    }
+
+    /// Searches the room for a message of a delivery; `None` also if it cannot be searched.
+    async fn find_slack(&self, delivery: &str, now: Timestamp) -> Option<String> {
+        let mut url = self.slack_url("conversations.history");
+        url.query_pairs_mut()
+            .append_pair("channel", &self.place)
+            .append_pair("include_all_metadata", "true")
+            .append_pair("limit", SEARCHED);
+        let answer = self.ask_slack(self.client.get(url), now).await.ok()?;
+        if !answer.ok {
+            tracing::warn!(channel = self.name(), error = answer.error, "Slack does not show the room's messages");
+        }
+        let ours = |message: &FoundMessage| {
+            message.metadata["event_type"] == EVENT_TYPE && message.metadata["event_payload"]["delivery"] == delivery
+        };
+        answer.messages.into_iter().find(ours).map(|message| message.ts)
+    }
+
+    /// Asks who the token belongs to.
+    pub(super) async fn probe_slack(&self, now: Timestamp) -> Result<String, SendOutcome> {
+        let answer = self.call_slack("auth.test", json!({}), now).await?;
+        if !answer.ok {
+            return Err(refusal(&answer));
+        }
+        Ok(format!("as `{}` in `{}`", super::one_line(&answer.user), super::one_line(&answer.team)))
+    }
+
+    fn slack_url(&self, method: &str) -> url::Url {
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push(method);
+        }
+        url
+    }
+
+    async fn call_slack(&self, method: &str, body: Value, now: Timestamp) -> Result<SlackAnswer, SendOutcome> {
+        let request = self.client.post(self.slack_url(method)).headers(json_header()).body(body.to_string());
+        self.ask_slack(request, now).await
+    }
+
+    async fn ask_slack(&self, request: reqwest::RequestBuilder, now: Timestamp) -> Result<SlackAnswer, SendOutcome> {
+        let token = self.secret.as_ref().map_or("", |secret| secret.expose_secret());
+        let answer = self.exchange(request.bearer_auth(token), now).await?;
+        self.accepted(&answer)?;
+        serde_json::from_slice(&answer.said).map_err(|_| SendOutcome::Retry {
+            after_ms: None,
+            why: format!("not an answer of Slack: {}", self.complaint(answer.status, &answer.said)),
+        })
+    }
+}
+
+/// Returns the outcome for an error of Slack.
+fn refusal(answer: &SlackAnswer) -> SendOutcome {
+    let error: String = super::one_line(&answer.error);
+    let why = format!("Slack: {error}");
+    if TRANSIENT.contains(&answer.error.as_str()) {
+        return SendOutcome::Retry { after_ms: None, why };
+    }
+    let fix = match answer.error.as_str() {
+        "not_in_channel" | "channel_not_found" => "; invite the app to the room, and check `room`",
+        "missing_scope" => "; give the app the scope `chat:write`",
+        "invalid_auth" | "not_authed" | "account_inactive" | "token_revoked" | "token_expired" => {
+            "; the bot token is not valid"
+        }
+        _ => "",
+    };
+    SendOutcome::Rejected { why: format!("{why}{fix}") }
+}

@@ -1,0 +1,114 @@
+//! Mails as they are written: headers of a thread, and text that tries to add headers. Servers are in `tests/slow/mail.rs`.
+
+use super::super::mail::MailSettings;
+use super::*;
+
+fn settings() -> MailSettings {
+    MailSettings {
+        user: None,
+        from: "ralph-bot <ralph@example.org>".parse().expect("an address"),
+        to: vec!["Mira <mira@example.org>".parse().expect("an address"), "b@example.org".parse().expect("an address")],
+        starttls: false,
+        ca: Vec::new(),
+    }
+}
+
+fn mailer(door: Door) -> Channel {
+    let settings = ChannelSettings {
+        name: "post".into(),
+        kind: ChannelKind::Mail,
+        url: "smtp://127.0.0.1:1".to_owned().into(),
+        secret: None,
+        levels: vec![EscalationLevel::Critical],
+        allow_private: true,
+        room: None,
+        mail: Some(settings()),
+    };
+    Channel::new(settings, door).expect("a channel")
+}
+
+fn written(door: Door, notice: &Notice, posted: Option<&PostedMessage>) -> String {
+    let channel = mailer(door);
+    let mail = channel.mail.as_ref().expect("mail");
+    let message = channel.mail_message(mail, sending(notice, posted), "<d-1@example.org>", NOW).expect("a message");
+    String::from_utf8(message.formatted()).expect("text")
+}
+
+/// Headers of a mail, unfolded, and the rest.
+fn parts(mail: &str) -> (Vec<String>, String) {
+    let (head, body) = mail.split_once("\r\n\r\n").expect("a body");
+    (head.replace("\r\n ", " ").lines().map(str::to_owned).collect(), body.to_owned())
+}
+
+#[test]
+fn first_mail_begins_a_thread_and_later_ones_answer_it() {
+    let (headers, body) = parts(&written(Door::default(), &notice(), None));
+    for header in [
+        "From: ralph-bot <ralph@example.org>",
+        "To: Mira <mira@example.org>, b@example.org",
+        "Message-ID: <d-1@example.org>",
+        "Auto-Submitted: auto-generated",
+        "Date: Mon, 21 Sep 2026 14:13:20 +0000",
+        "Subject: [ralph-bot] mira/app#42: The answer is wrong",
+        "MIME-Version: 1.0",
+    ] {
+        assert!(headers.iter().any(|line| line == header), "{header} is missing: {headers:#?}");
+    }
+    assert!(!headers.iter().any(|line| line.starts_with("In-Reply-To") || line.starts_with("References")));
+    assert!(body.contains("text/plain") && body.contains("text/html") && body.contains("limit iterations"), "{body}");
+    let first = PostedMessage {
+        place: String::new(),
+        id: "<d-0@example.org>".into(),
+        level: EscalationLevel::Critical,
+        occasion: Occasion::Raised,
+    };
+    let (headers, _) = parts(&written(Door::default(), &notice(), Some(&first)));
+    for header in [
+        "In-Reply-To: <d-0@example.org>",
+        "References: <d-0@example.org>",
+        "Subject: Re: [ralph-bot] mira/app#42: The answer is wrong",
+    ] {
+        assert!(headers.iter().any(|line| line == header), "{header} is missing: {headers:#?}");
+    }
+}
+
+/// See docs/threats.md#i11.
+#[test]
+fn foreign_text_adds_no_header_and_no_recipient() {
+    let evil = "x\r\nBcc: evil@example.net\r\n\r\n.\r\nMAIL FROM:<evil@example.net>\u{2028}\u{85}y\u{0}";
+    let notice = Notice {
+        title: evil.into(),
+        what_happened: evil.into(),
+        repo: crate::domain::model::ids::RepoRef { owner: evil.into(), ..notice().repo },
+        evidence: vec![evil.into()],
+        ..notice()
+    };
+    let (headers, body) = parts(&written(Door::default(), &notice, None));
+    let names: Vec<_> = headers.iter().filter_map(|line| line.split(':').next()).collect();
+    let known = ["From", "Date", "Message-ID", "Auto-Submitted", "To", "Subject", "MIME-Version", "Content-Type"];
+    assert!(names.iter().all(|name| known.contains(name)), "{headers:#?}");
+    assert!(!body.lines().any(|line| line.starts_with("Bcc:") || line == "."), "{body}");
+}
+
+#[test]
+fn secrets_are_masked_in_mail() {
+    let door = Door::default();
+    door.learn("KEY", &SecretString::from("hunter2hunter2hunter2"));
+    let notice = Notice {
+        title: "key hunter2hunter2hunter2".into(),
+        evidence: vec!["printed hunter2hunter2hunter2".into()],
+        ..notice()
+    };
+    let mail = written(door, &notice, None).replace("=\r\n", "");
+    assert!(!mail.contains("hunter2") && mail.contains("printed"), "{mail}");
+}
+
+#[tokio::test]
+async fn unreachable_mail_server_is_asked_again() {
+    let outcome = send(&mailer(Door::default())).await;
+    assert!(matches!(outcome, SendOutcome::Retry { .. }), "{outcome:?}");
+    let mut private = mailer(Door::default());
+    private.allow_private = false;
+    let outcome = send(&private).await;
+    assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.contains("not public")), "{outcome:?}");
+}

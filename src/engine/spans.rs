@@ -1,0 +1,142 @@
+//! Spans of a loop's trace: its deliveries, effects, agent runs and calls of models, and the whole loop at its end.
+//!
+//! Names follow the semantic conventions for generative AI where they apply.
+
+use serde_json::Value;
+
+use super::Engine;
+use super::executor::{EffectError, Receipt};
+use crate::domain::loops::Loop;
+use crate::domain::model::ids::{LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::store::inbox::WaitingDelivery;
+use crate::store::loops;
+use crate::store::outbox::ClaimedEffect;
+use crate::telemetry::{EndedSpan, SpanValue};
+
+/// Facts of a call of a model or of an agent's run.
+pub(super) struct ModelCall<'c> {
+    /// Operation: `invoke_agent` or `chat`.
+    pub operation: &'static str,
+    /// Backend by its configured name.
+    pub backend: &'c str,
+    /// Model that was asked for; `None` if the backend chooses.
+    pub model: Option<&'c str>,
+    /// Tokens read and written.
+    pub tokens: (u64, u64),
+    /// Cost in US dollars; 0 if unknown.
+    pub usd: f64,
+    /// Start.
+    pub started: Timestamp,
+    /// Kind of the error; `None` without one.
+    pub error: Option<&'c str>,
+}
+
+impl Engine {
+    /// Sends the span of an effect, from its claim until now.
+    pub(super) fn effect_span(&self, claimed: &ClaimedEffect, outcome: &Result<Receipt, EffectError>) {
+        let Some(id) = &claimed.loop_id else { return };
+        let ended = self.clock.now();
+        self.tracer.send(id, || {
+            let kind = claimed.key.split('/').next().unwrap_or_default();
+            let error = match outcome {
+                Ok(_) => None,
+                Err(EffectError::Retry { .. }) => Some("retry"),
+                Err(EffectError::Permanent { .. }) => Some("permanent"),
+                Err(EffectError::Stopped { .. }) => Some("stopped"),
+            };
+            EndedSpan {
+                name: kind.to_owned(),
+                outgoing: claimed.queue.starts_with("talk"),
+                whole: false,
+                started: claimed.claimed_at,
+                ended,
+                attributes: vec![
+                    ("ralph.effect", kind.into()),
+                    ("ralph.forge", claimed.place.repo.forge.as_str().into()),
+                    ("ralph.attempt", u64::from(claimed.tries + 1).into()),
+                ],
+                error: error.map(str::to_owned),
+            }
+        });
+    }
+
+    /// Sends the span of a delivery from its arrival until now, if it concerns a loop.
+    pub(super) async fn delivery_span(&self, waiting: &WaitingDelivery) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        let Some(id) = self.loop_of(waiting).await else { return };
+        let ended = self.clock.now();
+        let delivery = &waiting.delivery;
+        self.tracer.send(&id, || EndedSpan {
+            name: "delivery".into(),
+            outgoing: false,
+            whole: false,
+            started: waiting.received_at,
+            ended,
+            attributes: vec![
+                ("ralph.forge", delivery.forge.as_str().into()),
+                ("ralph.delivery.id", delivery.delivery.as_str().into()),
+                ("ralph.delivery.event", delivery.event.as_str().into()),
+            ],
+            error: None,
+        });
+    }
+
+    /// Returns the loop of the issue or pull request that a delivery names.
+    async fn loop_of(&self, waiting: &WaitingDelivery) -> Option<LoopId> {
+        let body: Value = serde_json::from_slice(&waiting.delivery.body.unpack().ok()?).ok()?;
+        let repo = RepoId(body["repository"]["id"].as_i64()?);
+        let number = body["issue"]["number"].as_u64().or_else(|| body["pull_request"]["number"].as_u64())?;
+        let forge = waiting.delivery.forge.clone();
+        let repo = RepoRef { forge, id: repo, owner: String::new(), name: String::new() };
+        let found = self.store.read(move |c| loops::find(c, &repo, Number(number))).await;
+        found.ok().flatten().map(|(id, ..)| id)
+    }
+
+    /// Sends the span of a call of a model or of an agent's run, from its start until now.
+    pub(super) fn model_span(&self, id: &LoopId, call: &ModelCall<'_>) {
+        let ended = self.clock.now();
+        self.tracer.send(id, || {
+            let of = if call.operation == "invoke_agent" { call.backend } else { call.model.unwrap_or_default() };
+            let mut attributes: Vec<(&'static str, SpanValue)> = vec![
+                ("gen_ai.operation.name", call.operation.into()),
+                ("gen_ai.provider.name", call.backend.into()),
+                ("gen_ai.usage.input_tokens", call.tokens.0.into()),
+                ("gen_ai.usage.output_tokens", call.tokens.1.into()),
+                ("ralph.cost.usd", call.usd.into()),
+            ];
+            attributes.extend(call.model.map(|model| ("gen_ai.request.model", model.into())));
+            if call.operation == "invoke_agent" {
+                attributes.push(("gen_ai.agent.name", call.backend.into()));
+            }
+            EndedSpan {
+                name: format!("{} {of}", call.operation).trim_end().to_owned(),
+                outgoing: true,
+                whole: false,
+                started: call.started,
+                ended,
+                attributes,
+                error: call.error.map(str::to_owned),
+            }
+        });
+    }
+
+    /// Sends the span of a loop that has ended.
+    pub(super) fn loop_span(&self, current: &Loop, ended: Timestamp) {
+        self.tracer.send(&current.id, || EndedSpan {
+            name: "loop".into(),
+            outgoing: false,
+            whole: true,
+            started: current.created_at,
+            ended,
+            attributes: vec![
+                ("ralph.forge", current.place.repo.forge.as_str().into()),
+                ("ralph.loop.state", current.state.as_str().into()),
+                ("ralph.loop.iterations", u64::from(current.spent.iterations).into()),
+                ("ralph.cost.usd", current.spent.cost.usd().into()),
+            ],
+            error: None,
+        });
+    }
+}

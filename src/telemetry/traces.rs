@@ -1,0 +1,271 @@
+//! Traces by OpenTelemetry (OTLP over HTTP), off by default.
+//!
+//! A loop is one trace, whose id follows from the loop's id, because its work is spread over days, restarts and processes. Spans
+//! are made when their work has ended and are sent in the background; while the collector is away they are dropped. Attributes
+//! are names, numbers and ids: never prompts, texts of people, outputs, or addresses.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, Value};
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor};
+use sha2::{Digest, Sha256};
+use tokio::runtime::Handle;
+use url::Url;
+
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::net::client;
+
+/// Time limit of one request to the collector.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that the last spans have when the service stops.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A span that has ended.
+#[derive(Debug, Clone)]
+pub struct EndedSpan {
+    /// Name, from a bounded set.
+    pub name: String,
+    /// Whether the work left the process.
+    pub outgoing: bool,
+    /// Whether it is the span of the whole loop, of which all others are parts.
+    pub whole: bool,
+    /// Start.
+    pub started: Timestamp,
+    /// End.
+    pub ended: Timestamp,
+    /// Attributes: names, numbers and ids.
+    pub attributes: Vec<(&'static str, SpanValue)>,
+    /// Kind of the error; `None` without one.
+    pub error: Option<String>,
+}
+
+/// Value of an attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SpanValue {
+    /// A name or id.
+    Name(String),
+    /// A number.
+    Number(i64),
+    /// An amount.
+    Amount(f64),
+}
+
+impl From<&str> for SpanValue {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<u64> for SpanValue {
+    fn from(number: u64) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<f64> for SpanValue {
+    fn from(amount: f64) -> Self {
+        Self::Amount(amount)
+    }
+}
+
+/// Sends spans. Clones share the connection.
+#[derive(Clone, Default)]
+pub struct Tracer {
+    processor: Option<Arc<BatchSpanProcessor>>,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").field("on", &self.is_on()).finish()
+    }
+}
+
+impl Tracer {
+    /// Creates a tracer that sends to the collector at `endpoint`; the path `/v1/traces` is appended. Requests are made on
+    /// `runtime`.
+    ///
+    /// # Errors
+    /// The client cannot be started; a sentence.
+    pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
+        let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
+        let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };
+        let endpoint = format!("{}/v1/traces", endpoint.as_str().trim_end_matches('/'));
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(collector)
+            .with_endpoint(endpoint)
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(PATIENCE)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let mut processor = BatchSpanProcessor::builder(exporter).build();
+        let resource = Resource::builder()
+            .with_service_name("ralph-bot")
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .build();
+        processor.set_resource(&resource);
+        Ok(Self { processor: Some(Arc::new(processor)) })
+    }
+
+    /// Whether spans are sent.
+    pub fn is_on(&self) -> bool {
+        self.processor.is_some()
+    }
+
+    /// Sends a span of a loop's trace. Costs nothing if tracing is off; never waits.
+    pub fn send(&self, id: &LoopId, span: impl FnOnce() -> EndedSpan) {
+        if let Some(processor) = &self.processor {
+            processor.on_end(data(id, span()));
+        }
+    }
+
+    /// Sends what is left, for at most two seconds.
+    pub async fn stop(&self) {
+        let Some(processor) = self.processor.clone() else { return };
+        // It blocks its thread.
+        let last = tokio::task::spawn_blocking(move || processor.shutdown_with_timeout(LAST_WORDS));
+        if let Ok(Err(error)) = last.await {
+            tracing::debug!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+/// Returns the trace of a loop and the span of the whole loop.
+fn trace_of(id: &LoopId) -> (TraceId, SpanId) {
+    let digest: [u8; 32] = Sha256::digest(format!("ralph-bot/loop/{id}")).into();
+    let (mut trace, mut span) = ([0; 16], [0; 8]);
+    trace.copy_from_slice(&digest[..16]);
+    span.copy_from_slice(&digest[16..24]);
+    (TraceId::from_bytes(trace), SpanId::from_bytes(span))
+}
+
+fn time(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or_default())
+}
+
+fn data(id: &LoopId, span: EndedSpan) -> SpanData {
+    let (trace, whole) = trace_of(id);
+    let mut own = [0; 8];
+    own.copy_from_slice(&uuid::Uuid::now_v7().as_bytes()[8..]);
+    let (own, parent) = if span.whole { (whole, SpanId::INVALID) } else { (SpanId::from_bytes(own), whole) };
+    let value = |value| match value {
+        SpanValue::Name(name) => Value::from(name),
+        SpanValue::Number(number) => Value::from(number),
+        SpanValue::Amount(amount) => Value::from(amount),
+    };
+    let mut attributes = vec![KeyValue::new("ralph.loop.id", id.as_str().to_owned())];
+    attributes.extend(span.attributes.into_iter().map(|(name, of)| KeyValue::new(name, value(of))));
+    attributes.extend(span.error.iter().map(|kind| KeyValue::new("error.type", kind.clone())));
+    SpanData {
+        span_context: SpanContext::new(trace, own, TraceFlags::SAMPLED, false, TraceState::default()),
+        parent_span_id: parent,
+        parent_span_is_remote: false,
+        span_kind: if span.outgoing { SpanKind::Client } else { SpanKind::Internal },
+        name: Cow::Owned(span.name),
+        start_time: time(span.started),
+        end_time: time(span.ended.max(span.started)),
+        attributes,
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: span.error.map_or(Status::Unset, |kind| Status::error(kind)),
+        instrumentation_scope: InstrumentationScope::builder("ralph-bot")
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build(),
+    }
+}
+
+/// Client of the collector. The exporter has a thread of its own, and requests need the service's runtime.
+#[derive(Debug)]
+struct Collector {
+    client: reqwest::Client,
+    runtime: Handle,
+    /// Whether the last request failed, which is logged once.
+    away: AtomicBool,
+}
+
+#[async_trait]
+impl HttpClient for Collector {
+    async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let call = self.client.request(parts.method, parts.uri.to_string()).headers(parts.headers).body(body);
+        let exchange = self.runtime.spawn(async move {
+            let response = call.send().await?;
+            Ok::<_, reqwest::Error>((response.status(), response.bytes().await?))
+        });
+        let answer = match exchange.await {
+            Ok(Ok((status, body))) => {
+                let mut answer = http::Response::new(body);
+                *answer.status_mut() = status;
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(HttpError::from(error.without_url().to_string())),
+            Err(error) => Err(HttpError::from(error.to_string())),
+        };
+        let failed = !answer.as_ref().is_ok_and(|answer| answer.status().is_success());
+        if self.away.swap(failed, Ordering::Relaxed) != failed {
+            if failed {
+                let why = answer.as_ref().map_or_else(ToString::to_string, |answer| answer.status().to_string());
+                tracing::warn!(why, "the collector of `telemetry.otlp_endpoint` takes no traces; spans are dropped");
+            } else {
+                tracing::info!("the collector of `telemetry.otlp_endpoint` takes traces");
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(name: &str) -> EndedSpan {
+        EndedSpan {
+            name: name.into(),
+            outgoing: true,
+            whole: false,
+            started: Timestamp(1_000),
+            ended: Timestamp(2_000),
+            attributes: vec![("gen_ai.usage.input_tokens", 5u64.into())],
+            error: Some("timeout".into()),
+        }
+    }
+
+    #[test]
+    fn spans_of_a_loop_belong_to_its_trace() {
+        let (first, second) = (LoopId::new("r-1-aaaaaa"), LoopId::new("r-2-bbbbbb"));
+        let whole = data(&first, EndedSpan { whole: true, error: None, ..span("loop") });
+        let part = data(&first, span("push"));
+        assert_eq!(whole.span_context.trace_id(), part.span_context.trace_id());
+        assert_eq!((whole.parent_span_id, part.parent_span_id), (SpanId::INVALID, whole.span_context.span_id()));
+        assert!(part.span_context.is_valid() && part.span_context.span_id() != whole.span_context.span_id());
+        assert_ne!(data(&second, span("push")).span_context.trace_id(), part.span_context.trace_id());
+        assert!(part.attributes.contains(&KeyValue::new("error.type", "timeout")) && part.status != Status::Unset);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn absent_collector_delays_nothing() {
+        let tracer =
+            Tracer::start(&Url::parse("http://127.0.0.1:1").expect("an address"), Handle::current()).expect("on");
+        let watch = crate::clock::Stopwatch::start();
+        for _ in 0..20_000 {
+            tracer.send(&LoopId::new("r-1-aaaaaa"), || span("push"));
+        }
+        assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
+        tracer.stop().await;
+        assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
+        let off = Tracer::default();
+        off.send(&LoopId::new("r-1-aaaaaa"), || panic!("a span is made although tracing is off"));
+        off.stop().await;
+    }
+}
