@@ -3,6 +3,9 @@
 //! Every process that uses a database holds the lock on the file beside it (`ralph.db.lock`) shared. A process that has to change
 //! the schema takes it exclusively, so no process runs on a schema that it does not know.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
