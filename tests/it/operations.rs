@@ -28,7 +28,8 @@ on_one_forge!(
 );
 
 /// Agent that needs a second iteration.
-const SLOW: &str = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\necho \"$RALPH_ITERATION\" >>notes.txt\n";
+const SLOW: &str =
+    "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\necho \"$RALPH_ITERATION\" >>notes.txt\n";
 
 /// Stops the service, puts a copy of the database into a folder that did not exist, and starts the service on it.
 async fn restore(world: &mut World, copy: &Path, name: &str) {
@@ -83,7 +84,11 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let branch = done.branch.clone();
         assert_eq!(world.file(&branch, "answer.txt").await.as_deref(), Some("42\n"));
-        assert_eq!(world.file(&branch, "notes.txt").await.as_deref(), Some("1\n2\n"), "no iteration is lost or repeated");
+        assert_eq!(
+            world.file(&branch, "notes.txt").await.as_deref(),
+            Some("1\n2\n"),
+            "no iteration is lost or repeated"
+        );
     })
     .await;
 }
@@ -120,7 +125,7 @@ async fn secret_is_replaced_without_losing_a_delivery(dialect: Dialect) {
         assert!(!label.is_empty());
         for (number, one) in label.iter().enumerate() {
             let body = one.body.as_bytes();
-            let status = deliver(world, &format!("old-{number}"), one.event.0, body).await;
+            let status = deliver(world, &format!("old-{number}"), &one.event.0, body).await;
             assert_eq!(status, 202, "signed with the old secret");
         }
         world.forge.with(|state| {
@@ -142,8 +147,12 @@ async fn secret_is_replaced_without_losing_a_delivery(dialect: Dialect) {
         .await;
         for (number, one) in again.iter().enumerate() {
             let body = one.body.as_bytes().to_vec();
-            let sign = |secret| signed_with(secret, dialect, &format!("new-{number}"), one.event.0, &body);
-            assert_eq!(post(world, "/webhooks/forge", &sign(SECRET), body.clone()).await, 401, "the old secret is gone");
+            let sign = |secret| signed_with(secret, dialect, &format!("new-{number}"), &one.event.0, &body);
+            assert_eq!(
+                post(world, "/webhooks/forge", &sign(SECRET), body.clone()).await,
+                401,
+                "the old secret is gone"
+            );
             assert_eq!(post(world, "/webhooks/forge", &sign(NEW), body.clone()).await, 202);
         }
         world.settle().await;
@@ -173,7 +182,8 @@ async fn replaced_token_is_used_after_a_restart(dialect: Dialect) {
 /// Migrations in order.
 fn migrations() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut files: Vec<_> = std::fs::read_dir(folder).expect("migrations").flatten().map(|entry| entry.path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("migrations").flatten().map(|entry| entry.path()).collect();
     files.sort();
     files.iter().map(|file| std::fs::read_to_string(file).expect("a migration")).collect()
 }
@@ -194,10 +204,12 @@ fn turn_back(path: &Path, version: usize) {
     connection.pragma_update(None, "user_version", version as u32).expect("set");
     connection.execute("ATTACH ?1 AS new", [path.display().to_string()]).expect("attached");
     // Tables of a search index are made by SQLite.
-    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_words%'";
+    let tables =
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_words%'";
     connection.execute_batch("PRAGMA foreign_keys = OFF").expect("set");
     for table in names(&connection, tables) {
-        let columns = |schema| names(&connection, &format!("SELECT name FROM pragma_table_info('{table}', '{schema}')"));
+        let columns =
+            |schema| names(&connection, &format!("SELECT name FROM pragma_table_info('{table}', '{schema}')"));
         let shared: Vec<String> = columns("main").intersection(&columns("new")).cloned().collect();
         assert!(!shared.is_empty(), "{table}");
         let list = shared.join(", ");
@@ -256,7 +268,11 @@ async fn service_manager_is_told_about_start_life_and_stop() {
                 backends: { mine: { type: script, command: [sh, -c, 'true'] } }\n";
     std::fs::write(folder.path().join("ralph-control.yaml"), text).expect("written");
     let mut service = command(env!("CARGO_BIN_EXE_ralph-bot"));
-    service.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", folder.path());
+    service
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", folder.path());
     service.env("T", "token").env("NOTIFY_SOCKET", folder.path().join("notify")).env("WATCHDOG_USEC", "300000");
     let mut running = service.arg("serve").kill_on_drop(true).spawn().expect("started");
 
@@ -320,8 +336,19 @@ fn headings_that_alerts_link_to_exist() {
         .map(|title| title.to_lowercase().replace(' ', "-").replace(',', ""))
         .collect();
     for needed in [
-        "disk-full", "forge-down", "provider-down", "stuck-loop", "leaked-key", "backups", "service-down", "queue-behind", "install",
-        "upgrade", "roll-back", "rotate-secrets", "move-to-another-host",
+        "disk-full",
+        "forge-down",
+        "provider-down",
+        "stuck-loop",
+        "leaked-key",
+        "backups",
+        "service-down",
+        "queue-behind",
+        "install",
+        "upgrade",
+        "roll-back",
+        "rotate-secrets",
+        "move-to-another-host",
     ] {
         assert!(anchors.contains(needed), "RUNBOOK.md has no heading #{needed}: {anchors:?}");
     }
