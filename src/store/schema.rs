@@ -1,14 +1,14 @@
 //! Version of the database's schema: migrations, and the lock that keeps processes of different versions apart.
 //!
-//! Every process that uses a database holds the lock on the file beside it (`ralph.db.lock`) shared. A process that has to change
-//! the schema takes it exclusively, so no process runs on a schema that it does not know.
+//! Every process that uses a database holds a lock on its folder shared. A process that has to change the schema takes the lock
+//! exclusively, so no process runs on a schema that it does not know. A folder has no owner to be wrong, as a file that a command of
+//! root creates would have; the database itself cannot be locked, because closing it would release the locks of SQLite.
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -32,7 +32,7 @@ pub(super) struct SchemaShare {
 /// Takes the shared lock for a command beside the service, and checks that the schema is that of this version. The error is a
 /// message.
 pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare, String> {
-    let file = lock_file(path)?;
+    let file = lock_of(path)?;
     match file.try_lock_shared() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err("its schema is being changed by another process; try again".into()),
@@ -45,7 +45,7 @@ pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare,
 /// Runs the missing migrations and returns the shared lock. Waits up to `patience` for processes that use an older schema. The
 /// error is a message.
 pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaShare, String> {
-    let file = lock_file(path)?;
+    let file = lock_of(path)?;
     let waited = Stopwatch::start();
     let mut announced = false;
     loop {
@@ -120,12 +120,10 @@ fn version(connection: &Connection) -> Result<u32, String> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| e.to_string())
 }
 
-fn lock_file(path: &Path) -> Result<File, String> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let name = PathBuf::from(name);
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&name);
-    opened.map_err(|error| format!("{} cannot be opened: {error}", name.display()))
+/// Opens the folder of a database, for its lock.
+fn lock_of(path: &Path) -> Result<File, String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).map_err(|error| format!("its folder {} cannot be opened: {error}", folder.display()))
 }
 
 fn taken(attempt: Result<(), TryLockError>) -> Result<bool, String> {

@@ -74,7 +74,7 @@ fn newer_version_waits_for_processes_of_the_version_before() {
     let path = folder.path().join("ralph.db");
     let before = MIGRATIONS.len() - 1;
     let connection = database_of(&path, before);
-    let old = lock_file(&path).expect("the lock");
+    let old = lock_of(&path).expect("the lock");
     old.lock_shared().expect("taken");
 
     let why = refusal(Store::open_within(&path, Duration::from_millis(200)));
@@ -95,7 +95,7 @@ fn commands_do_not_use_a_schema_that_is_being_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     drop(database_of(&path, MIGRATIONS.len()));
-    let changing = lock_file(&path).expect("the lock");
+    let changing = lock_of(&path).expect("the lock");
     changing.lock().expect("taken");
     let why = refusal(Store::attach(&path));
     assert!(why.contains("being changed by another process; try again"), "{why}");
