@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// Memory allocator of static builds: musl's own has one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Before anything else: secrets are read soon. Where the system refuses, the program can go on without.
     if let Err(error) = ralph_bot::process::harden() {

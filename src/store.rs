@@ -18,6 +18,7 @@ pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
+mod schema;
 mod scope;
 pub mod session;
 #[cfg(test)]
@@ -31,12 +32,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use failpoint::kill_point;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Stopwatch;
 use crate::process::private;
+use schema::SchemaShare;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -45,6 +47,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts to open a database that another process may be creating, and the time between two of them.
 const OPEN_TRIES: u32 = 10;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
+/// Maximum wait for processes of an older version to stop before the schema is changed.
+const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
 /// Size of the write-ahead log at which it is copied into the database, in pages (64 MiB): small enough for a fast start after
 /// a crash, large enough not to slow down a burst of deliveries.
 const CHECKPOINT_PAGES: u32 = 16_384;
@@ -175,6 +179,8 @@ struct StoreInner {
     /// Cancelled after a write that did not reach the disk.
     failed: CancellationToken,
     unclean: bool,
+    /// Keeps processes of newer versions from changing the schema; `None` in memory.
+    _schema: Option<SchemaShare>,
 }
 
 /// Mode of an open database.
@@ -191,9 +197,16 @@ enum Mode {
 impl Store {
     /// Opens or creates the database at `path` and brings its schema up to date.
     ///
-    /// Fails with `Failed` if the file is not a database of ralph-bot, is newer than this version, or is not writable.
+    /// Fails with `Failed` if the file is not a database of ralph-bot, is newer than this version, is not writable, or has to be
+    /// changed while processes of an older version use it.
     pub fn open(path: &Path) -> StoreResult<Self> {
-        Self::start(path, Mode::Own)
+        Self::start(path, Mode::Own, SCHEMA_PATIENCE)
+    }
+
+    /// Opens the database like [`open`](Self::open), and waits no longer than `patience` for processes of an older version.
+    #[cfg(test)]
+    fn open_within(path: &Path, patience: Duration) -> StoreResult<Self> {
+        Self::start(path, Mode::Own, patience)
     }
 
     /// Opens the existing database at `path` while a service may be running on it. Its schema and the mark of a clean stop
@@ -205,15 +218,15 @@ impl Store {
             let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
             return Err(StoreError::Failed { path: path.to_path_buf(), detail });
         }
-        Self::start(path, Mode::Beside)
+        Self::start(path, Mode::Beside, SCHEMA_PATIENCE)
     }
 
     /// Opens an in-memory database, for simulation.
     pub fn in_memory() -> StoreResult<Self> {
-        Self::start(Path::new(":memory:"), Mode::Memory)
+        Self::start(Path::new(":memory:"), Mode::Memory, SCHEMA_PATIENCE)
     }
 
-    fn start(path: &Path, mode: Mode) -> StoreResult<Self> {
+    fn start(path: &Path, mode: Mode, patience: Duration) -> StoreResult<Self> {
         let failed = |detail: String| StoreError::Failed { path: path.to_path_buf(), detail };
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(failed(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
@@ -232,16 +245,20 @@ impl Store {
             Mode::Beside => Connection::open_with_flags(path, existing),
         }
         .map_err(|e| failed(e.to_string()))?;
-        if mode == Mode::Beside {
-            check_schema(&connection).map_err(failed)?;
-        }
+        let beside = (mode == Mode::Beside).then(|| schema::share(path, &connection));
+        let beside = beside.transpose().map_err(failed)?;
         retrying(|| configure(&connection)).map_err(|e| failed(e.to_string()))?;
+        let schema = match mode {
+            Mode::Own => Some(schema::update(path, &mut connection, patience).map_err(failed)?),
+            Mode::Beside => beside,
+            Mode::Memory => {
+                schema::migrate(&mut connection).map_err(failed)?;
+                None
+            }
+        };
         let unclean = if mode == Mode::Beside {
             false
         } else {
-            retrying(|| migrate(&mut connection)).map_err(|e| {
-                failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
-            })?;
             listing::fill(&mut connection).map_err(|e| failed(format!("the rows of lists cannot be made: {e}")))?;
             let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
             installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
@@ -266,6 +283,7 @@ impl Store {
                 mode,
                 failed: broken,
                 unclean,
+                _schema: schema,
             }),
         })
     }
@@ -416,34 +434,6 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     work()
 }
 
-/// Runs the missing migrations, each in a transaction of its own. The error is a message.
-fn migrate(connection: &mut Connection) -> Result<(), String> {
-    let version = |c: &Connection| c.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
-    let known = MIGRATIONS.len() as u32;
-    loop {
-        let done = version(connection).map_err(|e| e.to_string())?;
-        if done == known {
-            return Ok(());
-        }
-        let Some(sql) = MIGRATIONS.get(done as usize) else {
-            return Err(format!("its schema has version {done}, this version of ralph-bot knows {known}"));
-        };
-        let run = |connection: &mut Connection| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // Another process may have run it meanwhile.
-            if version(&transaction)? == done {
-                transaction.execute_batch(sql)?;
-                transaction.pragma_update(None, "user_version", done + 1)?;
-            }
-            transaction.commit()
-        };
-        run(connection).map_err(|e| e.to_string())?;
-        if done + 1 < known {
-            kill_point("K32");
-        }
-    }
-}
-
 /// Checks that a database can be written at `path`, because SQLite only reports that it cannot be opened. The error is a message.
 fn writable(path: &Path) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -454,21 +444,6 @@ fn writable(path: &Path) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Checks that the schema is that of this version; the error is a message.
-fn check_schema(connection: &Connection) -> Result<(), String> {
-    let version = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
-    let version = version.map_err(|error| error.to_string())?;
-    let ours = MIGRATIONS.len() as i64;
-    match version {
-        0 => Err("the file is not a database of ralph-bot".to_owned()),
-        v if v < ours => {
-            Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned())
-        }
-        v if v > ours => Err("a newer version of ralph-bot has used it; use that version".to_owned()),
-        _ => Ok(()),
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,5 +1,7 @@
 //! `ralph-bot serve`: runs the service.
 
+mod manager;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -112,10 +114,13 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
         .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
+    manager::started(&app.address.map_or("running".to_owned(), |address| format!("listening on {address}")));
     let asked = tokio::select! {
         () = signals.next() => true,
         () = app.stopped() => false,
+        () = manager::keep_alive(&app.engine.store) => false,
     };
+    manager::stopping();
     if asked {
         tracing::info!("stopping; agents get a grace period, a second signal stops immediately");
     }

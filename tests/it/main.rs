@@ -12,6 +12,7 @@ mod harness;
 mod landlock;
 mod login;
 mod memory;
+mod operations;
 mod pages;
 mod permission;
 mod plans;

@@ -120,6 +120,11 @@ impl FakeForge {
         self.with(|state| state.token_for(user.id))
     }
 
+    /// Revokes the access token of an account and returns a new one.
+    pub fn replace_token(&self, user: &User) -> String {
+        self.with(|state| state.replace_token(user.id))
+    }
+
     /// Creates an administrator, who may do everything, and returns a token; the same one each time.
     pub fn administrator_token(&self) -> String {
         self.with(|state| {

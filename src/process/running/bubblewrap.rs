@@ -10,6 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::process::sandbox::Bubblewrap;
 use crate::process::{ProcessLimits, ProcessSpec};
 
+/// Path of the copy of bubblewrap that only the service may execute. Where AppArmor restricts user namespaces, the packages give
+/// this path, and no other, a profile that allows them.
+const OWN_PATH: &str = "/usr/lib/ralph-bot/bwrap";
 /// Paths of bubblewrap. They are fixed, so that the environment cannot replace it.
 const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
@@ -22,7 +25,8 @@ pub(in crate::process) fn installed() -> BoxFuture<'static, Result<&'static Bubb
 }
 
 async fn find() -> Result<Bubblewrap, String> {
-    let program = BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file()).ok_or(
+    let own = Some(Path::new(OWN_PATH)).filter(|path| may_execute(path));
+    let program = own.or_else(|| BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file())).ok_or(
         "bubblewrap is not installed; install the package `bubblewrap` (available in apt, dnf, apk and pacman)",
     )?;
     let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
@@ -33,5 +37,31 @@ async fn find() -> Result<Bubblewrap, String> {
         Ok(Bubblewrap { program: program.to_owned(), version })
     } else {
         Err(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim()))
+    }
+}
+
+/// Whether this process may execute the file. Others of the machine may not execute the service's copy and use the system's.
+fn may_execute(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn copy_that_cannot_be_executed_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("bwrap");
+        assert!(!may_execute(&copy), "missing");
+        assert!(!may_execute(folder.path()), "a folder");
+        std::fs::write(&copy, "").unwrap();
+        let set = |mode| std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
+        set(0o600);
+        assert!(!may_execute(&copy));
+        set(0o700);
+        assert!(may_execute(&copy));
     }
 }

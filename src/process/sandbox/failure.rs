@@ -72,15 +72,14 @@ impl HostFacts {
 }
 
 const FILTERED_UNIT: &str = "the unit's filter forbids what a sandbox needs: remove `SystemCallFilter=` from the systemd unit of \
-                             the service, or add `@mount` and `@sandbox`";
-const FILTERED_CONTAINER: &str =
-    "the container's seccomp profile forbids it: start it with `--security-opt seccomp=unconfined`";
+                             the service, or take that of the packages (deploy/systemd)";
+const FILTERED_CONTAINER: &str = "the container's seccomp profile forbids it: start it with `--security-opt seccomp=seccomp.json` (deploy/docker) or `unconfined`";
 const FILTERED_POD: &str =
     "the pod's seccomp profile forbids it: set `seccompProfile: { type: Unconfined }` in its security context";
-const APPARMOR: &str = "AppArmor restricts user namespaces: give bwrap a profile that allows `userns` (/etc/apparmor.d/bwrap), or \
-                        set the sysctl `kernel.apparmor_restrict_unprivileged_userns=0`";
-const APPARMOR_CONTAINER: &str =
-    "the container's AppArmor profile forbids mounts: start it with `--security-opt apparmor=unconfined`";
+const APPARMOR: &str = "AppArmor restricts user namespaces: install the copy of bubblewrap for the service with its profile, which the \
+                        package for Debian and Ubuntu does (docs/sandbox-host.md, AppArmor); `bwrap` of other programs stays restricted";
+const APPARMOR_CONTAINER: &str = "the container's AppArmor profile forbids mounts: start it with `--security-opt apparmor=ralph-bot-container` (deploy/apparmor) or \
+     `unconfined`";
 const APPARMOR_POD: &str =
     "the pod's AppArmor profile forbids mounts: set `appArmorProfile: { type: Unconfined }` in its security context";
 const APPARMOR_UNIT: &str =

@@ -19,8 +19,10 @@ const HIDDEN: [&str; 9] = [
 ];
 /// File that exists in containers of Docker, and one in those of podman.
 const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
-/// Folder that exists in containers of Kubernetes.
+/// Folder that exists in containers of Kubernetes which have a token of their service account.
 const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
+/// File that Kubernetes writes in all of its containers, and how it begins.
+const HOSTS: (&str, &str) = ("/etc/hosts", "# Kubernetes-managed hosts file");
 
 /// Surroundings of the service, which may hide parts of `/proc` from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +35,11 @@ pub(super) enum Surroundings {
 impl Surroundings {
     /// Returns those of this process.
     pub(super) fn here() -> Self {
-        let exists = |path: &str| Path::new(path).exists();
-        if exists(IN_KUBERNETES) {
+        Self::by(&|path| Path::new(path).exists(), &std::fs::read_to_string(HOSTS.0).unwrap_or_default())
+    }
+
+    fn by(exists: &dyn Fn(&str) -> bool, hosts: &str) -> Self {
+        if exists(IN_KUBERNETES) || hosts.starts_with(HOSTS.1) {
             Self::Kubernetes
         } else if IN_CONTAINER.into_iter().any(exists) {
             Self::Container
@@ -100,6 +105,21 @@ fn arguments_on(exists: &dyn Fn(&str) -> bool, is_dir: &dyn Fn(&str) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn surroundings_are_known_by_files() {
+        let pod = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n";
+        for (file, hosts, expected) in [
+            ("/var/run/secrets/kubernetes.io", "", Surroundings::Kubernetes),
+            ("", pod, Surroundings::Kubernetes),
+            ("/.dockerenv", "127.0.0.1 localhost\n", Surroundings::Container),
+            ("/run/.containerenv", "", Surroundings::Container),
+            ("/.dockerenv", pod, Surroundings::Kubernetes),
+            ("", "127.0.0.1 localhost # Kubernetes-managed hosts file\n", Surroundings::Unit),
+        ] {
+            assert_eq!(Surroundings::by(&|path| path == file, hosts), expected, "{file} {hosts}");
+        }
+    }
 
     #[test]
     fn settings_are_read_only_and_data_is_hidden() {

@@ -5,7 +5,8 @@ use crate::domain::loops::{LoopStart, LoopTask, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::trust::policy::Policy;
 use crate::store::costs::{self, CostGroup};
-use crate::store::{Store, loops, migrate};
+use crate::store::schema::migrate;
+use crate::store::{Store, loops};
 
 fn repo(id: i64, name: &str) -> RepoRef {
     RepoRef { forge: ForgeName::new("gh"), id: RepoId(id), owner: "acme".into(), name: name.into() }

@@ -8,7 +8,7 @@ use super::*;
 use crate::domain::knowledge::session::{
     EventKind, Hit, IterationFilter, SearchResults, SessionQuery, SessionTier, extract,
 };
-use crate::store::migrate;
+use crate::store::schema::migrate;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 

@@ -96,6 +96,15 @@ impl FakeState {
         token
     }
 
+    /// Revokes the access token of an account and returns a new one.
+    pub fn replace_token(&mut self, user: UserId) -> String {
+        let old = self.token_for(user);
+        self.tokens.remove(&old);
+        let new: String = old.chars().rev().collect();
+        self.tokens.insert(new.clone(), FakeToken { user, scopes: None, expires_at: None });
+        new
+    }
+
     /// Returns the owner of a token; `Unauthorized` if it is unknown or expired.
     pub fn authenticate(&self, token: &str) -> Result<UserId, FakeRefusal> {
         let token = self.tokens.get(token).ok_or(FakeRefusal::Unauthorized)?;

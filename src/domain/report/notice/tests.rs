@@ -44,7 +44,6 @@ pub(crate) fn notice() -> Notice {
         ],
         dashboard_url: Some(PAGE.into()),
         at: Timestamp(1_790_000_000_000),
-        dashboard: None,
     }
 }
 

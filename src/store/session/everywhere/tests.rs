@@ -7,7 +7,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
-use crate::store::migrate;
+use crate::store::schema::migrate;
 use crate::store::session::{NewEvent, NewTurn, SessionRetention, add_events, add_turn, apply_retention};
 
 fn id(issue: u64) -> LoopId {

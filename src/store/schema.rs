@@ -1,0 +1,139 @@
+//! Version of the database's schema: migrations, and the lock that keeps processes of different versions apart.
+//!
+//! Every process that uses a database holds a lock on its folder shared. A process that has to change the schema takes the lock
+//! exclusively, so no process runs on a schema that it does not know. A folder has no owner to be wrong, as a file that a command of
+//! root creates would have; the database itself cannot be locked, because closing it would release the locks of SQLite.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::time::Duration;
+
+use failpoint::kill_point;
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::MIGRATIONS;
+use crate::clock::Stopwatch;
+
+/// Time between two attempts to get the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// What to do about a database that a newer version has changed.
+const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
+                     service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
+
+/// Shared lock on the schema of a database; released when it is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct SchemaShare {
+    _file: File,
+}
+
+/// Takes the shared lock for a command beside the service, and checks that the schema is that of this version. The error is a
+/// message.
+pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare, String> {
+    let file = lock_of(path)?;
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err("its schema is being changed by another process; try again".into()),
+        Err(TryLockError::Error(error)) => return Err(format!("its lock cannot be taken: {error}")),
+    }
+    check(connection)?;
+    Ok(SchemaShare { _file: file })
+}
+
+/// Runs the missing migrations and returns the shared lock. Waits up to `patience` for processes that use an older schema. The
+/// error is a message.
+pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaShare, String> {
+    let file = lock_of(path)?;
+    let waited = Stopwatch::start();
+    let mut announced = false;
+    loop {
+        if taken(file.try_lock_shared())? {
+            if version(connection)? >= MIGRATIONS.len() as u32 {
+                migrate(connection)?;
+                return Ok(SchemaShare { _file: file });
+            }
+            unlock(&file)?;
+        }
+        if taken(file.try_lock())? {
+            let migrated = migrate(connection);
+            unlock(&file)?;
+            migrated?;
+            // Look again with the shared lock: an even newer version may have come in between.
+            continue;
+        }
+        if waited.elapsed() >= patience {
+            return Err(format!(
+                "its schema has to be changed, and processes of an older version of ralph-bot still use it; stop them, then start \
+                 this version again (waited {} s)",
+                patience.as_secs()
+            ));
+        }
+        // Another process may be creating the database; that takes no time worth mentioning.
+        if !announced && waited.elapsed() >= LOCK_RETRY * 10 {
+            announced = true;
+            tracing::warn!(database = %path.display(), "waiting for processes of an older version to stop");
+        }
+        std::thread::sleep(LOCK_RETRY);
+    }
+}
+
+/// Runs the missing migrations, each in a transaction of its own. The error is a message.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
+    let known = MIGRATIONS.len() as u32;
+    loop {
+        let done = version(connection)?;
+        if done == known {
+            return Ok(());
+        }
+        let Some(sql) = MIGRATIONS.get(done as usize) else {
+            return Err(format!("its schema has version {done}, and this version of ralph-bot knows {known}; {NEWER}"));
+        };
+        let run = |connection: &mut Connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute_batch(sql)?;
+            transaction.pragma_update(None, "user_version", done + 1)?;
+            transaction.commit()
+        };
+        run(connection).map_err(|e| e.to_string())?;
+        if done + 1 < known {
+            kill_point("K32");
+        }
+    }
+}
+
+/// Checks that the schema is that of this version; the error is a message.
+fn check(connection: &Connection) -> Result<(), String> {
+    let ours = MIGRATIONS.len() as u32;
+    match version(connection)? {
+        0 => Err("the file is not a database of ralph-bot".to_owned()),
+        v if v < ours => {
+            Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned())
+        }
+        v if v > ours => Err(NEWER.to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn version(connection: &Connection) -> Result<u32, String> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| e.to_string())
+}
+
+/// Opens the folder of a database, for its lock.
+fn lock_of(path: &Path) -> Result<File, String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).map_err(|error| format!("its folder {} cannot be opened: {error}", folder.display()))
+}
+
+fn taken(attempt: Result<(), TryLockError>) -> Result<bool, String> {
+    match attempt {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(format!("its lock cannot be taken: {error}")),
+    }
+}
+
+fn unlock(file: &File) -> Result<(), String> {
+    file.unlock().map_err(|error| format!("its lock cannot be released: {error}"))
+}
