@@ -7,7 +7,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::table::{Declarations, Labelled, MetricRow, MetricType};
+#[cfg(test)]
+use super::table::MetricRow;
+use super::table::{Declarations, Labelled, MetricType};
 use crate::domain::loops::Iteration;
 
 /// Media type of OpenMetrics.
