@@ -80,6 +80,8 @@ impl Engine {
             return Ok(true);
         };
         let age = now.since(claimed.created_at);
+        let dashboard_url = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
+        let notice = &Notice { dashboard_url, ..(**notice).clone() };
         if age >= ms(self.settings.channel_retry.give_up_after) {
             let why = format!("not accepted within {} h", self.settings.channel_retry.give_up_after.as_secs() / 3_600);
             return self.give_up(channel, claimed, why).await;
@@ -96,8 +98,6 @@ impl Engine {
             Err(()) => None,
         };
         let delivery = self.delivery_id(&claimed);
-        let dashboard = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
-        let notice = &Notice { dashboard, ..(**notice).clone() };
         let sending =
             channel.send(notice, &delivery, answer.as_deref(), self.settings.channel_retry.request_timeout, now);
         let outcome = tokio::select! {

@@ -115,11 +115,11 @@ pub struct Notice {
     pub recommendations: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
+    /// Address of the loop's page in the dashboard, if the dashboard has a public address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
     /// Time of the event.
     pub at: Timestamp,
-    /// Address of the loop's page in the dashboard; `None` if people do not reach it from elsewhere. Set when it is sent.
-    #[serde(default)]
-    pub dashboard: Option<String>,
 }
 
 impl Notice {
@@ -185,8 +185,8 @@ impl Notice {
             evidence: Vec::new(),
             recommendations: Vec::new(),
             replies: Vec::new(),
+            dashboard_url: None,
             at,
-            dashboard: None,
         }
     }
 

@@ -41,8 +41,8 @@ pub(crate) fn notice() -> Notice {
             hint("/ralph resume --max-iterations 15", "five more iterations"),
             hint("/ralph abort", "ends the loop"),
         ],
+        dashboard_url: None,
         at: Timestamp(1_790_000_000_000),
-        dashboard: None,
     }
 }
 
