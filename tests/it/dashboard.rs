@@ -70,7 +70,7 @@ fn assert_safe(path: &str, answer: &PageAnswer) {
     }
     assert!(!policy.contains("unsafe"), "{path}: {policy}");
     assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
-    assert_eq!(answer.headers["referrer-policy"], "no-referrer", "{path}");
+    assert_eq!(answer.headers["referrer-policy"], "same-origin", "{path}");
     let inline = ["<script>", "style=\"", "onclick", "javascript:"];
     assert!(!inline.iter().any(|word| answer.body.contains(word)), "{path}: {}", answer.body);
 }

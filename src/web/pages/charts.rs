@@ -95,7 +95,7 @@ fn draw_bars(
         .y_label_area_size(60)
         .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.05)?;
     // The day of a whole number begins there; its month and day are the end of its date.
-    let day = |at: &f64| match (at - at.round()).abs() < 0.01 {
+    let day = |at: &f64| match (at - at.round()).abs() < 0.01 && at.round() < bars.len() as f64 {
         true => date_of(first + at.round() as i64).split_once('-').map_or_else(String::new, |(_, day)| day.to_owned()),
         false => String::new(),
     };
