@@ -17,7 +17,7 @@ mod trial;
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, ConfigProblems, ConfigScope, Env};
+use crate::config::{Config, ConfigProblems, ConfigScope, Env, forge_entry};
 
 pub(crate) use complete::login_client_name;
 pub use complete::{CompleteError, CompleteOptions, DELIVERY_TIMEOUT, WebhookSetup, complete, create_webhooks};
@@ -48,15 +48,14 @@ impl SetupPlace {
         self.folder().join(name)
     }
 
-    /// Returns the settings that need no forge, with their defaults if there is no file.
+    /// Returns the settings that need neither forge nor backend, with their defaults if there is no file.
     ///
     /// # Errors
     /// The file is not valid.
     pub fn base(&self) -> Result<Config, ConfigProblems> {
-        match self.file.exists() {
-            true => Config::load_for(ConfigScope::Store, &self.file, &self.env),
-            false => Config::parse_for(ConfigScope::Store, &self.file, "", &self.env),
-        }
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        let text = forge_entry::with_backend(&text);
+        Config::parse_for(ConfigScope::Store, &self.file, &text, &self.env)
     }
 
     /// Returns the complete configuration.

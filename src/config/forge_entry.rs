@@ -160,6 +160,16 @@ impl ForgeEntry {
     }
 }
 
+/// Returns a file's text with a usual backend if it has none, so that its other settings can be read.
+pub fn with_backend(text: &str) -> String {
+    match read(text) {
+        Some(file) if file.get("backends").is_none() => {
+            format!("{text}\nbackends: {{ claude: {{ enabled: true }} }}\n")
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Returns the text with the entry after the last one of `forges`; `None` if the list is not in block style.
 fn with_item(text: &str, entry: &ForgeEntry) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();

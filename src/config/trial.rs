@@ -26,7 +26,7 @@ const LEFT_OUT: [&str; 11] = [
 /// Name of the backend of a trial.
 pub const TRIAL_BACKEND: &str = "scripted";
 
-/// What a trial is about.
+/// Subject of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialSettings {
     /// Forge.

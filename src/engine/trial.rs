@@ -1,4 +1,4 @@
-//! What a trial with a scripted agent needs of the engine beside its usual work.
+//! Parts of the engine that a trial with a scripted agent needs beside its usual work.
 
 use super::Engine;
 use super::executor::EffectError;

@@ -1,4 +1,4 @@
-//! Who may use the set-up: the holder of the token that `serve` prints, in browsers that entered it.
+//! Access to the set-up: for the holder of the token that `serve` prints, in browsers that entered it.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What the service needs on a forge, made through the forge's API and tested: webhooks, labels, the client of logins.
+//! Everything that the service needs on a forge, made through the forge's API and tested: webhooks, labels, the client of logins.
 //!
 //! All of it can be repeated: what is as it should be stays as it is.
 
@@ -201,7 +201,7 @@ pub async fn create_webhooks(
     Ok(WebhookSetup { lines, good })
 }
 
-/// How webhooks are created.
+/// Creation of webhooks.
 struct WebhookCreation<'a> {
     existing: ExistingSecret,
     patience: Duration,

@@ -6,7 +6,6 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
@@ -22,11 +21,15 @@ impl DeliveryRoutes {
 
     /// Returns the routes that forward deliveries.
     pub fn router(&self) -> Router {
-        Router::new().route("/webhooks/{forge}", post(forward)).with_state(self.clone())
+        // A route with a parameter would add it to those of the inner routes.
+        Router::new().fallback(forward).with_state(self.clone())
     }
 }
 
 async fn forward(State(routes): State<DeliveryRoutes>, request: Request) -> Response {
+    if !request.uri().path().starts_with("/webhooks/") {
+        return StatusCode::NOT_FOUND.into_response();
+    }
     let current = routes.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match current {
         Some(router) => match TowerToHyperService::new(router).call(request).await {

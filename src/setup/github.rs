@@ -21,7 +21,7 @@ use crate::forge::github::manifest::{self, AppPlan, ConversionFailure, CreatedAp
 /// File that keeps GitHub's answer until it is used.
 const KEPT_ANSWER: &str = "github-app-answer.json";
 
-/// What a person asks for.
+/// Request of a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppRequest {
     /// Name of the forge in the configuration.
@@ -61,7 +61,7 @@ pub struct CreatedForge {
     pub name: ForgeName,
     /// Page on which the App is installed.
     pub installation_page: Url,
-    /// What was done.
+    /// Report of the steps.
     pub report: SetupReport,
 }
 

@@ -334,7 +334,7 @@ async fn github(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     }
 }
 
-/// What GitHub sends the browser back with.
+/// Query with which GitHub sends the browser back.
 #[derive(Default, Deserialize)]
 struct CreatedQuery {
     code: Option<String>,

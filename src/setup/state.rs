@@ -21,7 +21,7 @@ use crate::domain::trust::setup_state::{SetupStates, StateRefusal};
 /// Maximum number of lines of a trial that are shown.
 const MAX_LINES: usize = 200;
 
-/// What the server is for.
+/// Purpose of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupMode {
     /// The whole set-up of a service without a forge.

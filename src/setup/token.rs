@@ -31,7 +31,7 @@ impl TokenSource {
     }
 }
 
-/// What a person asks for.
+/// Request of a person.
 #[derive(Debug, Clone)]
 pub struct BotTokenRequest {
     /// Name of the forge in the configuration.

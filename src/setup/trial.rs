@@ -73,7 +73,7 @@ pub struct TrialOutcome {
     pub iterations: u32,
 }
 
-/// What a trial made on the forge, to be removed on request.
+/// Objects that a trial made on the forge, to be removed on request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct TrialRecord {
     forge: ForgeName,

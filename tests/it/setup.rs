@@ -197,7 +197,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777
 }
 
-/// By buttons alone, from an App that does not exist to a verified pull request; then the page is gone.
+/// The pages lead from an App that does not exist to a verified pull request; then they are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn github_app_is_created_and_tried_by_the_pages() {
     let beginning = Beginning::new(Dialect::GitHub).await;
@@ -346,7 +346,7 @@ async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hou
     server.stop().await;
 }
 
-/// What GitHub tells once is kept until all files are written.
+/// Secrets that GitHub tells once are kept until all files are written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     let beginning = Beginning::new(Dialect::GitHub).await;

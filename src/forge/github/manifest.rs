@@ -128,10 +128,10 @@ struct Conversion {
     slug: String,
     #[serde(default)]
     html_url: String,
-    pem: SecretString,
-    webhook_secret: Option<SecretString>,
+    pem: String,
+    webhook_secret: Option<String>,
     client_id: String,
-    client_secret: SecretString,
+    client_secret: String,
 }
 
 impl CreatedApp {
@@ -148,10 +148,10 @@ impl CreatedApp {
             id: read.id,
             slug: read.slug,
             page: read.html_url,
-            private_key: read.pem,
-            webhook_secret: read.webhook_secret,
+            private_key: read.pem.into(),
+            webhook_secret: read.webhook_secret.map(SecretString::from),
             client_id: read.client_id,
-            client_secret: read.client_secret,
+            client_secret: read.client_secret.into(),
         })
     }
 

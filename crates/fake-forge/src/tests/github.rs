@@ -179,9 +179,8 @@ async fn manifest_code_is_exchanged_once_within_an_hour() {
         let manifest: crate::state::apps::FakeManifest = serde_json::from_value(manifest).unwrap();
         world.forge.with(|state| state.add_app_from(&manifest))
     };
-    let exchanged = async |code: &str| {
-        world.ask(None, "POST", &format!("app-manifests/{code}/conversions"), Value::Null).await
-    };
+    let exchanged =
+        async |code: &str| world.ask(None, "POST", &format!("app-manifests/{code}/conversions"), Value::Null).await;
     let code = made("ralph bot").unwrap();
     assert!(made("Ralph Bot").is_err(), "names are unique");
     let (status, _, app) = exchanged(&code).await;
