@@ -93,7 +93,7 @@ pub enum SendOutcome {
     Delivered {
         /// Status of the response, of HTTP or SMTP.
         status: u16,
-        /// What happened, if not just this: `changed message …`; empty otherwise.
+        /// Details for the receipt, such as `changed message 5`; may be empty.
         how: String,
         /// The loop's message from now on; `None` if it stays what it was.
         posted: Option<PostedMessage>,

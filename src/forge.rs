@@ -448,9 +448,7 @@ pub trait Forge: Send + Sync {
     /// Configured name of the forge.
     fn name(&self) -> &ForgeName;
     /// Returns the counts of requests to the forge; `None` if it is not reached by requests.
-    fn meter(&self) -> Option<&http::CallMeter> {
-        None
-    }
+    fn meter(&self) -> Option<&http::CallMeter>;
     /// Returns facts about the server, requested once and then cached.
     async fn server_info(&self) -> ForgeResult<ServerInfo>;
     /// Returns the service's account.

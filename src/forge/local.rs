@@ -285,6 +285,10 @@ async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<S
 
 #[async_trait]
 impl Forge for Local {
+    fn meter(&self) -> Option<&crate::forge::http::CallMeter> {
+        None
+    }
+
     fn name(&self) -> &ForgeName {
         &self.name
     }

@@ -7,8 +7,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-#[cfg(test)]
-use super::table::MetricRow;
 use super::table::{Declarations, Labelled, MetricType};
 use crate::domain::loops::Iteration;
 
@@ -134,7 +132,7 @@ impl Metrics {
 
     /// Returns the declared metrics.
     #[cfg(test)]
-    pub(super) fn rows(&self) -> &[MetricRow] {
+    pub(super) fn rows(&self) -> &[super::table::MetricRow] {
         &self.declared.rows
     }
 

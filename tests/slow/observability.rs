@@ -1,4 +1,4 @@
-//! What an operator's tools see: a real Prometheus scrapes the service, promtool checks its metrics and our rules, and a collector
+//! Stories of an operator's tools: a real Prometheus scrapes the service, promtool checks its metrics and our rules, and a collector
 //! gets one trace from the delivery to the comment.
 
 use std::collections::BTreeSet;

@@ -25,7 +25,7 @@ use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
-use crate::domain::model::ids::{Money, RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::prices::TokenUsage;
@@ -360,6 +360,17 @@ impl Engine {
         if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
         }
+        self.tell_run(&task.current.id, chosen, &outcome);
+        self.keep_log(task, chosen, &prompt, &outcome);
+        let tools = run_monitor.tools();
+        let transcript = RunTranscript { prompt, learnings: carried, events: run_monitor.events, started };
+        self.keep_turn(task, chosen, transcript, &outcome).await;
+        remove_folder(&scratch);
+        Ok((outcome, tools))
+    }
+
+    /// Counts a run of an agent, and sends its span.
+    fn tell_run(&self, id: &LoopId, chosen: &SelectedBackend, outcome: &AgentOutcome) {
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         let failed = (outcome.status != AgentStatus::Finished).then(|| outcome_word(&outcome.status));
         let call = ModelCall {
@@ -371,13 +382,7 @@ impl Engine {
             started: self.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
             error: failed,
         };
-        self.model_span(&task.current.id, &call);
-        self.keep_log(task, chosen, &prompt, &outcome);
-        let tools = run_monitor.tools();
-        let transcript = RunTranscript { prompt, learnings: carried, events: run_monitor.events, started };
-        self.keep_turn(task, chosen, transcript, &outcome).await;
-        remove_folder(&scratch);
-        Ok((outcome, tools))
+        self.model_span(id, &call);
     }
 
     /// Copies the files that the previous iteration set aside, because its agent was killed, for this run. Returns their

@@ -18,7 +18,7 @@ pub struct PostedMessage {
     pub occasion: Occasion,
 }
 
-/// What becomes of a loop's message when there is a notice.
+/// Treatment of a loop's message when there is a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageStep<'m> {
     /// A message is posted.
