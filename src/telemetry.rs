@@ -62,27 +62,32 @@ where
 {
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     match format {
-        Format::Text => Box::new(base.map_writer(OneLine).finish()),
+        Format::Text => Box::new(base.map_writer(|inner| OneLine { inner, colours }).finish()),
         Format::Json => Box::new(base.json().flatten_event(true).finish()),
     }
 }
 
-/// Writer of text lines: an event is one line, whatever its values contain. Sequences of terminals in values are escaped by the
-/// formatter, whose own colours stay.
-struct OneLine<M>(M);
+/// Writer of text lines: an event is one line without sequences of terminals, whatever its values contain.
+struct OneLine<M> {
+    inner: M,
+    colours: bool,
+}
 
 /// Writer of one event.
-struct EventLine<W>(W);
+struct EventLine<W> {
+    inner: W,
+    colours: bool,
+}
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
     type Writer = EventLine<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        EventLine(self.0.make_writer())
+        EventLine { inner: self.inner.make_writer(), colours: self.colours }
     }
 
     fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Self::Writer {
-        EventLine(self.0.make_writer_for(meta))
+        EventLine { inner: self.inner.make_writer_for(meta), colours: self.colours }
     }
 }
 
@@ -91,29 +96,36 @@ impl<W: std::io::Write> std::io::Write for EventLine<W> {
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        self.0.write_all(format!("{}\n", escaped(line)).as_bytes())?;
+        self.inner.write_all(format!("{}\n", escaped(line, self.colours)).as_bytes())?;
         Ok(event.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush()
+        self.inner.flush()
     }
 }
 
-/// Escapes characters that would begin a new line or change the order or look of the text; escape sequences are kept.
-fn escaped(line: &str) -> String {
+/// Escapes characters that would begin a new line, act on a terminal, or change the order of the text. With `colours`, those stay.
+fn escaped(line: &str, colours: bool) -> String {
     let disturbs = |c: char| {
-        (c.is_control() && !matches!(c, '\t' | '\u{1b}'))
+        (c.is_control() && c != '\t')
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut text = String::with_capacity(line.len());
-    for c in line.chars() {
+    for (at, c) in line.char_indices() {
         match disturbs(c) {
+            true if colours && is_colour(&line[at..]) => text.push(c),
             true => text.extend(c.escape_default()),
             false => text.push(c),
         }
     }
     text
+}
+
+/// Whether a text begins with a sequence that sets the colour or weight of what follows.
+fn is_colour(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
+    rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
 }
 
 fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryError> {
@@ -189,5 +201,12 @@ mod tests {
         assert_eq!(text.lines().count(), 2, "{text}");
         let disturbing = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
         assert!(text.matches("forged").count() == 2 && !text.contains(disturbing), "{text:?}");
+    }
+
+    #[test]
+    fn only_colours_of_the_formatter_reach_a_terminal() {
+        let hostile = "a\u{1b}[2J\n\u{1b}[31mred\u{1b}]0;x\u{7}";
+        assert_eq!(escaped(hostile, true), "a\\u{1b}[2J\\n\u{1b}[31mred\\u{1b}]0;x\\u{7}");
+        assert_eq!(escaped("\u{1b}[31mred\tü\u{9b}", false), "\\u{1b}[31mred\tü\\u{9b}");
     }
 }

@@ -292,7 +292,7 @@ impl Asking {
     }
 }
 
-fn borrowed(headers: &[(&'static str, String)]) -> Vec<(&'static str, &str)> {
+fn borrowed<'a>(headers: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
     headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
@@ -563,9 +563,9 @@ async fn tokens_of_others_are_unknown(dialect: Dialect) {
             assert_eq!(listed["tokens"].as_array().map(Vec::len), Some(2), "{kind:?}: {listed}");
         }
         let bearer = format!("Bearer {}", made["token"].as_str().expect("a token"));
-        let still =
-            LoginBrowser::new(world).send(Method::GET, "/api/v1/me", &[("authorization", bearer.as_str())], None);
-        assert_eq!(still.await.status, 200, "nobody else revoked it");
+        let headers = [("authorization", bearer.as_str())];
+        let still = LoginBrowser::new(world).send(Method::GET, "/api/v1/me", &headers, None).await;
+        assert_eq!(still.status, 200, "nobody else revoked it");
     })
     .await;
 }

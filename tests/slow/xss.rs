@@ -162,7 +162,7 @@ fn deliver(c: &Connection, texts: &[&str]) {
     inbox::finish(c, id, DeliveryOutcome::Dead, &texts.join(" ")).expect("finished");
 }
 
-/// What was found on a page, with the number of the texts that it shows.
+/// Inspects the page that is open; returns what is wrong with it, and the number of the texts that it shows.
 async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) {
     let texts = serde_json::to_string(texts).expect("JSON");
     let script = format!(
