@@ -60,6 +60,8 @@ pub async fn measure(
     };
     let service = BenchService::start(folder, &Seat::nobody(), "ingest", &[])?;
     let token = service.token.clone().context("the service has no dashboard")?;
+    // Another part of this process may have done so.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
     let root = format!("http://{}", service.address);
     let ask = async |path: &str| -> anyhow::Result<(Duration, usize)> {
