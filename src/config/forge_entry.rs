@@ -310,6 +310,16 @@ mod tests {
     }
 
     #[test]
+    fn file_without_a_backend_can_be_read_for_its_other_settings() {
+        assert!(
+            with_backend("server: { listen: '127.0.0.1:1' }\n").ends_with("backends: { claude: { enabled: true } }\n")
+        );
+        for whole in ["backends: { mine: { type: script, command: [sh] } }\n", "a: [\n"] {
+            assert_eq!(with_backend(whole), whole);
+        }
+    }
+
+    #[test]
     fn forge_of_file_or_variable_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ralph-control.yaml");

@@ -185,7 +185,7 @@ impl SetupVisitor {
                 if page.contains(text) {
                     return page;
                 }
-                assert!(!page.contains("the trial failed") && !page.contains("The loop is paused"), "{page}");
+                assert!(!page.contains("the loop is ") && !page.contains("The loop is paused"), "{page}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };

@@ -147,6 +147,8 @@ impl Engine {
     ) -> IntakeResult {
         let ApprovedText { issue, at, edited_after } = text;
         let author_trusted = match &issue.author {
+            // A trial's task is the bot's own.
+            Some(author) if self.settings.is_trial && author.id == account.own()? => true,
             Some(author) => level(account.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
             None => false,
         };

@@ -262,7 +262,8 @@ mod tests {
         let mut events: Vec<&str> =
             manifest["default_events"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let mut needed = EVENTS.to_vec();
-        (events.sort_unstable(), needed.sort_unstable());
+        events.sort_unstable();
+        needed.sort_unstable();
         assert_eq!(events, needed);
         assert_eq!(manifest["public"], false);
         assert_eq!(manifest["hook_attributes"]["url"], "https://ralph.example.org/webhooks/github");
