@@ -19,7 +19,7 @@ use crate::clock::Stopwatch;
 
 /// Time between two attempts to get the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
-/// What to do about a database that a newer version has changed.
+/// Advice about a database that a newer version has changed.
 const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
                      service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
 

@@ -1,4 +1,4 @@
-//! What an operator does (`RUNBOOK.md`): backups and restores, upgrades, replaced secrets, and a service manager that watches.
+//! Work of an operator (`RUNBOOK.md`): backups and restores, upgrades, replaced secrets, and a service manager that watches.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
