@@ -30,7 +30,8 @@ class Handler:
         answer = folder / "answer"
         if answer.exists():
             return answer.read_text()
-        facts = f"tls={session.ssl is not None} login={session.authenticated} from={envelope.mail_from} to={','.join(envelope.rcpt_tos)}\r\n"
+        tls = server.transport.get_extra_info("ssl_object") is not None
+        facts = f"tls={tls} login={bool(session.authenticated)} from={envelope.mail_from} to={','.join(envelope.rcpt_tos)}\r\n"
         draft = folder / "draft"
         draft.write_bytes(facts.encode() + envelope.content)
         draft.rename(folder / f"{mode}-{time.monotonic_ns()}.eml")
