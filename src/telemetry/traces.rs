@@ -178,7 +178,7 @@ fn data(id: &LoopId, span: EndedSpan) -> SpanData {
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
-        status: span.error.map_or(Status::Unset, |kind| Status::error(kind)),
+        status: span.error.map_or(Status::Unset, Status::error),
         instrumentation_scope: InstrumentationScope::builder("ralph-bot")
             .with_version(env!("CARGO_PKG_VERSION"))
             .build(),
