@@ -513,8 +513,7 @@ pub trait Forge: Send + Sync {
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
 
-    /// Returns the address of the page with the files of a commit, with a slash at the end: path and `#L` with a line follow.
-    /// `None` if the forge has no such pages.
+    /// Returns the address of the page with the files of a commit, to which path and `#L` with a line are added; `None` without pages.
     fn files_page(&self, _repo: &RepoRef, _commit: &Sha) -> Option<String> {
         None
     }
@@ -533,8 +532,7 @@ pub trait Forge: Send + Sync {
     async fn installation_problems(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
-    /// Returns the rules of a repository that may refuse a push to a branch, whether or not it exists. Somebody may have exempted
-    /// the bot from them, which a forge does not tell.
+    /// Returns the rules of a repository that may refuse a push to a branch, whether or not it exists; the bot may be exempt.
     async fn push_rules(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<Vec<PushRule>> {
         Ok(Vec::new())
     }

@@ -277,7 +277,9 @@ mod tests {
             let extended = entry().added_to(existing).unwrap();
             assert!(extended.contains(&format!("forges:\n{ITEM}")), "{existing:?}: {extended}");
             assert!(
-                extended.contains("backends:\n  claude: { enabled: true, env: [ANTHROPIC_API_KEY] }\n"),
+                extended.contains(
+                    "backends:\n  claude: { enabled: true, env: [ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN] }\n"
+                ),
                 "{extended}"
             );
         }

@@ -254,7 +254,7 @@ fn iteration_in_progress_shows_no_figures() {
     rows[2].completion_percent = None;
     let under_way = rendered(&rows);
     assert!(under_way.contains("x-axis \"Iteration\" [1, 2]\n") && lines(&under_way) == 2, "{under_way}");
-    assert!(under_way.lines().any(|l| l.starts_with("| 3 |") && l.contains(" | – | – | ")), "{under_way}");
+    assert!(under_way.lines().any(|l| l.starts_with("| [3](") && l.contains(" | – | – | ")), "{under_way}");
     rows[1].completion_percent = None;
     assert!(!rendered(&rows).contains("mermaid"), "one point is no line");
 }
@@ -345,7 +345,7 @@ fn every_text_fits_into_a_comment() {
 fn status_of_a_thousand_iterations_keeps_the_last_rows() {
     let text = renderer().render(&View::Status(Box::new(status(1_000))));
     assert!(text.len() < MAX_BYTES);
-    assert!(text.contains("\n| 1000 |") && text.contains("The first 800 iterations are not shown."));
+    assert!(text.contains("\n| [1000](") && text.contains("The first 800 iterations are not shown."));
 }
 
 #[test]

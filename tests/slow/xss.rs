@@ -258,7 +258,7 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         }
         // And they are dangerous: what looks at the pages finds them where they are markup.
         browser.open(&format!("{}/loops/none", dashboard.url), json!({})).await;
-        let texts = serde_json::to_string(&HOSTILE_TEXTS).expect("JSON");
+        let texts = serde_json::to_string(&HOSTILE_TEXTS[..]).expect("JSON");
         let tried = browser.evaluate(&format!("tried({texts})")).await;
         let count =
             |what: &str| tried.as_array().expect("a list").iter().filter(|one| one[what].as_u64() > Some(0)).count();

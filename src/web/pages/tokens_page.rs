@@ -21,7 +21,7 @@ const TOKENS_SHOWN: usize = 100;
 /// Form of a new token.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TokenForm {
+pub(super) struct NewTokenForm {
     csrf: String,
     name: String,
     /// `read` or `write`.
@@ -39,13 +39,17 @@ pub(super) struct RevokeForm {
 
 /// Shows the page.
 pub(super) async fn show(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response {
-    page(&state, &viewer, StatusCode::OK, &TokenForm::default(), "", String::new()).await
+    page(&state, &viewer, StatusCode::OK, &NewTokenForm::default(), "", String::new()).await
 }
 
 /// Makes a token; the page shows it this once.
-pub(super) async fn make(State(state): State<Arc<WebState>>, viewer: Viewer, Form(form): Form<TokenForm>) -> Response {
+pub(super) async fn make(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Form(form): Form<NewTokenForm>,
+) -> Response {
     match made(&state, &viewer, &form).await {
-        Ok(token) => page(&state, &viewer, StatusCode::CREATED, &TokenForm::default(), "", token).await,
+        Ok(token) => page(&state, &viewer, StatusCode::CREATED, &NewTokenForm::default(), "", token).await,
         Err(PageError::Invalid(problem)) => {
             page(&state, &viewer, StatusCode::UNPROCESSABLE_ENTITY, &form, &problem, String::new()).await
         }
@@ -53,7 +57,7 @@ pub(super) async fn make(State(state): State<Arc<WebState>>, viewer: Viewer, For
     }
 }
 
-async fn made(state: &WebState, viewer: &Viewer, form: &TokenForm) -> Result<String, PageError> {
+async fn made(state: &WebState, viewer: &Viewer, form: &NewTokenForm) -> Result<String, PageError> {
     require_token(viewer, &form.csrf)?;
     let scope = match form.scope.as_str() {
         "read" => ApiScope::Read,
@@ -100,7 +104,7 @@ async fn page(
     state: &WebState,
     viewer: &Viewer,
     status: StatusCode,
-    form: &TokenForm,
+    form: &NewTokenForm,
     problem: &str,
     token: String,
 ) -> Response {
