@@ -123,54 +123,7 @@ impl Engine {
             Place::Usable(repo) => repo,
             Place::Unusable { why } => return Ok(unavailable(claimed, why)),
         };
-        let outcome = match &claimed.effect {
-            Effect::Prepare { ticket } => self.prepare(account, &repo, &current, *ticket, cancel).await,
-            Effect::Check { ticket, purpose, commit } => {
-                self.check(&repo, &current, *ticket, *purpose, commit, cancel).await
-            }
-            Effect::Plan { ticket, attempt } => {
-                let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
-                self.agent(account, claimed, &repo, &current, run, cancel).await
-            }
-            Effect::Agent { .. } if current.lacks_approval() => {
-                Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
-            }
-            Effect::Agent { ticket, iteration, attempt } => {
-                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: *attempt };
-                self.agent(account, claimed, &repo, &current, run, cancel).await
-            }
-            Effect::Commit { ticket, iteration } => self.commit(&repo, &current, *ticket, *iteration).await,
-            Effect::Push { ticket, commit } => self.push(account, &repo, &current, *ticket, commit).await,
-            Effect::Merge { ticket, other } => self.merge(account, &repo, &current, *ticket, other.as_ref()).await,
-            Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
-            Effect::PutBackTests { ticket, iteration, paths } => {
-                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
-                self.put_back_tests(&repo, &current, run, paths, cancel).await
-            }
-            Effect::SecondOpinion { ticket, commit } => {
-                self.second_opinion(claimed, &repo, &current, (*ticket, commit), cancel).await
-            }
-            Effect::ApplySuggestions { ticket, iteration, changes } => {
-                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
-                self.apply_suggestions(&repo, &current, run, changes, cancel).await
-            }
-            Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
-            Effect::HooksAfterEnd { version } => self.hooks_after_end(&repo, &current, *version, cancel).await,
-            Effect::Release { delete_branch } => {
-                self.end_processes(&current).await;
-                let asked = self.last_questions(&current, cancel).await?;
-                if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
-                    let access = self.git_url(account, &repo, true).await?;
-                    self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
-                }
-                self.forget_sessions(&current);
-                self.forget_images(&current);
-                self.workspaces.release(&current.id, &repo).await?;
-                let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
-                Ok(Receipt { input, ..Receipt::text("tree released") })
-            }
-            other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
-        };
+        let outcome = self.perform(account, claimed, &repo, &current, cancel).await;
         let outcome = self.explained(account, claimed, &repo, outcome).await;
         match outcome {
             // The loop is informed of a permanent failure, so that it does not wait forever.
@@ -182,6 +135,73 @@ impl Engine {
                 None => Err(EffectError::Permanent { why }),
             },
             other => other,
+        }
+    }
+
+    /// Executes a work effect in the loop's tree, which is made again if it is gone, as after a restored backup.
+    async fn perform(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+        repo: &RepoRef,
+        current: &Loop,
+        cancel: &CancellationToken,
+    ) -> Result<Receipt, EffectError> {
+        let makes_its_own = matches!(
+            claimed.effect,
+            Effect::Prepare { .. } | Effect::Merge { .. } | Effect::Release { .. } | Effect::HooksAfterEnd { .. }
+        );
+        if !makes_its_own && current.head.is_some() && !self.workspaces.has_tree(&current.id, repo) {
+            tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
+            self.tree_at_head(account, repo, current).await?;
+        }
+        match &claimed.effect {
+            Effect::Prepare { ticket } => self.prepare(account, repo, current, *ticket, cancel).await,
+            Effect::Check { ticket, purpose, commit } => {
+                self.check(repo, current, *ticket, *purpose, commit, cancel).await
+            }
+            Effect::Plan { ticket, attempt } => {
+                let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
+                self.agent(account, claimed, repo, current, run, cancel).await
+            }
+            Effect::Agent { .. } if current.lacks_approval() => {
+                Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
+            }
+            Effect::Agent { ticket, iteration, attempt } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: *attempt };
+                self.agent(account, claimed, repo, current, run, cancel).await
+            }
+            Effect::Commit { ticket, iteration } => self.commit(repo, current, *ticket, *iteration).await,
+            Effect::Push { ticket, commit } => self.push(account, repo, current, *ticket, commit).await,
+            Effect::Merge { ticket, other } => self.merge(account, repo, current, *ticket, other.as_ref()).await,
+            Effect::Restore { ticket, iteration, to } => self.restore(repo, current, *ticket, *iteration, to).await,
+            Effect::PutBackTests { ticket, iteration, paths } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
+                self.put_back_tests(repo, current, run, paths, cancel).await
+            }
+            Effect::SecondOpinion { ticket, commit } => {
+                self.second_opinion(claimed, repo, current, (*ticket, commit), cancel).await
+            }
+            Effect::ApplySuggestions { ticket, iteration, changes } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
+                self.apply_suggestions(repo, current, run, changes, cancel).await
+            }
+            Effect::Hooks { ticket, event } => self.hooks(repo, current, (*ticket, *event), cancel).await,
+            Effect::HooksAfterEnd { version } => self.hooks_after_end(repo, current, *version, cancel).await,
+            Effect::Release { delete_branch } => {
+                self.end_processes(current).await;
+                let asked = self.last_questions(current, cancel).await?;
+                if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
+                    let access = self.git_url(account, repo, true).await?;
+                    self.workspaces.delete_branch(repo, &access, &current.branch, tip).await?;
+                }
+                self.forget_sessions(current);
+                self.forget_images(current);
+                self.workspaces.release(&current.id, repo).await?;
+                let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
+                Ok(Receipt { input, ..Receipt::text("tree released") })
+            }
+            other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
         }
     }
 

@@ -128,6 +128,11 @@ impl Workspaces {
         Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, fork: common, remote_branch: remote.branch })
     }
 
+    /// Whether a loop has a tree on this machine.
+    pub fn has_tree(&self, loop_id: &LoopId, repo: &RepoRef) -> bool {
+        std::fs::symlink_metadata(self.layout.tree(loop_id, repo).dir).is_ok_and(|found| found.is_dir())
+    }
+
     /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
         let tree_paths = self.opened(loop_id, repo).await?;

@@ -31,7 +31,7 @@ async fn readyz(world: &World) -> String {
 }
 
 fn metric(world: &World, there: u8) -> bool {
-    world.engine().metrics.encode().contains(&format!("ralph_forge_there{{forge=\"forge\"}} {there}"))
+    world.engine().metrics.encode().contains(&format!("ralph_forge_up{{forge=\"forge\"}} {there}"))
 }
 
 /// Lets the forge answer again, and waits until the service notices by itself.

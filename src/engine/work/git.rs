@@ -15,6 +15,7 @@ use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::workspace::{
     BranchDiff, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside,
+    TreeInfo,
 };
 
 /// Maximum length of the agent's part of a commit's subject, in characters.
@@ -212,6 +213,26 @@ impl Engine {
         }
     }
 
+    /// Prepares the loop's tree at its head, with what the remote has now.
+    pub(super) async fn tree_at_head(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+    ) -> Result<TreeInfo, EffectError> {
+        let access = self.git_url(account, repo, false).await?;
+        let request = PrepareTree {
+            loop_id: &current.id,
+            repo,
+            access: &access,
+            base_branch: &current.base_branch,
+            branch: &current.branch,
+            resume_at: current.head.as_ref(),
+            partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
+        };
+        Ok(self.workspaces.prepare(request).await?)
+    }
+
     pub(super) async fn merge(
         &self,
         account: &ForgeAccount,
@@ -223,17 +244,7 @@ impl Engine {
         let Some(head) = &current.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to merge with".into() });
         };
-        let access = self.git_url(account, repo, false).await?;
-        let request = PrepareTree {
-            loop_id: &current.id,
-            repo,
-            access: &access,
-            base_branch: &current.base_branch,
-            branch: &current.branch,
-            resume_at: Some(head),
-            partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
-        };
-        let tree = self.workspaces.prepare(request).await?;
+        let tree = self.tree_at_head(account, repo, current).await?;
         // If people pushed again, their latest commit contains the recorded one.
         let (other, base) = match (other, &current.base) {
             (Some(seen), Some(base)) => {

@@ -208,7 +208,7 @@ async fn content(
         "state": current.state.as_str(),
         "running": running,
         "discarded": iteration.discarded,
-        "approach": report::approach(iteration),
+        "approach": short(&report::approach(iteration)),
         "summary": short(&iteration.report.summary),
         "problem": short(&iteration.agent_problem),
         "learnings": listed(&iteration.report.learnings),
@@ -225,7 +225,7 @@ async fn content(
         "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": listed(&iteration.tools) },
         "commit": iteration.commit.as_ref().map(|commit| commit.short()),
         "checks": iteration.checks.outcomes.iter().map(|check| json!({
-            "name": check.name, "holds": check.holds, "why": check.why, "command": check.command,
+            "name": check.name, "holds": check.holds, "why": short(&check.why), "command": short(&check.command),
             "ms": check.duration_ms, "tests": check.tests,
         })).collect::<Vec<_>>(),
         "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
@@ -247,7 +247,7 @@ async fn content(
             "stops": judged.stops,
             "found": judged.found.iter().map(|found| json!({
                 "title": found.kind.title(), "severity": found.severity.to_string(), "level": found.level.name(),
-                "evidence": found.evidence, "recommendations": found.recommendations,
+                "evidence": short(&found.evidence), "recommendations": found.recommendations,
             })).collect::<Vec<_>>(),
         })),
         "writes": writes,
