@@ -23,7 +23,6 @@ on_both_forges!(
 
 on_one_forge!(
     loop_of_every_earlier_schema_goes_on,
-    restored_backup_of_a_loop_that_has_gone_on_ends_well,
     replaced_token_is_used_after_a_restart,
 );
 
@@ -89,24 +88,6 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
             Some("1\n2\n"),
             "no iteration is lost or repeated"
         );
-    })
-    .await;
-}
-
-/// The forge is ahead of the backup: the loop that it has in its second iteration has ended meanwhile.
-async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) {
-    story(Setup::new(dialect).agent(SLOW), async |world| {
-        world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
-        let copy = world.folder.path().join("copy.db");
-        store::backup_file(&world.folder.path().join("data/ralph.db"), &copy).expect("a copy");
-        world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Review);
-        restore(world, &copy, "elsewhere").await;
-        world.recover().await;
-        let done = world.the_loop().await;
-        assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     })
     .await;
 }

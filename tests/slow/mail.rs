@@ -192,12 +192,9 @@ async fn notices_are_sent_by_mail_as_a_thread(dialect: Dialect) {
         // A reminder that is put off by the server arrives later, once, as an answer to the first mail.
         std::fs::write(server.path("answer"), "451 4.3.0 try again later").expect("written");
         world.advance(Duration::from_secs(24 * 3600)).await;
-        assert!(
-            receipts(world, "post")
-                .await
-                .iter()
-                .any(|(state, receipt)| state == "ready" && receipt.contains("try again"))
-        );
+        let put_off = receipts(world, "post").await;
+        let waits = |(state, receipt): &(String, String)| state == "ready" && receipt.contains("try again");
+        assert!(put_off.iter().any(waits), "{put_off:?}");
         std::fs::remove_file(server.path("answer")).expect("removed");
         world.advance(Duration::from_secs(60)).await;
         settled("post").await;

@@ -167,7 +167,8 @@ fn is_api(row: &RightsRow) -> bool {
 
 /// Runs a story of a loop with two iterations that stopped at its limit, with proposals and learnings.
 async fn rights_story(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World, &LoopId)) {
-    let agent = "echo TRANSCRIPTMARK\necho DIFFMARK >>notes.txt\necho 40 >answer.txt\n";
+    // Without a report, the summary would be what the agent printed.
+    let agent = "echo TRANSCRIPTMARK\necho DIFFMARK >>notes.txt\necho 40 >answer.txt\nprintf '{\"summary\": \"tried\"}' >\"$RALPH_REPORT\"\n";
     let mut setup = Setup::new(dialect).agent(agent).file("check.sh", "echo OUTPUTMARK\nexit 1\n");
     setup = with_login(setup.config("limits: { iterations: 1 }"));
     setup.title = format!("{VISIBLE} is wrong");

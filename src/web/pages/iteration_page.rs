@@ -305,6 +305,8 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
                 continue;
             }
             if is_title {
+                let text = beginning(text, LINE_SHOWN);
+                bytes += LINE_MARKUP + markup_size(&text);
                 shown.push(json!({ "n": number, "title": text, "part": at }));
                 continue;
             }
