@@ -57,7 +57,7 @@ pub async fn fill(store: &Store, corpus: &mut Corpus, count: usize, iterations: 
         let stored = store.write(move |c| batch.iter().try_for_each(|one| store_loop(c, one)));
         stored.await.context("filling the store")?;
     }
-    store.write(|c| finish(c)).await.context("filling the store")
+    store.write(finish).await.context("filling the store")
 }
 
 /// Stores a loop: its beginning as the service does, and what follows from the rows that the service would write.
@@ -250,7 +250,7 @@ fn iteration(corpus: &mut Corpus, number: u32, at: Timestamp) -> Iteration {
         "p": wave, "i": wave * 2.0, "d": 0.1 - wave / 5.0, "signal": wave, "urgency": "elevated", "trend": "improving",
         "profile": "steady", "forecast": 4, "health": "warning", "approach": "persist", "way": "", "reasoning": corpus.text(8),
         "moved": [], "stops": null,
-        "found": if number % 5 == 0 {
+        "found": if number.is_multiple_of(5) {
             json!([{
                 "kind": "stuck", "severity": "high", "level": "WARN", "fresh": true, "evidence": corpus.text(8),
                 "recommendations": [corpus.text(8)],

@@ -21,10 +21,7 @@ on_both_forges!(
     secret_is_replaced_without_losing_a_delivery,
 );
 
-on_one_forge!(
-    loop_of_every_earlier_schema_goes_on,
-    replaced_token_is_used_after_a_restart,
-);
+on_one_forge!(loop_of_every_earlier_schema_goes_on, replaced_token_is_used_after_a_restart,);
 
 /// Agent that needs a second iteration.
 const SLOW: &str =

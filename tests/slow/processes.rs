@@ -155,7 +155,7 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
 /// See docs/faults.md#d2.
 async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     // Counted by thread; opening the database takes some dozen in one of its own.
-    for first in [20, 30, 45] {
+    for first in [30, 40, 55] {
         let service = Service::new(Setup::new(dialect), false).await;
         let inject = format!("fsync,fdatasync:error=EIO:when={first}+");
         let Some(mut child) = service.spawn_tampered(&inject) else { return };

@@ -74,7 +74,7 @@ pub(super) fn stacked(first: i64, days: i64, rows: &[DailyCost], names: &[&str])
         bar.into_iter().for_each(|bar| bar[part] += row.cost.usd());
     }
     let most = bars.iter().map(|bar| bar.iter().sum::<f64>()).fold(0.0, f64::max);
-    if !(most > 0.0) {
+    if most.is_nan() || most <= 0.0 {
         return String::new();
     }
     let mut text = String::new();
