@@ -121,7 +121,10 @@ impl Channel {
         for one in all {
             if let Err(error) = self.transmit(mail, &addresses, std::slice::from_ref(one), &bytes).await {
                 refused.push(format!("{}: {}", one.email, self.masked(&error_chain(&error))));
-                last = error;
+                // One recipient that is refused for good does not end the attempts for another that is put off.
+                if last.is_permanent() {
+                    last = error;
+                }
             }
         }
         if refused.len() == all.len() {
