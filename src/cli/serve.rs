@@ -91,9 +91,11 @@ async fn set_up_then_serve(place: SetupPlace, global: &Global) -> CliResult {
     } else {
         format!("no forge is configured in {}; set-up: {}\n", place.file.display(), link.expose_secret())
     })?;
+    manager::started(&format!("waits for the set-up on {}", server.address));
     let finished = tokio::select! {
         () = server.finished() => true,
         () = signals.next() => false,
+        () = manager::keep_alive(None) => false,
     };
     server.stop().await;
     if !finished {
@@ -118,7 +120,7 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
     let asked = tokio::select! {
         () = signals.next() => true,
         () = app.stopped() => false,
-        () = manager::keep_alive(&app.engine.store) => false,
+        () = manager::keep_alive(Some(&app.engine.store)) => false,
     };
     manager::stopping();
     if asked {

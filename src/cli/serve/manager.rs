@@ -20,8 +20,9 @@ pub(super) fn stopping() {
 }
 
 /// Tells that the service is alive until the future is dropped, if the manager has a watchdog (`WatchdogSec=`). A sign is sent only
-/// after the database's writer has answered, whatever it answers: a start does not free a full disk, but it ends a deadlock.
-pub(super) async fn keep_alive(store: &Store) {
+/// after the database's writer has answered, whatever it answers: a start does not free a full disk, but it ends a deadlock. The
+/// set-up has no database.
+pub(super) async fn keep_alive(store: Option<&Store>) {
     let Some(period) = sd_notify::watchdog_enabled().and_then(sign_interval) else {
         return std::future::pending().await;
     };
@@ -29,8 +30,10 @@ pub(super) async fn keep_alive(store: &Store) {
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;
-        let answer = store.write(|_| Ok(())).await;
-        tracing::trace!(ok = answer.is_ok(), "the database's writer answered; telling the service manager");
+        if let Some(store) = store {
+            let answer = store.write(|_| Ok(())).await;
+            tracing::trace!(ok = answer.is_ok(), "the database's writer answered; telling the service manager");
+        }
         tell(&[NotifyState::Watchdog]);
     }
 }
