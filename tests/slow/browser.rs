@@ -68,6 +68,20 @@ impl Browser {
         self.call(json!({ "command": "until", "expression": expression })).await;
     }
 
+    /// Asserts that axe finds no serious fault on a page in light and dark, and that it fits on a phone 390 pixels wide.
+    pub(crate) async fn assert_readable(&mut self, name: &str, url: &str, axe: &str) {
+        for dark in [false, true] {
+            self.open(url, json!({ "dark": dark })).await;
+            let found = self.call(json!({ "command": "axe", "file": axe })).await;
+            assert_eq!(found, json!([]), "{url}, dark: {dark}: {found:#}");
+            self.picture(&format!("{name}-{}", if dark { "dark" } else { "light" })).await;
+        }
+        self.open(url, json!({ "width": 390, "height": 844 })).await;
+        let wide = self.evaluate("document.documentElement.scrollWidth - innerWidth").await;
+        assert!(wide.as_i64().expect("a width") <= 0, "{url} is {wide} pixels too wide for a phone");
+        self.picture(&format!("{name}-phone")).await;
+    }
+
     /// Takes a picture for a person to look at, if `RALPH_TEST_PICTURES` names a folder.
     pub(crate) async fn picture(&mut self, name: &str) {
         if let Some(folder) = setting("RALPH_TEST_PICTURES") {
@@ -122,17 +136,7 @@ async fn dashboard_is_live_accessible_and_without_faults_in_a_browser() {
             ("deliveries", "/deliveries".to_owned()),
         ];
         for (name, path) in &paths {
-            let url = format!("{}{path}", dashboard.url);
-            for dark in [false, true] {
-                browser.open(&url, json!({ "dark": dark })).await;
-                let found = browser.call(json!({ "command": "axe", "file": axe })).await;
-                assert_eq!(found, json!([]), "{path}, dark: {dark}: {found:#}");
-                browser.picture(&format!("{name}-{}", if dark { "dark" } else { "light" })).await;
-            }
-            browser.open(&url, json!({ "width": 390, "height": 844 })).await;
-            let wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth").await;
-            assert!(wide.as_i64().expect("a width") <= 0, "{path} is {wide} pixels too wide for a phone");
-            browser.picture(&format!("{name}-phone")).await;
+            browser.assert_readable(name, &format!("{}{path}", dashboard.url), &axe).await;
         }
         let faults = browser.call(json!({ "command": "faults" })).await;
         assert_eq!(faults, json!([]), "{faults:#}");

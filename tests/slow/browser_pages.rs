@@ -111,17 +111,7 @@ async fn search_costs_and_tokens_work_by_keyboard_and_without_scripts() {
             ("costs-backend", "/costs?by=backend&days=90"),
             ("tokens", "/tokens"),
         ] {
-            let url = format!("{}{path}", dashboard.url);
-            for dark in [false, true] {
-                browser.open(&url, json!({ "dark": dark })).await;
-                let found = browser.call(json!({ "command": "axe", "file": axe })).await;
-                assert_eq!(found, json!([]), "{path}, dark: {dark}: {found:#}");
-                browser.picture(&format!("{name}-{}", if dark { "dark" } else { "light" })).await;
-            }
-            browser.open(&url, json!({ "width": 390, "height": 844 })).await;
-            let wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth").await;
-            assert!(wide.as_i64().expect("a width") <= 0, "{path} is {wide} pixels too wide for a phone");
-            browser.picture(&format!("{name}-phone")).await;
+            browser.assert_readable(name, &format!("{}{path}", dashboard.url), &axe).await;
         }
         let faults = browser.call(json!({ "command": "faults" })).await;
         let faults: Vec<_> =
