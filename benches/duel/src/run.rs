@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -201,16 +201,16 @@ impl Watched {
         Ok(Self { child, readers })
     }
 
-    /// Waits for the end until a limit; returns whether it exited with code 0 in time.
-    pub fn wait(&mut self, limit: Duration) -> bool {
+    /// Waits for the end until a limit; returns the exit status, `None` at the limit.
+    pub fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return status.success();
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
             }
             thread::sleep(POLL);
         }
-        false
+        Ok(None)
     }
 
     /// Kills the remaining processes of the process group.
