@@ -34,6 +34,8 @@ const SLOW: Duration = Duration::from_millis(15);
 /// Length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
+/// Number of matches in a text that are compared for its best line.
+const MOST_MATCHES: usize = 2_000;
 /// Length of the text before and after the first match that is masked, in bytes.
 const MASKED: usize = 8 * 1024;
 
@@ -408,7 +410,7 @@ fn turn_text(
     };
     let in_prompt = match kind {
         Some(kind) => kind == TextKind::Prompt,
-        None => finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt)),
+        None => best_line(&prompt, finder).words > best_line(&response, finder).words,
     };
     let (place, text) = if in_prompt { (TextPlace::Prompt, prompt) } else { (TextPlace::Response, response) };
     let id = LoopId::new(row.get::<_, String>(0)?);
@@ -440,16 +442,51 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     Ok(Some(LocatedText { id, iteration: Some(summary.to), place: TextPlace::Summary, text, at }))
 }
 
-/// Returns the 1-based line of the first match, and the text around it; the beginning if a stemmed word is not found again.
+/// Line of a text that a search leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct BestLine {
+    /// Number of different words on it.
+    words: usize,
+    /// Offset of its first match in the text.
+    start: usize,
+    /// 1-based number.
+    line: usize,
+}
+
+/// Returns the first line with most of the different words; the first line if a stemmed word is not found again. Reads at most
+/// [`MOST_MATCHES`] matches.
+fn best_line(text: &str, finder: Option<&Regex>) -> BestLine {
+    let mut best = BestLine { line: 1, ..BestLine::default() };
+    let mut current = best;
+    let mut words: Vec<String> = Vec::new();
+    let mut read_to = 0;
+    for found in finder.into_iter().flat_map(|finder| finder.find_iter(text)).take(MOST_MATCHES) {
+        let breaks = text[read_to..found.start()].matches('\n').count();
+        read_to = found.start();
+        if breaks > 0 || words.is_empty() {
+            words.clear();
+            current = BestLine { words: 0, start: found.start(), line: current.line + breaks };
+        }
+        let word = found.as_str().to_lowercase();
+        if !words.contains(&word) {
+            words.push(word);
+        }
+        current.words = words.len();
+        if current.words > best.words {
+            best = current;
+        }
+    }
+    best
+}
+
+/// Returns the 1-based line that [`best_line`] chooses, and the text around its first match.
 fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<SnippetPart>) {
-    let first_in = |text: &str| finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
-    let first = first_in(text);
-    let line = text[..first].matches('\n').count() + 1;
+    let BestLine { start: first, line, .. } = best_line(text, finder);
     // More than the snippet, so that a secret that it would cut is whole.
     let (from, to) = (text.floor_char_boundary(first.saturating_sub(MASKED)), text.ceil_char_boundary(first + MASKED));
     let (cut_before, cut_after) = (from > 0, to < text.len());
     let text = mask(&text[from..to]);
-    let first = first_in(&text);
+    let first = best_line(&text, finder).start;
     let begin = text[..first].char_indices().rev().nth(BEFORE - 1).map_or(0, |(at, _)| at);
     let end = text[begin..].char_indices().nth(SNIPPET).map_or(text.len(), |(at, _)| begin + at);
     let part: String = text[begin..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -180,6 +180,18 @@ fn snippet_marks_whole_words_on_one_line() {
 }
 
 #[test]
+fn best_line_has_most_of_the_words() {
+    let finder = word_finder(&["answer".to_owned(), "forty".to_owned()]);
+    let line = |text: &str| (best_line(text, finder.as_ref()).line, best_line(text, finder.as_ref()).words);
+    assert_eq!(line("Check answer failed\nnothing\nanswer answer\nthe Answer is Forty\nforty answers"), (4, 2));
+    assert_eq!(line("the first answer\nthe second answer"), (1, 1), "the first of equal ones");
+    assert_eq!(line("nothing\nof that"), (1, 0));
+    assert_eq!(best_line("a\nb", None), BestLine { words: 0, start: 0, line: 1 });
+    let text = format!("{}the answer is forty", "answer\n".repeat(MOST_MATCHES));
+    assert_eq!(line(&text), (1, 1), "the comparison is bounded");
+}
+
+#[test]
 fn pages_have_each_result_once() {
     let c = database();
     for iteration in 2..30 {
