@@ -308,6 +308,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
+        started_at: options.clock.now(),
         owner: owner(),
         instance,
         wake: Wake::default(),

@@ -59,7 +59,7 @@ use crate::agent::Backend;
 use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::domain::model::ids::ForgeName;
+use crate::domain::model::ids::{ForgeName, Timestamp};
 use crate::domain::trust::outbound::Door;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
@@ -161,6 +161,8 @@ pub struct Engine {
     pub marker_key: MarkerKey,
     /// Engine settings.
     pub settings: EngineSettings,
+    /// Start of this process.
+    pub started_at: Timestamp,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
     /// Random name of this installation; in the environment of every process that it starts.

@@ -8,7 +8,7 @@ use super::executor::{EffectError, Receipt};
 use super::intake::IntakeError;
 use super::{Engine, ForgeAccount};
 use crate::domain::model::event::CommentSnapshot;
-use crate::domain::model::ids::{CommentId, Number, RepoRef};
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Timestamp};
 use crate::domain::report::view::View;
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::forge::{ForgeError, ForgeErrorKind};
@@ -21,6 +21,8 @@ const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// Margin before the intent from which comments are listed, in milliseconds; clocks differ.
 const LOOK_BACK_MS: i64 = 120_000;
+/// Age of the oldest backup whose replies to people are found again, in milliseconds.
+const OLDEST_BACKUP_MS: i64 = 30 * DAY_MS;
 /// Age from which a comment is in every list of the forge and in the store, in milliseconds.
 const LATE_MS: i64 = 60_000;
 
@@ -73,13 +75,17 @@ impl Engine {
             return Ok(Receipt { posted: Some((key.to_owned(), known)), ..Receipt::text("already exists") });
         }
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
-        if claimed.attempts > 0
-            && let Some(found) = self.find_in_any_place(account, repo, on, claimed, &marker).await?
+        let body = self.marked(view, &marker);
+        if let Some(since) = self.may_exist_since(claimed).await?
+            && let Some(found) = self.find_in_any_place(account, repo, on, claimed, &marker, since).await?
         {
+            if since < claimed.created_at && found.body != body.as_str() {
+                // Of an iteration that is repeated because the database is older than the forge.
+                account.forge.edit_comment(repo, found.id, &body).await?;
+            }
             let posted = ForgePost { forge_id: found.id.0, digest: String::new() };
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
         }
-        let body = self.marked(view, &marker);
         self.create_comment(account, claimed, repo, on, (key, marker), &body).await
     }
 
@@ -197,9 +203,10 @@ impl Engine {
         }
         let mut there = known.map(|known| CommentId(known.forge_id));
         for looked in [false, true] {
-            if looked && claimed.attempts > 0 {
-                // The known comment was deleted; an earlier attempt may have created a new one.
-                there = self.find_in_any_place(account, repo, on, claimed, &marker).await?.map(|found| found.id);
+            if looked && let Some(since) = self.may_exist_since(claimed).await? {
+                // No comment is known, or it was deleted; an earlier attempt may have created one.
+                let found = self.find_in_any_place(account, repo, on, claimed, &marker, since).await?;
+                there = found.map(|found| found.id);
             }
             let Some(id) = there.take() else { continue };
             let posted = ForgePost { forge_id: id.0, digest: digest.clone() };
@@ -240,16 +247,32 @@ impl Engine {
         view
     }
 
-    /// Returns the bot's oldest comment with the marker; copies by other users are ignored.
-    pub(super) async fn find_comment(
+    /// Returns the time from which the text of an effect may exist on the forge although the database does not know it, `None` if
+    /// it cannot. An earlier attempt may have written it. And so may a service whose database was ahead of this one: nothing in a
+    /// restored backup tells that it is one, so each loop that is older than this process is looked at, and everything else in
+    /// the first hour.
+    pub(super) async fn may_exist_since(&self, claimed: &ClaimedEffect) -> Result<Option<Timestamp>, EffectError> {
+        let started = self.started_at;
+        if claimed.loop_id.is_some() {
+            let begun = self.current(claimed).await?.created_at;
+            if begun < started {
+                return Ok(Some(begun));
+            }
+        } else if self.clock.now().since(started) < HOUR_MS {
+            return Ok(Some(started.plus_ms(-OLDEST_BACKUP_MS)));
+        }
+        Ok((claimed.attempts > 0).then_some(claimed.created_at))
+    }
+
+    /// Returns the bot's oldest comment with the marker that was changed since a time; copies by other users are ignored.
+    async fn find_comment(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
         on: Number,
-        claimed: &ClaimedEffect,
         marker: &Marker,
+        since: Timestamp,
     ) -> Result<Option<CommentSnapshot>, EffectError> {
-        let since = claimed.created_at;
         let comments = account.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
         let own = account.own()?;
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == own);
@@ -265,12 +288,13 @@ impl Engine {
         on: Number,
         claimed: &ClaimedEffect,
         marker: &Marker,
+        since: Timestamp,
     ) -> Result<Option<CommentSnapshot>, EffectError> {
-        if let Some(found) = self.find_comment(account, repo, on, claimed, marker).await? {
+        if let Some(found) = self.find_comment(account, repo, on, marker, since).await? {
             return Ok(Some(found));
         }
         for place in self.other_places(account, claimed, repo, on).await? {
-            if let Some(found) = self.find_comment(account, repo, place, claimed, marker).await? {
+            if let Some(found) = self.find_comment(account, repo, place, marker, since).await? {
                 return Ok(Some(found));
             }
         }
@@ -288,7 +312,7 @@ impl Engine {
         ours: CommentId,
     ) -> Result<CommentId, EffectError> {
         if claimed.attempts > 0
-            && let Some(first) = self.find_comment(account, repo, on, claimed, marker).await?
+            && let Some(first) = self.find_comment(account, repo, on, marker, claimed.created_at).await?
             && first.id != ours
         {
             account.forge.delete_comment(repo, ours).await?;

@@ -363,7 +363,7 @@ impl Engine {
                 return self.comment_under(account, claimed, repo, claimed.place.issue, &key, &view).await;
             }
         }
-        if claimed.attempts > 0 {
+        if self.may_exist_since(claimed).await?.is_some() {
             let open = account.forge.open_issues_with_label(repo, &label).await?;
             let own = account.own()?;
             let ours = |i: &&IssueSnapshot| {

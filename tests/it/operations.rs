@@ -21,7 +21,11 @@ on_both_forges!(
     secret_is_replaced_without_losing_a_delivery,
 );
 
-on_one_forge!(loop_of_every_earlier_schema_goes_on, replaced_token_is_used_after_a_restart,);
+on_one_forge!(
+    loop_of_every_earlier_schema_goes_on,
+    restored_backup_of_a_loop_that_has_gone_on_ends_well,
+    replaced_token_is_used_after_a_restart,
+);
 
 /// Agent that needs a second iteration.
 const SLOW: &str =
@@ -85,6 +89,38 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
             Some("1\n2\n"),
             "no iteration is lost or repeated"
         );
+    })
+    .await;
+}
+
+/// The forge is ahead of the backup: the loop that it has in its second iteration has ended meanwhile.
+async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) {
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        world.label().await;
+        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        let copy = world.folder.path().join("copy.db");
+        store::backup_file(&world.folder.path().join("data/ralph.db"), &copy).expect("a copy");
+        world.settle().await;
+        let before = world.the_loop().await;
+        assert_eq!(before.state, LoopState::Review, "{}", before.why);
+        let comments = world.bot_comments().len();
+        world.clock.advance_ms(3_600_000);
+        restore(world, &copy, "elsewhere").await;
+        world.recover().await;
+        // Nothing proves that the commits on the branch are the bot's own, so they are taken as those of somebody else.
+        let paused = world.the_loop().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
+        assert!(paused.why.starts_with("somebody else pushed"), "{}", paused.why);
+        let iterations = |world: &World| {
+            let all = world.bot_comments();
+            all.iter().filter(|comment| comment.starts_with("### Iteration")).count()
+        };
+        assert_eq!((world.bot_comments().len(), iterations(world)), (comments, 2), "{:#?}", world.bot_comments());
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     })
     .await;
 }
