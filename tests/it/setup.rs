@@ -247,7 +247,7 @@ async fn github_app_is_created_and_tried_by_the_pages() {
     let begun = visitor.post("/setup/try", &[("repository", "mira/app")]).await;
     assert_eq!(begun.status, 303, "{begun:?}");
     let page = visitor.until("The first pull request is verified").await;
-    assert!(page.contains("It has the label ralph:run.") && page.contains("The loop is review"), "{page}");
+    assert!(page.contains("It has the label ralph:run.") && page.contains("State of the loop: review"), "{page}");
     assert_tried(&beginning).await;
     let cleaned = visitor.post("/setup/clean-up", &[]).await;
     assert_eq!(cleaned.status, 303, "{cleaned:?}");

@@ -147,6 +147,7 @@ async fn dashboard_is_live_accessible_and_without_faults_in_a_browser() {
         assert_eq!(browser.evaluate(read).await, true);
         browser.evaluate("[...document.querySelectorAll('.answers form')].find((f) => f.textContent.includes('Abort')).submit()").await;
         world.until("the end", |l| l.state == LoopState::Aborted).await;
+        world.wait_until_idle().await;
     })
     .await;
 }
