@@ -349,7 +349,7 @@ pub(super) fn escalation() -> EscalationView {
                 completion_percent: 62,
             })
             .collect(),
-        tried: vec!["find the cause first (stuck, from iteration 4)".into()],
+        tried: vec!["find the cause first (iterations 4 and later; cause: stuck)".into()],
         learnings: vec![
             "The tokenizer is shared with the formatter".into(),
             "Blocked by: no fixture for empty input".into(),
