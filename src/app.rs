@@ -104,7 +104,7 @@ pub struct Application {
     pub dashboard: Option<Dashboard>,
     loops: JoinHandle<()>,
     listeners: Vec<JoinHandle<std::io::Result<()>>>,
-    deaf: CancellationToken,
+    listener_shutdown: CancellationToken,
 }
 
 impl Application {
@@ -120,9 +120,9 @@ impl Application {
         if engine.store.was_unclean() {
             check_integrity(&engine);
         }
-        let deaf = CancellationToken::new();
+        let listener_shutdown = CancellationToken::new();
         let (address, dashboard, listeners) = if options.role.ingests() && options.listen {
-            let (address, dashboard, listeners) = listen(config, &engine, &deaf).await?;
+            let (address, dashboard, listeners) = listen(config, &engine, &listener_shutdown).await?;
             (Some(address), dashboard, listeners)
         } else {
             (None, None, Vec::new())
@@ -132,17 +132,17 @@ impl Application {
             reason = "the root of all tasks; the engine's supervisor starts the others"
         )]
         let loops = tokio::spawn(engine::run(engine.clone(), options.role));
-        Ok(Self { engine, address, dashboard, loops, listeners, deaf })
+        Ok(Self { engine, address, dashboard, loops, listeners, listener_shutdown })
     }
 
     /// Stops the service in order: deliveries, new work, agents with their grace period, leases, database.
     pub async fn stop(self) {
-        self.deaf.cancel();
+        self.listener_shutdown.cancel();
         self.engine.stopping.cancel();
         kill_point("K36");
         for listener in self.listeners {
             if let Ok(Err(error)) = listener.await {
-                tracing::warn!(%error, "the listener ended badly");
+                tracing::warn!(%error, "a listener stopped with an error");
             }
         }
         if let Err(error) = self.loops.await {
@@ -178,7 +178,7 @@ fn check_integrity(engine: &Arc<Engine>) {
 async fn listen(
     config: &Config,
     engine: &Arc<Engine>,
-    deaf: &CancellationToken,
+    listener_shutdown: &CancellationToken,
 ) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<JoinHandle<std::io::Result<()>>>)> {
     let listener = tokio::net::TcpListener::bind(config.server.listen)
         .await
@@ -197,9 +197,9 @@ async fn listen(
     }
     let limits = ConnectionLimits::of_this_process();
     let spawn = |(listener, router)| {
-        let deaf = deaf.clone();
+        let listener_shutdown = listener_shutdown.clone();
         #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
-        tokio::spawn(serve(listener, router, limits, async move { deaf.cancelled().await }))
+        tokio::spawn(serve(listener, router, limits, async move { listener_shutdown.cancelled().await }))
     };
     Ok((address, dashboard, served.into_iter().map(spawn).collect()))
 }

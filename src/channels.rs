@@ -218,8 +218,8 @@ impl Channel {
         }
     }
 
-    /// Performs one delivery attempt within `patience`; mail servers, which may delay their greeting, get three times of it.
-    pub async fn send(&self, sending: Sending<'_>, patience: Duration, now: Timestamp) -> SendOutcome {
+    /// Performs one delivery attempt within `time_limit`; mail servers, which may delay their greeting, get three times of it.
+    pub async fn send(&self, sending: Sending<'_>, time_limit: Duration, now: Timestamp) -> SendOutcome {
         let Sending { notice, posted, .. } = sending;
         let step = MessageStep::of(self.audience.kind, notice, posted, &self.place);
         if step == MessageStep::Nothing {
@@ -234,7 +234,7 @@ impl Channel {
         {
             return SendOutcome::Rejected { why: refused.to_string() };
         }
-        let patience = if self.mail.is_some() { patience * 3 } else { patience };
+        let time_limit = if self.mail.is_some() { time_limit * 3 } else { time_limit };
         let attempt = async {
             match self.audience.kind {
                 ChannelKind::SlackBot | ChannelKind::Discord => self.write_message(sending, step, now).await,
@@ -243,10 +243,10 @@ impl Channel {
             }
         };
         // Covers the whole exchange; the client's timeout excludes name resolution.
-        match tokio::time::timeout(patience, attempt).await {
+        match tokio::time::timeout(time_limit, attempt).await {
             Ok(Ok(outcome) | Err(outcome)) => outcome,
             Err(_) => {
-                SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) }
+                SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", time_limit.as_secs_f32()) }
             }
         }
     }

@@ -92,7 +92,7 @@ pub enum CliCommand {
     SandboxAttempts(sandbox_attempts::SandboxAttemptsArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
-    /// Write a configuration file
+    /// Write a configuration file and set up the forge
     Init(init::InitArgs),
     /// Show a complete loop on this machine, without a forge or an agent
     #[cfg(feature = "demo")]

@@ -77,7 +77,7 @@ pub struct Wake {
     /// A timer was set.
     pub timer: Notify,
     /// Effects on a forge are pending.
-    pub talk: Notify,
+    pub forge: Notify,
     /// Acknowledgements of comments are pending.
     pub seen: Notify,
     /// Messages for channels are pending.
@@ -92,7 +92,7 @@ impl Wake {
     /// Signals that effects on a forge were queued.
     pub fn effects_queued(&self) {
         self.seen.notify_one();
-        self.talk.notify_one();
+        self.forge.notify_one();
     }
 
     /// Signals that a loop has taken a step: effects, messages and work may be pending.
@@ -112,14 +112,14 @@ pub struct ForgeCallLimits {
     /// Acknowledgements of comments.
     seen: ConcurrencyLimits,
     /// All other effects on the forge.
-    talk: ConcurrencyLimits,
+    forge: ConcurrencyLimits,
 }
 
 impl Default for ForgeCallLimits {
     fn default() -> Self {
-        let [intake, seen, talk] = [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS]
+        let [intake, seen, forge] = [supervisor::INTAKE, supervisor::SEERS, supervisor::FORGE_CALLERS]
             .map(|most| ConcurrencyLimits::new(most, most.div_ceil(2)));
-        Self { intake, seen, talk }
+        Self { intake, seen, forge }
     }
 }
 

@@ -128,7 +128,7 @@ pub struct LabelSpec {
     pub name: String,
     /// Six hexadecimal digits, no `#`.
     pub color: String,
-    /// One sentence of ours, at most 100 characters.
+    /// Description, one sentence of the bot's own, at most 100 characters.
     pub description: &'static str,
     /// Whether it replaces other labels with the same beginning up to the last `/`, on forges that have such labels.
     pub exclusive: bool,
@@ -425,7 +425,7 @@ fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<St
     problems
 }
 
-/// Returns the body that requests reviews of accounts by login and of teams as `organisation/team`.
+/// Returns the body that requests reviews of accounts by login and of teams as `organization/team`.
 fn reviewers_body(reviewers: &[String]) -> serde_json::Value {
     let (teams, logins): (Vec<&String>, Vec<&String>) = reviewers.iter().partition(|one| one.contains('/'));
     let teams: Vec<&str> = teams.into_iter().filter_map(|team| team.split('/').nth(1)).collect();

@@ -54,7 +54,7 @@ fn file(tensors: &[Tensor]) -> Vec<u8> {
     let views = tensors.iter().map(|(name, sort, shape, bytes)| {
         (*name, TensorView::new(*sort, shape.clone(), bytes).expect("the bytes fit the shape"))
     });
-    serialize(views, None).expect("it serialises")
+    serialize(views, None).expect("it serializes")
 }
 
 /// Writes a model with these tensors.

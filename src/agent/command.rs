@@ -411,7 +411,7 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     std::future::pending().await
 }
 
-/// Adds what the broker of keys saw to an outcome: the end of the money, and usage of which the program told less.
+/// Adds what the broker measured: usage beyond what the program reported, and that the budget ended the run.
 fn with_brokered(mut outcome: AgentOutcome, meter: &RunMeter, cancel: &CancellationToken) -> AgentOutcome {
     let counted = meter.counted();
     if meter.is_exhausted() && !cancel.is_cancelled() {

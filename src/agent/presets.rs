@@ -23,7 +23,7 @@ const PRESETS: &[&AgentPreset] = &[
     &qwen::PRESET,
 ];
 
-/// Placeholders for lists of names in descriptions of configuration keys, each with the presets that it stands for.
+/// Placeholders for lists of names in descriptions of configuration keys, each with a filter for its presets.
 const NAME_LISTS: [(&str, fn(&AgentPreset) -> bool); 5] = [
     ("{presets}", |_| true),
     ("{presets_with_sessions}", |preset| !preset.sessions.is_empty()),

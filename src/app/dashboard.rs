@@ -26,8 +26,8 @@ enum DashboardPlace {
     Usual(SocketAddr),
 }
 
-/// Returns the place. Without a login it is never one that other machines reach: not a public address, and not one that a reverse
-/// proxy forwards to, which a public address in the configuration tells.
+/// Returns the place. Without a login it is never reachable from other machines: it is not a public address, nor one that a reverse
+/// proxy forwards to (which a public address in the configuration implies).
 fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> DashboardPlace {
     if let Some(address) = chosen {
         return DashboardPlace::Chosen(address);

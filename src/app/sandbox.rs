@@ -47,10 +47,10 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
     }
 }
 
-/// Checks that what the operator shows in sandboxes leaves the service's own paths hidden.
+/// Checks that the paths which the operator shows in sandboxes do not contain the service's own paths.
 ///
 /// # Errors
-/// Which path has to be shown and to be hidden, and what to do.
+/// The path that would have to be both shown and hidden, and what to do.
 pub fn check_visible(config: &Config, env: &Env) -> Result<(), String> {
     let (_, mut shown) = programs(env);
     shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
@@ -101,7 +101,7 @@ fn network_words(config: &Config) -> &'static str {
     match egress(config) {
         Egress::Everything => "",
         Egress::Nothing => ", without network",
-        Egress::Only(_) => ", with listed hosts only",
+        Egress::Only(_) => ", network: listed hosts only",
     }
 }
 

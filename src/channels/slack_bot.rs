@@ -23,7 +23,7 @@ const TRANSIENT: [&str; 7] = [
     "request_timeout",
     "team_added_to_org",
 ];
-/// Errors of messages that are gone or can be changed no longer.
+/// Errors of messages that were deleted or can no longer be changed.
 const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
 /// Number of messages of a room that are searched for one whose answer was lost.
 const SEARCHED: &str = "50";

@@ -132,8 +132,8 @@ async fn response_status_determines_retry() {
     }
     let hangs = at(&server, "/hang").await;
     assert!(matches!(&hangs, SendOutcome::Retry { after_ms: None, why } if why.contains("no answer")), "{hangs:?}");
-    let nobody = send(&channel(ChannelKind::Generic, "http://127.0.0.1:1/", true)).await;
-    assert!(matches!(nobody, SendOutcome::Retry { after_ms: None, .. }), "{nobody:?}");
+    let refused_connection = send(&channel(ChannelKind::Generic, "http://127.0.0.1:1/", true)).await;
+    assert!(matches!(refused_connection, SendOutcome::Retry { after_ms: None, .. }), "{refused_connection:?}");
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ config_section! {
         pub intelligence: Intelligence;
         /// Context block of prompts, and the models that write it and the summaries.
         pub context: ContextSettings => section;
-        /// Defaults of `control`, `oversight` and `strategy`: `default` can improve with a new version, `seed` stays unchanged.
+        /// Defaults of `control`, `oversight` and `strategy`: `default` can improve with a new version, `pinned` stays unchanged.
         pub preset: SupervisionPreset;
         /// Control of loops: error, trend, urgency and alarms.
         #[schemars(with = "ControlSettings")]
@@ -257,9 +257,9 @@ config_section! {
         pub command: Floor;
         /// Accounts that are allowed regardless of their permission: numeric ids, or `forge:id` with several forges.
         pub allow: Vec<AccountEntry>;
-        /// Teams whose members are allowed regardless of their permission: `organisation/team`, or `forge:organisation/team` with
-        /// several forges. Checked with the forge each time; a GitHub App needs the organisation permission `Members: read`, on Gitea
-        /// the bot needs to be a member of the organisation.
+        /// Teams whose members are allowed regardless of their permission: `organization/team`, or `forge:organization/team` with
+        /// several forges. Checked with the forge each time; a GitHub App needs the organization permission `Members: read`, on
+        /// Gitea the bot needs to be a member of the organization.
         pub teams: Vec<String>;
         /// Bot accounts whose commands are accepted: numeric ids, or `forge:id` with several forges.
         pub allow_bots: Vec<AccountEntry>;

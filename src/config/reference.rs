@@ -111,7 +111,7 @@ const THRESHOLDS_PAGE: &str = "\
 # Thresholds of supervision
 
 Keys of `control`, `oversight` and `strategy`, in the operator's file and in a repository's file, which is merged over it key by
-key. `preset` selects the defaults: `default` is the table below, which can improve with a new version; `seed` is a set of values
+key. `preset` selects the defaults: `default` is the table below, which can improve with a new version; `pinned` is a set of values
 that stays unchanged. Keys with `true` or `false` under `oversight`, and `control.auto_intervene`, can be set by the operator only.
 Shares and completion are between 0 and 1. [Configuration](configuration.md) has all other keys.
 ";

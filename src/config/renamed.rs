@@ -83,6 +83,6 @@ pub(super) fn current_name(key: &str) -> Option<(&'static str, String)> {
     Some((*new, warning(old, new)))
 }
 
-fn warning(old: &str, new: &str) -> String {
+pub(super) fn warning(old: &str, new: &str) -> String {
     format!("`{old}` is now called `{new}`; rename it, the old name is read until version 1.0")
 }

@@ -45,7 +45,7 @@ config_section! {
         pub protected: RepositoryProtected;
         /// Response to weakened tests.
         pub tampering: RepositoryTampering => section;
-        /// Logins of accounts, and teams as `organisation/team`, that are requested as reviewers.
+        /// Logins of accounts, and teams as `organization/team`, that are requested as reviewers.
         pub reviewers: Option<Vec<String>>;
         /// Base branch; the default branch if omitted.
         pub base: Option<String>;

@@ -249,7 +249,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:3:24: `permissions.allow[0]`: expected the numeric id of an account, or `forge:id`; logins are not accepted because they can be reassigned
     conf/ralph-control.yaml:3:33: `permissions.allow[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account, or `forge:id`; logins are not accepted because they can be reassigned
-    conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected `organisation/team`
+    conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected `organization/team`
     conf/ralph-control.yaml:3:61: `permissions.teams[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:4:43: `limits.loops_per_repository` is 2; it must be at most `limits.loops`, which is 1
     conf/ralph-control.yaml:4:63: `limits.loops_per_forge` is 3; it must be at most `limits.loops`, which is 1
@@ -677,7 +677,7 @@ fn variables_override_nested_values() {
             ("RALPH_BACKENDS__CODEX__ENABLED", "true"),
             ("RALPH_CONTROL__STUCK_ITERATIONS", "5"),
             ("RALPH_OVERSIGHT__STUCK__ENABLED", "false"),
-            ("RALPH_PRESET", "seed"),
+            ("RALPH_PRESET", "pinned"),
             ("RALPH_PROGRESS", "status-only"),
             ("RALPH_CONFIG", "x"),
             ("RALPH_GITEA_TOKEN", "not a key"),
@@ -694,7 +694,7 @@ fn variables_override_nested_values() {
     let policy = config.policy(&ForgeName::new("work"));
     let supervision = policy.supervision();
     assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
-    assert_eq!(policy.thresholds["preset"], "seed");
+    assert_eq!(policy.thresholds["preset"], "pinned");
     assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 5400));
     assert_eq!((policy.limits.cost_usd.0, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
 }
@@ -875,7 +875,7 @@ reviewers: [octocat]
 base: develop
 limits: { iterations: 3, timeout: 30m, cost_usd: 1.5 }
 detect: false
-preset: seed
+preset: pinned
 control: { window: 7, profiles: { mine: { kp: 0.5, ki: 0, kd: 0 } } }
 oversight: { stuck: { same_error_count: 4 } }
 strategy: { late: 0.7 }
@@ -959,8 +959,8 @@ fn invalid_repository_keys_are_reported() {
         "setup: ['']\nreviewers: ['@x', '']\nbase: '-x'\nlimits: { iterations: 0, cost_usd: 0 }\nprotected: { paths: ['{'] }\n"
     ), @r"
     .ralph.yml:1:9: `setup[0]`: the command is empty
-    .ralph.yml:2:13: `reviewers[0]`: expected a login or `organisation/team`, without `@`
-    .ralph.yml:2:19: `reviewers[1]`: expected a login or `organisation/team`, without `@`
+    .ralph.yml:2:13: `reviewers[0]`: expected a login or `organization/team`, without `@`
+    .ralph.yml:2:19: `reviewers[1]`: expected a login or `organization/team`, without `@`
     .ralph.yml:3:7: `base`: expected the name of a branch
     .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
     .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001

@@ -9,7 +9,7 @@ use super::yaml::YamlNode;
 use super::{Config, Env, read_limited};
 use crate::domain::model::ids::{ForgeName, UserId};
 
-/// Sections that a trial does without: other people would be told, other models asked, and other loops learned from.
+/// Sections that a trial leaves out: they notify other people, call other models, or use what other loops learned.
 const LEFT_OUT: [&str; 11] = [
     "priority",
     "rotation",

@@ -458,12 +458,12 @@ impl Validator<'_> {
                 (Some((forge, team)), _) => (forge, team),
                 (None, [only]) => (*only, entry.as_str()),
                 (None, _) => {
-                    self.wrong(&key, "with several forges write the team as `forge:organisation/team`");
+                    self.wrong(&key, "with several forges write the team as `forge:organization/team`");
                     continue;
                 }
             };
             match TeamRef::parse(team) {
-                None => self.wrong(&key, "expected `organisation/team`"),
+                None => self.wrong(&key, "expected `organization/team`"),
                 Some(_) if !forges.contains(&forge) => {
                     let near = did_you_mean(forge, forges.iter().copied());
                     self.wrong(&key, format!("there is no forge named `{forge}`{near}"));

@@ -79,7 +79,7 @@ impl RepositoryValidator<'_> {
             };
             let parts: Vec<&str> = login.split('/').collect();
             if parts.len() > 2 || !parts.into_iter().all(harmless) {
-                self.wrong(&format!("reviewers[{index}]"), "expected a login or `organisation/team`, without `@`");
+                self.wrong(&format!("reviewers[{index}]"), "expected a login or `organization/team`, without `@`");
             }
         }
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {

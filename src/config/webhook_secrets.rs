@@ -66,7 +66,8 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, St
     Ok(found)
 }
 
-/// Makes the secret of a repository, or treats the existing one as told. Returns all that are accepted, the current one first.
+/// Creates the secret of a repository, or keeps or replaces the existing one as `change` says. Returns all that are accepted, the
+/// current one first.
 ///
 /// # Errors
 /// A file cannot be read or written; the message names it.

@@ -53,7 +53,7 @@ pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Longest wait before a limited backend is tried again, in milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 
-/// Wait for a backend from which on people are notified, in milliseconds.
+/// Minimum wait for a backend, in milliseconds, of which people are notified.
 pub const LONG_WAIT_MS: i64 = 3_600_000;
 
 /// Result of a step: the new state of the loop, effects, and reasons, one sentence each.
@@ -306,7 +306,7 @@ impl StepContext {
             return self.because("a slot was granted to a loop that does not wait for one");
         }
         waits::forget_repository(&mut self.next);
-        self.go(LoopState::Running, "a slot was free");
+        self.go(LoopState::Running, "the loop started");
         self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
     }
 
@@ -428,7 +428,7 @@ impl StepContext {
         }
     }
 
-    /// Completes the answer to a command: done, or what is wrong with it.
+    /// Answers a command: that it is done, or why it is refused.
     fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
         self.because(lines.join(" "));
         self.refused |= !ok;

@@ -111,15 +111,15 @@ impl Engine {
             schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
         };
         let _slot = questions.slots.acquire().await.ok()?;
-        let patience = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
+        let time_limit = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
         let watch = Stopwatch::start();
         for _ in 0..self.assistants.len() {
-            let left = patience.saturating_sub(watch.elapsed());
-            if left.is_zero() || questions.cancel.is_cancelled() {
+            let remaining = time_limit.saturating_sub(watch.elapsed());
+            if remaining.is_zero() || questions.cancel.is_cancelled() {
                 break;
             }
             let call = self.begin_question(questions, &asked).await?;
-            let outcome = self.put(questions, &call, &question, &asked, left, &|answer| job.checked(answer)).await;
+            let outcome = self.put(questions, &call, &question, &asked, remaining, &|answer| job.checked(answer)).await;
             let (end, spent) = match &outcome {
                 Ok(asked) => (CallEnd::Succeeded, &asked.spent),
                 Err(failure) => (self.end_of(questions, failure), &failure.spent),

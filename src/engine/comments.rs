@@ -19,16 +19,16 @@ use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Margin before the intent from which comments are listed, in milliseconds; clocks differ.
+/// Margin before the time of the intent, in milliseconds, for the list of comments; clocks differ.
 const LOOK_BACK_MS: i64 = 120_000;
 /// Age of the oldest backup whose replies to people are found again, in milliseconds.
 const OLDEST_BACKUP_MS: i64 = 30 * DAY_MS;
-/// Age from which a comment is in every list of the forge and in the store, in milliseconds.
+/// Minimum age, in milliseconds, of a comment that is in every list of the forge and in the store.
 const LATE_MS: i64 = 60_000;
 
 /// First wait for a locked conversation, in milliseconds; doubles up to an hour.
 const FIRST_LOCK_WAIT_MS: i64 = 60_000;
-/// Age from which a comment no longer waits for a locked conversation, in milliseconds.
+/// Maximum time that a comment waits for a locked conversation, in milliseconds.
 const LONGEST_LOCK_MS: i64 = 30 * DAY_MS;
 
 /// Whether a forge refused a comment because the conversation is locked.

@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use super::Engine;
 use super::concurrency_limits::ConcurrencyLimits;
-use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
+use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
 use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
@@ -87,7 +87,7 @@ pub(super) fn effect_context(claimed: &ClaimedEffect) -> tracing::Span {
 impl Engine {
     /// Claims the next due work effect.
     pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
-        self.claim(Lane::Work.as_str().to_owned(), |_| true).await
+        self.claim(EffectQueue::Work.as_str().to_owned(), |_| true).await
     }
 
     /// Claims the oldest due effect of a queue whose issue satisfies `may`.
@@ -118,7 +118,7 @@ impl Engine {
 
     /// Executes one other effect on a forge; returns `true` if there was one.
     pub(super) async fn ordinary_effect_step(&self) -> Result<bool, StoreError> {
-        self.forge_effect_of(Lane::Talk.as_str(), &self.call_limits.talk).await
+        self.forge_effect_of(EffectQueue::Forge.as_str(), &self.call_limits.forge).await
     }
 
     async fn forge_effect_of(&self, queue: &'static str, call_limits: &ConcurrencyLimits) -> Result<bool, StoreError> {

@@ -27,8 +27,8 @@ impl Engine {
         view
     }
 
-    /// Adds the lines of the transcript that the outputs of failing checks begin at, if a text links to it; none if they cannot be
-    /// read, because the text says the same without them.
+    /// Adds links to the transcript lines at which the outputs of failing checks begin. If they cannot be read, the text is
+    /// complete without them.
     pub(super) async fn add_check_lines(&self, current: &Loop, view: &mut View) {
         let View::Iteration(shown) = &*view else { return };
         let number = shown.n;

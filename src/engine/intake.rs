@@ -130,7 +130,7 @@ pub(super) enum IntakeOutcome {
     Ignored(String),
     /// It was processed before, from another delivery.
     Repeated,
-    /// The reported state of a label is outdated. The operator is told, as of what the forge contradicts.
+    /// The reported state of a label is outdated. Reported to the operator like other contradictions.
     Stale(String),
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
 
-/// Time from the first look at a repository to the second, in milliseconds: what happened just before the start is left to
-/// its delivery at first.
+/// Time from the first look at a repository to the second, in milliseconds: events just before the start are first left to
+/// their deliveries.
 const SECOND_LOOK_MS: i64 = 20_000;
 /// Time between two looks at a repository at first, in milliseconds.
 const FIRST_WAIT_MS: i64 = 60_000;

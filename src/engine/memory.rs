@@ -33,7 +33,7 @@ impl Engine {
         }
         let summed = self.store_summary(current.id.clone(), done, interval, !current.state.is_open()).await;
         if let Err(error) = summed {
-            tracing::warn!(loop_id = %current.id, %error, "could not summarise iterations; the daily maintenance tries again");
+            tracing::warn!(loop_id = %current.id, %error, "could not summarize iterations; the daily maintenance tries again");
         }
     }
 

@@ -16,7 +16,7 @@ const KNOWN_MS: i64 = 5_000;
 /// First wait of an effect for a repository that takes no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
 const FIRST_WAIT_MS: i64 = 30_000;
 const MAX_WAIT_MS: i64 = 3_600_000;
-/// Age from which an effect no longer waits for its repository, in milliseconds.
+/// Maximum time that an effect waits for its repository, in milliseconds.
 const MAX_AGE_MS: i64 = 30 * 24 * 3_600_000;
 
 /// Times at which repositories were last seen under the names that are stored.
@@ -46,9 +46,9 @@ impl KnownPlaces {
 /// Whether a repository takes changes now.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// It does, under this name.
+    /// Accepts changes, under this name.
     Usable(RepoRef),
-    /// It does not, for a reason that people can remove; `why` is a sentence without a full stop that says how.
+    /// Accepts no changes, for a reason that people can remove; `why` says how, as a sentence without a full stop.
     Unusable { why: String },
 }
 
@@ -70,8 +70,8 @@ fn obstacle(found: &Repository, watched: bool) -> Option<String> {
 }
 
 impl Engine {
-    /// Returns the present name of a repository, which is identified by its numeric id, and whether it takes changes. A name
-    /// that was confirmed some seconds ago is used without a request, unless `anew`.
+    /// Returns the current name of the repository with this id, and whether it accepts changes. A name that was confirmed some
+    /// seconds ago is used without a request unless `anew`.
     pub(super) async fn place(&self, account: &ForgeAccount, repo: &RepoRef, anew: bool) -> Result<Place, EffectError> {
         let known = self.present_name(repo).await?;
         let now = self.clock.now();

@@ -68,7 +68,7 @@ impl ForgeAccount {
         Self { forge, id, configured: configured.is_some(), absence: Mutex::new(None) }
     }
 
-    /// Returns the id of the account; `None` if the forge never told it.
+    /// Returns the id of the account; `None` if the forge never reported it.
     pub fn user_id(&self) -> Option<UserId> {
         Some(UserId(self.id.load(Ordering::SeqCst))).filter(|id| id.0 != UNKNOWN)
     }
@@ -76,7 +76,7 @@ impl ForgeAccount {
     /// Returns the id of the account.
     ///
     /// # Errors
-    /// `Transient` if the forge never told it.
+    /// `Transient` if the forge never reported it.
     pub fn own(&self) -> ForgeResult<UserId> {
         let kind = ForgeErrorKind::Transient { after_ms: None, ambiguous: false };
         let what = format!("know the service's own account on {}", self.forge.name());
@@ -116,7 +116,7 @@ impl Engine {
     /// Asks all forges for the service's account at the start; uses what is stored of those that do not answer.
     pub async fn meet_forges(&self) -> Result<(), StoreError> {
         let all = self.forges.values().map(async |account| {
-            self.recall(account).await?;
+            self.restore_account(account).await?;
             self.meet(account).await.map(drop)
         });
         join_all(all).await.into_iter().collect()
@@ -169,8 +169,8 @@ impl Engine {
         }
     }
 
-    /// Uses the account and the author that the forge told at an earlier time.
-    async fn recall(&self, account: &ForgeAccount) -> Result<(), StoreError> {
+    /// Uses the account and the author that the forge reported earlier.
+    async fn restore_account(&self, account: &ForgeAccount) -> Result<(), StoreError> {
         let name = account.forge.name();
         let (own, author) = (own_key(name), author_key(name));
         let known = self.store.read(move |c| Ok((installation::get(c, &own)?, installation::get(c, &author)?))).await?;

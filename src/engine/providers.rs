@@ -197,7 +197,8 @@ impl Engine {
         self.end_call_with(key, backend, end, used, |_| Ok(())).await
     }
 
-    /// Records the end of a call and what belongs to it, together or not at all. Returns advice if waiting does not help.
+    /// Records the end of a call, and by `record` what follows from it, in one transaction. Returns advice for people if waiting
+    /// does not help.
     pub(super) async fn end_call_with(
         &self,
         key: &str,

@@ -6,7 +6,7 @@ use super::{Engine, ForgeAccount};
 use crate::forge::{AttemptedDelivery, ForgeErrorKind, Webhooks};
 use crate::store::{StoreError, inbox, installation};
 
-/// Time before the last look from which deliveries are listed again, in milliseconds.
+/// Margin before the last look, in milliseconds, in which deliveries are listed again.
 const LOOK_BACK_MS: i64 = 600_000;
 /// Age up to which a forge sends a delivery again, in milliseconds.
 const KEPT_MS: i64 = 3 * 24 * 3_600_000;
@@ -71,7 +71,7 @@ impl Engine {
                 }
                 Err(error) if matches!(error.kind, ForgeErrorKind::RateLimited { .. }) => return Ok(()),
                 Err(error) => {
-                    tracing::warn!(%forge, delivery = one.delivery, %error, "a missed delivery is not sent again")
+                    tracing::warn!(%forge, delivery = one.delivery, %error, "could not request a missed delivery again")
                 }
             }
         }

@@ -99,7 +99,7 @@ pub struct EngineSettings {
     pub reconcile_live: Duration,
     /// Interval of reconciliation of all watched repositories.
     pub reconcile_idle: Duration,
-    /// Age from which an event without a delivery counts as missed, in milliseconds.
+    /// Minimum age, in milliseconds, of an event without a delivery that counts as missed.
     pub missed_event_after_ms: i64,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Engine;
 use super::executor::{EffectError, Receipt};
+use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::store::inbox::WaitingDelivery;
@@ -46,7 +47,7 @@ impl Engine {
             };
             EndedSpan {
                 name: kind.to_owned(),
-                outgoing: claimed.queue.starts_with("talk"),
+                outgoing: claimed.lane == EffectQueue::Forge,
                 whole: false,
                 started: claimed.claimed_at,
                 ended,

@@ -44,7 +44,7 @@ impl Role {
 /// Maximum number of issues per forge whose deliveries are processed concurrently.
 pub(super) const INTAKE: usize = 16;
 /// Maximum number of concurrent effects per forge.
-pub(super) const TALKERS: usize = 8;
+pub(super) const FORGE_CALLERS: usize = 8;
 /// Maximum number of concurrent acknowledgements of comments per forge.
 pub(super) const SEERS: usize = 2;
 /// Workers in addition to the slots of running loops, for releases and cancellations.
@@ -62,8 +62,8 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         for _ in 0..SEERS * e.forges.len() {
             start(&mut tasks, e, "seen", |e| &e.wake.seen, |e| async move { e.acknowledgement_step().await });
         }
-        for _ in 0..TALKERS * e.forges.len() {
-            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.ordinary_effect_step().await });
+        for _ in 0..FORGE_CALLERS * e.forges.len() {
+            start(&mut tasks, e, "forge", |e| &e.wake.forge, |e| async move { e.ordinary_effect_step().await });
         }
         for at in 0..engine.channels.len() {
             let step = move |e: Arc<Engine>| async move { e.send_next_notice(&e.channels[at]).await };

@@ -21,7 +21,7 @@ pub enum RightUnknown {
 
 impl Engine {
     /// Asks the forge what an account may do in a repository, which is identified by its numeric id: its name may belong to
-    /// another repository by now. Of a repository that is gone, nobody may see anything.
+    /// another repository by now. Nobody may see a repository that does not exist any more.
     ///
     /// # Errors
     /// Forge or database did not answer.

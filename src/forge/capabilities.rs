@@ -62,8 +62,8 @@ pub trait Webhooks: Confirmations {
     }
     /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
-    /// Returns the id of the only webhook of a repository that sends to `url`, if nothing is wrong with it but perhaps its secret,
-    /// which forges do not tell. `None` if there is none, or the forge does not say.
+    /// Returns the id of the only webhook of a repository that sends to `url`, if it is correct except perhaps for its secret,
+    /// which forges do not report. `None` if there is none, or the forge does not say.
     async fn find_webhook(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<i64>> {
         Ok(None)
     }
@@ -115,7 +115,7 @@ pub trait Teams: Send + Sync {
 /// Reviews of pull requests.
 #[async_trait]
 pub trait Reviews: Send + Sync {
-    /// Requests reviews of accounts by login and of teams as `organisation/team`; leaves out those that cannot review.
+    /// Requests reviews of accounts by login and of teams as `organization/team`; leaves out those that cannot review.
     async fn request_reviewers(&self, repo: &RepoRef, number: Number, reviewers: &[String]) -> ForgeResult<()>;
     /// Returns the reviews, oldest first.
     async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
@@ -171,12 +171,12 @@ pub trait CommitStatuses: Send + Sync {
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
 }
 
-/// Times of what a forge records about an issue beside edits of its text.
+/// Times of the recorded changes of an issue, except edits of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedChanges {
     /// Last change of the title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
-    /// Newest change of any kind but edits of the text. `None` if there is none, and if edits are recorded, too.
+    /// Newest change of any kind except edits of the text; `None` without one, or if edits are recorded.
     pub last_recorded_at: Option<Timestamp>,
 }
 
@@ -187,7 +187,7 @@ pub trait IssueHistory: Send + Sync {
     fn records_edits(&self) -> bool;
     /// Returns the recorded edits of an issue's text, oldest first.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
-    /// Returns the times of what the forge records about an issue beside edits of its text.
+    /// Returns the times of the recorded changes of an issue, except edits of its text.
     async fn recorded_changes(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges>;
     /// Returns the assignment of a label that is on an issue; `None` if the forge does not report it.
     async fn label_assignment(

@@ -57,7 +57,7 @@ const MIN_VERSION: (u32, u32) = (1, 22);
 const TEAMS_LEFT_OUT: (u32, u32) = (1, 25);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
-/// Events that a webhook must have, as the server lists them; a name stands for those that begin with it, too.
+/// Events that a webhook must have, as the server lists them; a name includes those that begin with it.
 const NEEDED_EVENTS: [&str; 9] = [
     "issues",
     "issue_label",
@@ -281,7 +281,7 @@ impl Forge for Gitea {
     }
 
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
-        let what = format!("list the issues of {repo} labelled {label:?}");
+        let what = format!("list the issues of {repo} labeled {label:?}");
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];
         let issues: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
         // The server ignores unknown labels in the filter and then lists all issues.

@@ -248,7 +248,7 @@ impl RequestLayer {
             {
                 tracing::warn!(
                     what,
-                    "the answer leaves out organisations with single sign-on; authorise the token for them"
+                    "the answer leaves out organizations with single sign-on; authorize the token for them"
                 );
             }
             if hops == 0 && request.method() == Method::GET && response.headers().contains_key(ETAG) {
@@ -415,7 +415,7 @@ fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, r
         _ => ForgeErrorKind::Bug,
     };
     let sign_on = sign_on_address(response.headers())
-        .map(|address| format!("; the organisation requires single sign-on: authorise the token at {address}"));
+        .map(|address| format!("; the organization requires single sign-on: authorize the token at {address}"));
     let message = error_message(response);
     error(kind, what, format!("HTTP {}{message}{}", response.status().as_u16(), sign_on.unwrap_or_default()))
 }

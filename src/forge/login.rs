@@ -104,7 +104,7 @@ struct TokenAnswer {
     error_description: Option<String>,
 }
 
-/// A code that the forge gave, with what it is exchanged with.
+/// Code that the forge issued, and what is needed to exchange it.
 #[derive(Clone, Copy)]
 pub struct CodeExchange<'a> {
     /// Client.

@@ -116,7 +116,7 @@ impl Tools {
         if self.session.learnings.is_some() {
             tools.push(tool::<About>(
                 "learnings",
-                "What was learnt in other tasks of this repository: strategies that worked, mistakes to avoid, \
+                "What was learned in other tasks of this repository: strategies that worked, mistakes to avoid, \
                  estimates, conventions.",
             ));
         }
@@ -170,7 +170,7 @@ impl Tools {
         let query: String = query.chars().take(MAX_LEARNINGS_QUERY).collect();
         let found = learnings.search(&query).await?;
         if found.is_empty() {
-            return Ok("nothing was learnt about this yet".to_owned());
+            return Ok("nothing was learned about this yet".to_owned());
         }
         Ok(session::fit(&found, 0, false, self.session.answer_tokens))
     }

@@ -110,7 +110,8 @@ pub(super) fn parent() -> Result<&'static Path, &'static str> {
     found.as_deref().map_err(String::as_str)
 }
 
-/// Moves the processes of a group into one below it, passes on its controllers, and removes what an earlier process left.
+/// Moves the processes of a group into a child group, enables its controllers there, and removes groups that an earlier process
+/// left.
 fn take_over(folder: &Path) -> io::Result<()> {
     for left in fs::read_dir(folder)?.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(RUN)) {
         // Groups of another service that runs in this one have processes, and stay.

@@ -232,16 +232,16 @@ async fn daemon_that_holds_the_output_is_ended() {
 #[tokio::test]
 async fn dropped_run_is_killed() {
     let (spec, cookie) = marked(shell("setsid sleep 300 & echo up; sleep 300"));
-    let up = CancellationToken::new();
+    let started = CancellationToken::new();
     let mut lines = |_, _: &str| {
-        up.cancel();
+        started.cancel();
         Flow::Continue
     };
     let never = CancellationToken::new();
     let mut running = Box::pin(run(spec, &never, Some(&mut lines)));
     tokio::select! {
         _ = &mut running => panic!("it ended by itself"),
-        () = up.cancelled() => {}
+        () = started.cancelled() => {}
     }
     drop(running);
     assert_eq!(end_survivors(cookie.as_str(), Duration::from_secs(5)).await, 0);
@@ -254,13 +254,13 @@ async fn survivors_get_sigterm_and_then_sigkill() {
     let never = CancellationToken::new();
     let found = survivors(cookie.as_str());
     assert_eq!(found, vec![]);
-    let up = CancellationToken::new();
+    let started = CancellationToken::new();
     let mut lines = |_, _: &str| {
-        up.cancel();
+        started.cancel();
         Flow::Continue
     };
     let end = async {
-        up.cancelled().await;
+        started.cancelled().await;
         assert!(!survivors(cookie.as_str()).is_empty());
         end_survivors(cookie.as_str(), Duration::from_millis(100)).await
     };

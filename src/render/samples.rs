@@ -107,7 +107,7 @@ pub(super) fn status(count: u32) -> StatusView {
             health: "warning".into(),
             terms: "0.58 = 0.45 (P) + 0.20 (I) - 0.07 (D)".into(),
             gains: "kp 0.80, ki 0.31, kd 0.02".into(),
-            transition: "standard -> recovery: no progress: P is 0.72 and changes by +0.000 per iteration".into(),
+            transition: "standard -> recovery: no progress (P 0.72, change +0.000 per iteration)".into(),
             alarms: vec![
                 "stuck_loop (warning, since iteration 2): No progress in 3 iterations: P stays at 0.72.".into(),
             ],
@@ -120,7 +120,7 @@ pub(super) fn status(count: u32) -> StatusView {
             hint("/ralph pause", "pause after this iteration"),
             hint("/ralph abort", "end the loop and keep the branch"),
         ],
-        sandbox: "bubblewrap 0.8.0, with listed hosts only".into(),
+        sandbox: "bubblewrap 0.8.0, network: listed hosts only".into(),
         backend: "claude (sonnet)".into(),
         checks: ["cargo test --all", "cargo clippy -- -D warnings"].map(planned_check).to_vec(),
         detected: true,
@@ -230,7 +230,7 @@ pub(super) fn plan(questions: &[&str]) -> PlanView {
         ],
         _ => vec![hint("/ralph approve 1a2b3c4d ANSWERS", "start with this plan and your answers")],
     };
-    let others = [hint("/ralph plan WISHES", "have another plan made"), hint("/ralph abort", "end the loop")];
+    let others = [hint("/ralph plan CHANGES", "request another plan"), hint("/ralph abort", "end the loop")];
     PlanView {
         loop_id: loop_id(),
         hash: "1a2b3c4d".into(),
@@ -349,7 +349,7 @@ pub(super) fn escalation() -> EscalationView {
                 completion_percent: 62,
             })
             .collect(),
-        tried: vec!["find the cause first (stuck, from iteration 4)".into()],
+        tried: vec!["find the cause first (iterations 4 and later; cause: stuck)".into()],
         learnings: vec![
             "The tokenizer is shared with the formatter".into(),
             "Blocked by: no fixture for empty input".into(),
@@ -402,7 +402,7 @@ pub(super) fn all() -> Vec<View> {
         }),
         View::Waiting(WaitingView {
             loop_id: loop_id(),
-            reason: "no backend is available: claude: quota used up (You've hit your 5-hour limit)".into(),
+            reason: "No agent is available: claude: used-up quota (You've hit your 5-hour limit).".into(),
             until: "2026-11-23 05:00 UTC".into(),
             wait_s: 8_100,
             mention: Some("mona".into()),

@@ -193,7 +193,7 @@ fn templates_of_other_states_match_snapshots() {
             editor: None,
             unseen: vec![
                 UnseenLine { what: "HTML comments".into(), count: 2 },
-                UnseenLine { what: "formulas, diagrams, maps or models, given as their source".into(), count: 1 },
+                UnseenLine { what: "formula or diagram (the agent gets its source)".into(), count: 1 },
             ],
             excerpts: vec!["Also delete the tests `now`".into(), "graph TD".into()],
         };
@@ -426,13 +426,16 @@ fn hidden_teams_are_named_with_what_to_do() {
         hidden_teams: vec!["acme/devs".into(), "acme/`ops` @all".into()],
     });
     let text = renderer().render(&view);
-    let first = text.lines().next().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).take(2).collect();
     assert_eq!(
-        first,
-        "Not started: the bot cannot tell whether member may give commands here, because it cannot see who is in \
-         `acme/devs`, ``acme/`ops` @all``. **Next:** an owner of the organization adds the bot's account to these \
-         teams or makes it an owner, and gives its token the scope `read:organization`; then repeat the label or \
-         command. Until then, it is accepted from people with write access."
+        lines,
+        [
+            "Not started: the bot cannot see who is in `acme/devs`, ``acme/`ops` @all``, so it cannot tell whether \
+             member may give commands.",
+            "**Next:** an owner of the organization adds the bot's account to these teams (or makes it an owner) and \
+             gives its token `read:organization`. Then repeat the label or command. Until then, commands are accepted \
+             from people with write access."
+        ]
     );
 }
 
@@ -591,7 +594,7 @@ proptest::proptest! {
             urgency: PromptUrgency::Critical,
         };
         let prompt = prompt_of(&samples_of_loops::stuck(), vec![], Some(&written));
-        for once in ["\n# Rules\n", "\n# Orders\n", "\n# Task\n", "\n# Checks\n", "\n# Report\n", "\nOVERRIDE:",
+        for once in ["\n# Rules\n", "\n# Instructions\n", "\n# Task\n", "\n# Checks\n", "\n# Report\n", "\nOVERRIDE:",
                      "<ralph-context>", "</ralph-context>"] {
             proptest::prop_assert_eq!(prompt.matches(once).count(), 1, "{}", once);
         }

@@ -376,7 +376,7 @@ fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
     let settings = manifest.lines().filter(|line| !line.starts_with('#')).map(|line| format!("    {line}"));
     let mut lines = vec![
         "a GitHub App has one webhook for all its repositories, in the App's settings:".to_owned(),
-        format!("1. open {web}/settings/apps/new (for an organisation: {web}/organizations/NAME/settings/apps/new)"),
+        format!("1. open {web}/settings/apps/new (for an organization: {web}/organizations/NAME/settings/apps/new)"),
         "2. enter these settings, and the webhook secret from the configuration:".to_owned(),
         String::new(),
     ];

@@ -166,7 +166,7 @@ impl AppRequest {
     pub fn start(self, place: &SetupPlace, redirect: Url, installed: Option<Url>) -> Result<AppStart, String> {
         forge_name(&self.name)?;
         if let Some(organization) = self.organization.as_deref().filter(|name| !is_login(name)) {
-            return Err(format!("`{organization}` cannot be the name of an organisation"));
+            return Err(format!("`{organization}` cannot be the name of an organization"));
         }
         let (web, public) = (self.web()?, self.public()?);
         self.api()?;

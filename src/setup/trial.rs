@@ -329,7 +329,7 @@ impl TrialService {
         Ok(ready)
     }
 
-    /// Waits until the forge was told everything.
+    /// Waits until everything was sent to the forge.
     async fn settle(&self) {
         let idle = async {
             loop {

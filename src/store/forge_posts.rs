@@ -51,7 +51,8 @@ pub fn forget(c: &Connection, subject: &str, key: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the number of comments on an issue since `since`, without pull requests and escalation issues.
+/// Returns the number of comments that the bot wrote on an issue since `since`; descriptions of pull requests and escalation
+/// issues do not count.
 pub fn count_since(c: &Connection, counted_on: &str, since: Timestamp) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2
         AND key <> 'pull' AND key NOT LIKE 'escalation/%'";

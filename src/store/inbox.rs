@@ -26,7 +26,7 @@ pub struct StoredDelivery {
 }
 
 impl StoredDelivery {
-    /// Whether polling found it, so that its body is an event of ours.
+    /// Whether polling found it; its body is then an event that this service made.
     pub fn is_polled(&self) -> bool {
         self.delivery.starts_with(POLLED)
     }

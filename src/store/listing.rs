@@ -137,7 +137,7 @@ pub struct LoopFilter {
     pub forge: Option<String>,
     /// Owner and name of a repository, in any case.
     pub repository: Option<(String, String)>,
-    /// States, one of which it has; empty for all.
+    /// States to include; empty for all.
     pub states: Vec<LoopState>,
     /// Login of the person who asked for it, in any case.
     pub person: Option<String>,

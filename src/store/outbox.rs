@@ -4,11 +4,11 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::lifecycle::effect::{Effect, Lane, channel_queue};
+use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 
-/// Time from which a status or label that was put off delays no later effect of its loop, in milliseconds.
+/// Minimum delay, in milliseconds, of a status or label that no later effect of its loop waits for.
 const PUT_OFF_MS: i64 = 5_000;
 
 /// An effect claimed for execution.
@@ -20,8 +20,8 @@ pub struct ClaimedEffect {
     pub subject: String,
     /// The loop.
     pub loop_id: Option<LoopId>,
-    /// Lane of the effect.
-    pub lane: Lane,
+    /// Queue of the effect.
+    pub lane: EffectQueue,
     /// Queue of the effect.
     pub queue: String,
     /// Natural key within the subject.
@@ -139,7 +139,7 @@ pub fn claim(
             id,
             subject: row.get(1)?,
             loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
-            lane: effect.lane().unwrap_or(Lane::Talk),
+            lane: effect.lane().unwrap_or(EffectQueue::Forge),
             queue: queue.to_owned(),
             key,
             effect,
@@ -307,18 +307,18 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the queues of effects: lane (`talk`, `work`, `notify`), length, and the time since which the oldest due effect waits.
+/// Returns the queues of effects: label in metrics, length, and the time since which the oldest due effect waits.
 pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, u64, Option<Timestamp>)>> {
     let sql =
         "SELECT count(*), min(CASE WHEN state = 'ready' AND not_before <= ?2 THEN max(created_at, not_before) END)
         FROM outbox WHERE state IN ('ready', 'running') AND (lane = ?1 OR lane LIKE ?1 || '/%')";
     let mut statement = c.prepare_cached(sql)?;
-    let mut queue = |lane: &'static str| -> StoreResult<(&'static str, u64, Option<Timestamp>)> {
+    let mut queue = |queue: EffectQueue| -> StoreResult<(&'static str, u64, Option<Timestamp>)> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
-        let (length, oldest) = statement.query_row(params![lane, now.0], read)?;
-        Ok((lane, length, oldest.map(Timestamp)))
+        let (length, oldest) = statement.query_row(params![queue.as_str(), now.0], read)?;
+        Ok((queue.label(), length, oldest.map(Timestamp)))
     };
-    [Lane::Talk, Lane::Work, Lane::Notify].map(Lane::as_str).into_iter().map(&mut queue).collect()
+    [EffectQueue::Forge, EffectQueue::Work, EffectQueue::Channels].into_iter().map(&mut queue).collect()
 }
 
 /// State of an effect, for people and tests.

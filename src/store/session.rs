@@ -264,7 +264,7 @@ pub fn unsummarised(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
     rows.map(|row| Ok(LoopId::new(row?))).collect()
 }
 
-/// Returns the term that stands for a loop in the full-text indexes.
+/// Returns the term that identifies a loop in the full-text indexes.
 fn scope(id: &LoopId) -> String {
     let mut word = String::from("l");
     word.extend(id.as_str().chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()));

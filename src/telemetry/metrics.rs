@@ -91,7 +91,7 @@ impl Metrics {
             deliveries: d.labelled(C, "ralph_deliveries_total", &["forge", "outcome"], "Webhook deliveries: accepted, repeated, refused, unconfirmed", Counter::default),
             delivery_store: d.histogram("ralph_delivery_store_duration_seconds", "Time from the head of a delivery's request to its safe storage", Histogram::new(BUCKETS_STORE_S)),
             loops: d.labelled(G, "ralph_loops", &["state"], "Open loops", Gauge::default),
-            queue_length: d.labelled(G, "ralph_queue_length", &["queue"], "Deliveries that wait, and effects that wait or run: on forges (talk), work, notices", Gauge::default),
+            queue_length: d.labelled(G, "ralph_queue_length", &["queue"], "Deliveries that wait, and effects that wait or run: calls to forges (forge), work of loops (work), notices (channels)", Gauge::default),
             queue_age: d.labelled(G, "ralph_queue_oldest_age_seconds", &["queue"], "Time that the oldest entry which is due waits; 0 without one", AmountGauge::default),
             stored: d.labelled(G, "ralph_database_size_bytes", &["file"], "Size of the database and of its write-ahead log", Gauge::default),
             disk_free: d.labelled(G, "ralph_disk_free_bytes", &["folder"], "Free space for the service in the folder of the data", Gauge::default),
@@ -364,7 +364,7 @@ mod tests {
         metrics.clone().delivery("work", "accepted");
         metrics.delivery("work", "accepted");
         metrics.loops_in_state("running", 2);
-        metrics.queue("talk", 3, 1_500);
+        metrics.queue("forge", 3, 1_500);
         metrics.delivery_stored(0.002);
         metrics.disk_free(5);
         metrics.backup(1_790_000_000_000);
@@ -393,8 +393,8 @@ mod tests {
             "ralph_loops{state=\"running\"} 2",
             "ralph_sandbox_tier{tier=\"namespaces\"} 1",
             "ralph_sandbox_tier{tier=\"none\"} 0",
-            "ralph_queue_length{queue=\"talk\"} 3",
-            "ralph_queue_oldest_age_seconds{queue=\"talk\"} 1.5",
+            "ralph_queue_length{queue=\"forge\"} 3",
+            "ralph_queue_oldest_age_seconds{queue=\"forge\"} 1.5",
             "ralph_delivery_store_duration_seconds_count 1",
             "ralph_disk_free_bytes{folder=\"data\"} 5",
             "ralph_backup_timestamp_seconds{result=\"success\"} 1790000000.0",

@@ -37,7 +37,7 @@ pub struct EndedSpan {
     pub name: String,
     /// Whether the work left the process.
     pub outgoing: bool,
-    /// Whether it is the span of the whole loop, of which all others are parts.
+    /// Whether it is the span of the whole loop, which contains all others.
     pub whole: bool,
     /// Start.
     pub started: Timestamp,

@@ -61,7 +61,7 @@ struct FeedShared {
     wake: Notify,
 }
 
-/// Whether the task runs, for whom, and how far it has read.
+/// Whether the reader task runs, for which listeners, and the last position that it read.
 #[derive(Default)]
 struct FeedReader {
     started: bool,
@@ -82,7 +82,7 @@ pub enum ListenError {
     /// Too many listeners.
     #[error("{MAX_LISTENERS} listeners are connected, which is the maximum; try again in a minute")]
     Full,
-    /// The id of the last event is none of this feed.
+    /// The id of the last event has another form than this feed's ids.
     #[error(
         "the id of the last event is not of the form STEP-ACTIVITY; leave it out to start with what happens from now on"
     )]

@@ -18,7 +18,7 @@ pub async fn visible(state: &WebState, viewer: &Viewer) -> Result<Visible, Store
     narrowed(state, viewer, None, None).await
 }
 
-/// Returns the repositories that a viewer may see on a forge, with an owner and a name in any case; each `None` is any.
+/// Returns the repositories that a viewer may see on a forge; owner and name are compared without case, and `None` matches any.
 pub async fn narrowed(
     state: &WebState,
     viewer: &Viewer,

@@ -37,7 +37,7 @@ pub enum PushOutcome {
         remote: Option<Sha>,
         /// Message of the forge, untrusted, at most 1000 characters.
         reason: String,
-        /// Reason, told apart.
+        /// Kind of the refusal.
         refusal: PushRefusal,
     },
 }
@@ -110,7 +110,7 @@ fn moved(remote: Option<Sha>) -> PushOutcome {
     PushOutcome::Rejected { remote, reason, refusal: PushRefusal::Other }
 }
 
-/// Returns the reason why the remote rejected the ref, in its words and told apart; `None` if the push failed before.
+/// Returns the reason why the remote rejected the ref, in its words and by its kind; `None` if the push failed before.
 fn refusal(output: &GitOutput) -> Option<(String, PushRefusal)> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;

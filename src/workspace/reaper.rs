@@ -9,7 +9,8 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::LoopId;
 
-/// Number of loose objects that begin with the same byte, from which a store is packed; git has the same for 6700 in all.
+/// Minimum number of loose objects that begin with the same byte for a store to be packed; git packs at 6700 in all, which is as
+/// many.
 const FULL: usize = 27;
 
 /// Result of a garbage collection.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The demo's coding agent: a script that makes real edits, as agents do: one makes things worse, then it does not see what
-# is wrong and tries one useless thing after the other, until somebody tells it.
+# is wrong and tries fixes that do not help, until a person gives the cause.
 # Called in the work tree with the prompt on standard input; $1 is how long it thinks, in seconds.
 
 prompt=$(cat)

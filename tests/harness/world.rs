@@ -204,17 +204,17 @@ impl World {
         let engine = self.engine();
         for _ in 0..MAX_ROUNDS {
             self.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.timer_step().await.expect("timer");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
-            if !any {
-                any = engine.work_step().await.expect("work");
+            let mut worked = engine.intake_step().await.expect("intake");
+            worked |= engine.timer_step().await.expect("timer");
+            worked |= engine.loop_step().await.expect("loop");
+            worked |= engine.forge_effect_step().await.expect("talk");
+            if !worked {
+                worked = engine.work_step().await.expect("work");
             }
-            if !any {
-                any = engine.channel_step().await.expect("notify");
+            if !worked {
+                worked = engine.channel_step().await.expect("notify");
             }
-            if !any {
+            if !worked {
                 return;
             }
         }

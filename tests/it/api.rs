@@ -548,14 +548,15 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
         ];
         for arguments in printed {
             let own = loops_of(world, arguments, &api.token).await;
-            let over = remote(arguments);
-            let over = loops_of(world, &over.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
+            let remote_arguments = remote(arguments);
+            let remote_arguments =
+                loops_of(world, &remote_arguments.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
             assert_eq!(own.0, Some(0), "{}", own.2);
             assert!(own.1.contains(id) || arguments.contains(&"--prompt"), "{}", own.1);
             if arguments.contains(&"--json") && arguments.contains(&"list") {
                 // The age may have grown by a second.
                 let without_age = |text: &str| text.split("\"age_s\"").next().unwrap_or_default().to_owned();
-                assert_eq!(without_age(&own.1), without_age(&over.1));
+                assert_eq!(without_age(&own.1), without_age(&remote_arguments.1));
                 continue;
             }
             let value = |text: &str| {
@@ -570,9 +571,9 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
                     value
                 })
             };
-            match (value(&own.1), value(&over.1)) {
-                (Ok(own), Ok(over)) => assert_eq!(own, over, "{arguments:?}"),
-                _ => assert_eq!(own, over, "{arguments:?}"),
+            match (value(&own.1), value(&remote_arguments.1)) {
+                (Ok(own), Ok(remote_arguments)) => assert_eq!(own, remote_arguments, "{arguments:?}"),
+                _ => assert_eq!(own, remote_arguments, "{arguments:?}"),
             }
         }
         for (arguments, token, says) in [

@@ -94,7 +94,7 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
                 assert!(body.contains(word), "{path} lacks {word}: {body}");
             }
         };
-        has("/", &["The answer is wrong", "Nothing waits for a person", "In review", &format!("/loops/{id}")]).await;
+        has("/", &["The answer is wrong", "Nothing needs you", "In review", &format!("/loops/{id}")]).await;
         has("/?person=otto", &["None."]).await;
         has("/loops/ID", &["Iteration 1", "1 of 1 passed", "sh check.sh", "/commands", "request a change", "mira"])
             .await;
@@ -202,7 +202,7 @@ async fn button_gives_the_loop_the_input_of_the_comment(dialect: Dialect) {
         let answer = dashboard.press(world, &path, &fields).await;
         assert_eq!(answer.status, 303, "{}", answer.body);
         let shown = dashboard.get(&answer.headers["location"]).await.body;
-        assert!(shown.contains("resumed it"), "{shown}");
+        assert!(shown.contains("resumed the loop"), "{shown}");
         world.settle().await;
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");

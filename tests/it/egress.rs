@@ -188,7 +188,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
         let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
         assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
         let comments = world.bot_comments().join("\n");
-        assert!(comments.contains("with listed hosts only"), "{comments}");
+        assert!(comments.contains("network: listed hosts only"), "{comments}");
         assert!(
             comments.contains("🔒 Network access blocked: `registry.example:443`. Allow hosts in `sandbox.network`."),
             "{comments}"

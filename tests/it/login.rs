@@ -48,8 +48,8 @@ async fn person_logs_in_with_the_forge_and_out_again(dialect: Dialect) {
             assert!(!copy.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} is in the database");
         }
         let before = browser.clone();
-        let out = browser.post("/logout", "").await;
-        assert_eq!((out.status, out.location()), (303, "/login"), "{out:?}");
+        let logout_answer = browser.post("/logout", "").await;
+        assert_eq!((logout_answer.status, logout_answer.location()), (303, "/login"), "{logout_answer:?}");
         world.settle().await;
         assert!(browser.cookies.is_empty() && !before.clone().is_logged_in().await, "the cookie is of no more use");
     })

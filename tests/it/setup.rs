@@ -41,7 +41,7 @@ impl Beginning {
         if dialect == Dialect::Gitea {
             forge.grant(repo, &bot, Access::Admin).expect("granted");
         }
-        forge.create_repo("acme", "other", &[("README.md", "# other\n", false)]).await.expect("an organisation");
+        forge.create_repo("acme", "other", &[("README.md", "# other\n", false)]).await.expect("an organization");
         Self { forge, bot, repo, folder: tempfile::tempdir().expect("a folder") }
     }
 
@@ -364,7 +364,7 @@ async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     );
     std::fs::remove_file(&key).expect("removed");
     for (wrong, says) in [
-        (("organization", "a/../b"), "cannot be the name of an organisation"),
+        (("organization", "a/../b"), "cannot be the name of an organization"),
         (("url", "javascript:alert(1)"), "expected an address"),
         (("public_url", "https://user:word@example.org"), "without user, password"),
         (("backend", "nobody"), "there is no backend"),
@@ -632,7 +632,7 @@ async fn command_line_creates_an_app_and_waits_for_its_installation() {
     assert!(manifest.get("hook_attributes").is_none() && manifest["name"] == "ralph-bot acme", "{manifest}");
     let back = visitor.create_on_github(&page.text).await;
     assert_eq!(visitor.get(&back).await.status, 303);
-    assert!(visitor.get("/setup").await.text.contains("Go on in the terminal"));
+    assert!(visitor.get("/setup").await.text.contains("Continue in the terminal"));
     let created = line().await;
     assert!(
         created["install"].as_str().is_some_and(|page| page.ends_with("/apps/ralph-bot-acme/installations/new")),

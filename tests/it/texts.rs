@@ -18,7 +18,7 @@ async fn two_iterations_write_four_comments(dialect: Dialect) {
         insta::assert_snapshot!("two_iterations", world.conversation());
         // The first iteration's comment is folded: minimised, or edited to one line with the rest in a fold.
         let [_, first, _, _] = &world.comments(world.issue)[..] else { panic!("four comments") };
-        let folded = "<details>\n<summary>Iteration 1 of 10: 0 of 1 checks passed, 0 %</summary>\n";
+        let folded = "<details>\n<summary>Iteration 1 of 10: 0 of 1 check passed, 0 %</summary>\n";
         match dialect {
             Dialect::GitHub => assert!(first.minimized.is_some() && first.body.starts_with("### Iteration 1 of")),
             Dialect::Gitea => assert!(first.body.starts_with(folded), "{}", first.body),

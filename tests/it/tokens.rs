@@ -82,8 +82,8 @@ async fn session_makes_a_token_that_programs_use(dialect: Dialect) {
         let token = made["token"].as_str().expect("a token").to_owned();
         assert!(token.starts_with("ralph_") && token.len() == 70, "{made}");
         assert_eq!((&made["info"]["name"], &made["info"]["scope"]), (&json!("ci"), &json!("read")), "{made}");
-        let (status, me) = with_token(world, &token, (Method::GET, "/me"), None).await;
-        assert!(status == 200 && me.to_string().contains("wanda"), "{status} {me}");
+        let (status, account) = with_token(world, &token, (Method::GET, "/me"), None).await;
+        assert!(status == 200 && account.to_string().contains("wanda"), "{status} {account}");
         // It makes no other token, and a token that reads changes nothing.
         let (status, refused) = with_token(world, &token, MAKE, Some(&json!({ "name": "more" }))).await;
         assert_eq!(status, 403, "{refused}");

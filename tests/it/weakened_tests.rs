@@ -40,7 +40,7 @@ async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
         let second_prompt = world.prompt(2).await;
         assert!(
-            second_prompt.contains("# Tests to put back") && second_prompt.contains("test removed: test_answer"),
+            second_prompt.contains("# Tests to restore") && second_prompt.contains("test removed: test_answer"),
             "{second_prompt}"
         );
         let put_back = done.iterations[2].commit.clone().expect("a commit of the service");

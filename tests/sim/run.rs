@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
+use ralph_bot::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
 use ralph_bot::domain::loops::command::{self, LoopCommand};
 use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::loops::{RunOptions, TimerKind};
@@ -333,8 +333,8 @@ impl Sim {
                 && match who {
                     0 => self.step_loop(),
                     1 => self.timers(),
-                    2 => self.claim(Lane::Talk, 3),
-                    _ => self.claim(Lane::Work, 2),
+                    2 => self.claim(EffectQueue::Forge, 3),
+                    _ => self.claim(EffectQueue::Work, 2),
                 };
             match (moved, who) {
                 (false, _) => self.stirred[who] = false,
@@ -377,8 +377,9 @@ impl Sim {
         let known_dead = self.rng.chance(50);
         self.note(|| format!("{dead} is gone, known: {known_dead}"));
         for flight in std::mem::take(&mut self.flights) {
-            let begun = flight.done.is_none() && !(flight.claimed.lane == Lane::Talk && flight.claimed.abandoned);
-            if begun && flight.claimed.lane == Lane::Talk {
+            let begun =
+                flight.done.is_none() && !(flight.claimed.lane == EffectQueue::Forge && flight.claimed.abandoned);
+            if begun && flight.claimed.lane == EffectQueue::Forge {
                 let known = self.known(&flight.claimed);
                 match self.rng.below(3) {
                     0 => drop(self.world.talk(&flight.claimed, &known, flight.claimed.attempts > 0)),
@@ -485,14 +486,14 @@ impl Sim {
         })
     }
 
-    fn claim(&mut self, lane: Lane, most: usize) -> bool {
+    fn claim(&mut self, lane: EffectQueue, most: usize) -> bool {
         if self.flights.iter().filter(|f| f.claimed.lane == lane).count() >= most {
             return false;
         }
         let (owner, now) = (self.owner(), self.now());
         let by = owner.clone();
         let taken = self.write(move |c| {
-            let first = if lane == Lane::Talk { SEEN_QUEUE } else { lane.as_str() };
+            let first = if lane == EffectQueue::Forge { SEEN_QUEUE } else { lane.as_str() };
             let first = outbox::claim(c, first, |_| true, &by, now, LEASE_MS)?;
             first.map_or_else(|| outbox::claim(c, lane.as_str(), |_| true, &by, now, LEASE_MS), |one| Ok(Some(one)))
         });
@@ -517,7 +518,7 @@ impl Sim {
             return true;
         }
         let claimed = &flight.claimed;
-        if claimed.lane == Lane::Talk && claimed.abandoned {
+        if claimed.lane == EffectQueue::Forge && claimed.abandoned {
             self.put_back(&flight, AMBIGUITY_MS, true);
             return true;
         }
@@ -527,9 +528,9 @@ impl Sim {
         }
         let known = self.known(claimed);
         let receipt = match claimed.lane {
-            Lane::Talk => self.world.talk(claimed, &known, claimed.attempts > 0),
-            Lane::Work => self.world.work(claimed, &known),
-            Lane::Notify => unreachable!("no channel is configured"),
+            EffectQueue::Forge => self.world.talk(claimed, &known, claimed.attempts > 0),
+            EffectQueue::Work => self.world.work(claimed, &known),
+            EffectQueue::Channels => unreachable!("no channel is configured"),
         };
         flight.done = Some(receipt);
         self.flights.push(flight);
@@ -545,7 +546,7 @@ impl Sim {
         self.note(|| format!("{} fails, way {kind}", claimed.key));
         match kind {
             0 => self.put_back(&flight, 1_000, false),
-            1 if claimed.lane == Lane::Talk && first => {
+            1 if claimed.lane == EffectQueue::Forge && first => {
                 let at = self.world.now + self.rng.below(9_000) as i64;
                 self.late.push((at, claimed.clone(), known));
                 self.put_back(&flight, AMBIGUITY_MS, true);
@@ -554,9 +555,9 @@ impl Sim {
             3 => self.put_back(&flight, AMBIGUITY_MS, true),
             _ => {
                 match claimed.lane {
-                    Lane::Talk => drop(self.world.talk(claimed, &known, !first)),
-                    Lane::Work => drop(self.world.work(claimed, &known)),
-                    Lane::Notify => unreachable!("no channel is configured"),
+                    EffectQueue::Forge => drop(self.world.talk(claimed, &known, !first)),
+                    EffectQueue::Work => drop(self.world.work(claimed, &known)),
+                    EffectQueue::Channels => unreachable!("no channel is configured"),
                 }
                 self.put_back(&flight, AMBIGUITY_MS, true);
             }
@@ -615,11 +616,11 @@ impl Sim {
 
     /// Asserts the invariants.
     fn check_rest(&self) {
-        let (inputs, aside) = self.write(|c| {
-            let aside: i64 = c.query_row("SELECT count(*) FROM inputs WHERE done = 2", [], |r| r.get(0))?;
-            Ok((loops::has_inputs(c)?, aside))
+        let (inputs, set_aside_inputs) = self.write(|c| {
+            let set_aside_inputs: i64 = c.query_row("SELECT count(*) FROM inputs WHERE done = 2", [], |r| r.get(0))?;
+            Ok((loops::has_inputs(c)?, set_aside_inputs))
         });
-        assert!(!inputs && aside == 0, "inputs were not processed, or were set aside: {aside}");
+        assert!(!inputs && set_aside_inputs == 0, "inputs were not processed, or were set aside: {set_aside_inputs}");
         let all = self.write(|c| loops::list(c, false, 1_000));
         crate::invariants::at_rest(&self.world, &all);
     }

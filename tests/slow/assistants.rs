@@ -117,7 +117,7 @@ async fn reply(Shared(inner): Shared<Arc<ModelServerState>>, uri: Uri, body: Byt
         text if text.starts_with("A coding agent works on a task") => "prompt",
         text if text.starts_with("Given this state and history") => "context",
         text if text.starts_with("A coding agent has ended an iteration") => "reflection",
-        text if text.starts_with("Summarise the iterations") => "summary",
+        text if text.starts_with("Summarize the iterations") => "summary",
         text if text.starts_with("A coding agent ended with this message") => "message",
         text if text.starts_with("Review a change that a coding agent made") => "second_opinion",
         _ if body["tools"][0]["name"] == "bash" => "agent",

@@ -53,7 +53,7 @@ async fn probe_notices_each_defence_that_is_missing() {
             assert!(!escape.held && !escape.detail.is_empty() && !escape.fix.is_empty(), "{without:?}: {escape:?}");
         }
         let others = found.escapes.iter().filter(|escape| escape.held).count();
-        assert!(others > 0, "{without:?}: not everything depends on one defence: {found:?}");
+        assert!(others > 0, "{without:?}: not everything depends on one defense: {found:?}");
     }
 }
 

@@ -528,12 +528,15 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
     story(Setup::new(dialect), async |world| {
         let at = address(world);
         // Connections that announce a large body and send nothing.
-        let mut much = headers(dialect, "silent", "issues");
-        much.push(("Content-Length".into(), (25 * 1024 * 1024).to_string()));
+        let mut large_body_headers = headers(dialect, "silent", "issues");
+        large_body_headers.push(("Content-Length".into(), (25 * 1024 * 1024).to_string()));
         let mut silent = Vec::new();
         for _ in 0..20 {
             let mut stream = TcpStream::connect(&at).await.expect("a connection");
-            stream.write_all(head("POST", "/webhooks/forge", &much).as_bytes()).await.expect("the head is taken");
+            stream
+                .write_all(head("POST", "/webhooks/forge", &large_body_headers).as_bytes())
+                .await
+                .expect("the head is taken");
             silent.push(stream);
         }
         let genuine = label_delivery(world).await;
@@ -553,7 +556,7 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
             }
             most
         });
-        let (request, chunk) = (head("POST", "/webhooks/forge", &much), vec![b' '; 64 * 1024]);
+        let (request, chunk) = (head("POST", "/webhooks/forge", &large_body_headers), vec![b' '; 64 * 1024]);
         let all = (0..20).map(|_| raw(&at, &request, &chunk, 25 * 16));
         let statuses = futures::future::join_all(all).await;
         done.store(true, Ordering::SeqCst);

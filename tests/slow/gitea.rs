@@ -278,7 +278,7 @@ async fn missed_label_with_a_comment_after_it_starts() {
     story(gitea(), async |world| {
         label_unheard(world).await;
         world.advance(Duration::from_secs(60)).await;
-        world.comment("I labelled it.").await;
+        world.comment("I labeled it.").await;
         world.advance(Duration::from_secs(60)).await;
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);

@@ -528,7 +528,7 @@ async fn team_is_requested_as_reviewer() {
         let file = "checks:\n  - name: answer\n    run: sh check.sh\nreviewers: [acme/leads]\n";
         let move_to_org = |world: &mut World| {
             world.forge.with(|state| {
-                let org = state.create_organisation(world.maintainer.id, "acme").expect("an organisation");
+                let org = state.create_organisation(world.maintainer.id, "acme").expect("an organization");
                 let team = state.create_team(world.maintainer.id, "acme", "leads", fake_forge::Access::Write, false);
                 let (team, repo) = (team.expect("a team"), world.repo);
                 let joined = state.edit_team(world.maintainer.id, team, |team| {

@@ -60,10 +60,12 @@ async fn hanging_repository_delays_no_other(dialect: Dialect) {
         assert!(to_say >= ISSUES as u64, "{to_say} answers wait");
         world.forge.faults().next(10_000, "GET", path, FakeFault::Hang).expect("a rule");
         ask(&world.forge, &world.maintainer, other).await;
-        let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
-        let aside = aside.expect("an issue");
+        let other_issue = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
+        let other_issue = other_issue.expect("an issue");
         world
-            .until("the loop beside", |l| l.place.issue == aside && l.state == LoopState::Review && l.pull.is_some())
+            .until("the loop beside", |l| {
+                l.place.issue == other_issue && l.state == LoopState::Review && l.pull.is_some()
+            })
             .await;
         let (deliveries, to_say) = waiting(world).await;
         assert!(

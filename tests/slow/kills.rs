@@ -84,7 +84,7 @@ async fn kills_at_start_stop_and_recovery_do_not_change_the_outcome(dialect: Dia
 }
 
 async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills]) {
-    let undisturbed = undisturbed(dialect).await;
+    let undisturbed = outcome_without_kills(dialect).await;
     let stories = group.iter().map(async |kills| {
         let story = async { assert_eq!(live(dialect, kills).await, *undisturbed, "killed at {kills:?}") };
         AssertUnwindSafe(story).catch_unwind().await.is_err().then_some(kills)
@@ -117,7 +117,7 @@ async fn killed_backup_leaves_no_copy(dialect: Dialect) {
 }
 
 /// Outcome of the story without kills.
-async fn undisturbed(dialect: Dialect) -> &'static VisibleOutcome {
+async fn outcome_without_kills(dialect: Dialect) -> &'static VisibleOutcome {
     static GITEA: OnceCell<VisibleOutcome> = OnceCell::const_new();
     static GITHUB: OnceCell<VisibleOutcome> = OnceCell::const_new();
     let cell = if dialect == Dialect::Gitea { &GITEA } else { &GITHUB };

@@ -159,7 +159,7 @@ async fn failed_approach_is_not_repeated_by_next_loop(dialect: Dialect) {
         let mut ways =
             second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);
         // Else it would be the first.
-        assert_eq!(ways.find(|way| !way.is_empty()).map(String::as_str), Some("smallest reproduction"));
+        assert_eq!(ways.find(|way| !way.is_empty()).map(String::as_str), Some("minimal reproduction"));
     })
     .await;
 }

@@ -67,7 +67,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         let ordered: Vec<_> = prompts.iter().filter(|prompt| prompt.contains("\nOVERRIDE: ")).collect();
         assert!(!ordered.is_empty() && ordered.len() < prompts.len(), "{} of {}", ordered.len(), prompts.len());
         assert!(ordered[0].contains("the answer is # wrong"), "{}", ordered[0]);
-        assert!(ordered[0].contains("# How to go about it"), "{}", ordered[0]);
+        assert!(ordered[0].contains("# Approach"), "{}", ordered[0]);
         // People see it where they look.
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         insta::assert_snapshot!("stuck_loop_is_paused", world.conversation());
@@ -401,7 +401,7 @@ async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
 }
 
 async fn hopeless_loop_ends(dialect: Dialect) {
-    // The state of the best iteration is to be put back for the second time: the design's rule ends the loop.
+    // The state of the best iteration is to be put back for the second time, which ends the loop.
     story(strict(dialect), async |world| {
         let ended = world.run().await;
         assert_eq!(ended.state, LoopState::Aborted, "{}", ended.why);

@@ -72,7 +72,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
 ];
 
 /// Folders of `domain`, each with the folders that it may use. A new folder needs a new row.
-const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
+const DOMAIN_FOLDERS: [(&str, &[&str]); 9] = [
     ("model", &[]),
     ("checks", &["model"]),
     ("supervision", &["model", "checks"]),
@@ -82,7 +82,6 @@ const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
     ("report", &["model", "checks", "supervision", "providers", "trust", "loops"]),
     ("knowledge", &["model", "checks", "supervision", "providers", "trust", "loops", "report"]),
     ("lifecycle", &["model", "checks", "supervision", "providers", "trust", "loops", "report", "knowledge"]),
-    ("simulate", &["model", "checks", "supervision", "trust"]),
 ];
 
 #[test]

@@ -51,7 +51,7 @@ fn threat_and_fault_codes_are_in_their_catalogues() {
     let known: BTreeSet<&str> = rows
         .flat_map(|cell| CODE.captures_iter(cell).filter_map(|code| code.get(1)).map(|code| code.as_str()))
         .collect();
-    assert!(known.len() > 50, "the catalogues list {} codes", known.len());
+    assert!(known.len() > 50, "the catalogs list {} codes", known.len());
     let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
     report(files.iter().filter(|file| !file.path.starts_with("tests/tidy/")).flat_map(|file| {
         let named = REFERENCE.find_iter(&file.text).flat_map(|line| CODE.captures_iter(line.as_str()));

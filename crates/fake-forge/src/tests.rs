@@ -65,8 +65,8 @@ impl FakeForgeWorld {
     async fn push_by_git(&self, who: Option<&User>, branch: &str, text: &str) -> (bool, String) {
         let tree = tempfile::tempdir().unwrap();
         let url = format!("{}acme/app.git", self.forge.url());
-        let (cloned, said) = git(tree.path(), &["clone", "-q", &url, "."]).await;
-        assert!(cloned, "{said}");
+        let (cloned, git_output) = git(tree.path(), &["clone", "-q", &url, "."]).await;
+        assert!(cloned, "{git_output}");
         git(tree.path(), &["checkout", "-q", "-B", branch]).await;
         std::fs::write(tree.path().join("new.txt"), text).unwrap();
         git(tree.path(), &["add", "."]).await;
@@ -213,21 +213,24 @@ async fn git_clones_and_pushes_over_http() {
     let (url, received, _tasks) = receiver().await;
     world.forge.add_hook(world.repo, &url, "s3cret").await.unwrap();
 
-    let (pushed, said) = world.push_by_git(None, "ralph/1", "x").await;
-    assert!(!pushed && (said.contains("401") || said.contains("terminal prompts disabled")), "{said}");
-    let (pushed, said) = world.push_by_git(Some(&world.outsider), "ralph/1", "x").await;
-    assert!(!pushed && said.contains("403"), "{said}");
+    let (pushed, git_output) = world.push_by_git(None, "ralph/1", "x").await;
+    assert!(
+        !pushed && (git_output.contains("401") || git_output.contains("terminal prompts disabled")),
+        "{git_output}"
+    );
+    let (pushed, git_output) = world.push_by_git(Some(&world.outsider), "ralph/1", "x").await;
+    assert!(!pushed && git_output.contains("403"), "{git_output}");
     assert_eq!(world.forge.branch_sha(world.repo, "ralph/1").await, None);
 
-    let (pushed, said) = world.push_by_git(Some(&world.bot), "ralph/1", "made by the bot").await;
-    assert!(pushed, "{said}");
+    let (pushed, git_output) = world.push_by_git(Some(&world.bot), "ralph/1", "made by the bot").await;
+    assert!(pushed, "{git_output}");
     assert_eq!(world.forge.file_at(world.repo, "ralph/1", "new.txt").await.unwrap(), "made by the bot");
     let op = world.forge.ops().pop().unwrap();
     assert_eq!((op.kind, op.actor.login.as_str()), (OpKind::BranchPushed, "ralph"));
 
     world.forge.protect_branch(world.repo, "main", true).unwrap();
-    let (pushed, said) = world.push_by_git(Some(&world.bot), "main", "x").await;
-    assert!(!pushed && said.contains("protected branch"), "{said}");
+    let (pushed, git_output) = world.push_by_git(Some(&world.bot), "main", "x").await;
+    assert!(!pushed && git_output.contains("protected branch"), "{git_output}");
 
     world.forge.flush().await;
     let deliveries = drain(&received);

@@ -72,7 +72,7 @@ impl ModelAnswer {
         let body = self.whole().await?;
         note((!status.is_success()).then(|| signals(status, &headers, &body, &self.forms)));
         if let Some(call) = self.call.take() {
-            call.tell(|told| read_body(self.format.usage, &body, told));
+            call.record_usage(|told| read_body(self.format.usage, &body, told));
         }
         *response.body_mut() = Body::from(EventRedactor::whole(self.forms, MARK, &body));
         Ok(response)
@@ -125,7 +125,7 @@ impl StreamState {
             let clean = match self.upstream.next().await {
                 Some(Ok(chunk)) => {
                     if let Some(call) = &self.call {
-                        call.tell(|told| self.events.read(self.format.usage, &chunk, told));
+                        call.record_usage(|told| self.events.read(self.format.usage, &chunk, told));
                     }
                     self.redactor.push(&chunk)
                 }

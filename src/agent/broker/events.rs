@@ -13,7 +13,7 @@ use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor};
 const MAX_LINE: usize = 32 * 1024 * 1024;
 /// Maximum number of fields whose texts are followed; further ones are followed as one text.
 const MAX_TEXTS: usize = 512;
-/// Number of symbols of a key from which on a text is held back until the next event. A text that ends with as many is cut.
+/// Minimum number of symbols of a key for which a text is held back until the next event. A text that ends with as many is cut.
 const HELD_SYMBOLS: u16 = 10;
 /// Fields by which clients tell the parts of several texts apart.
 const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id"];
@@ -102,7 +102,7 @@ impl EventRedactor {
 struct AnswerTexts {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
-    /// Number of symbols of a key from which on a text is held back.
+    /// Minimum number of symbols of a key for which a text is held back.
     least: u16,
     known: BTreeMap<String, StreamRedactor>,
 }

@@ -95,7 +95,7 @@ pub(super) enum EndpointPurpose {
 /// A method and a path below the model's address.
 pub(super) struct Endpoint {
     pub(super) method: Method,
-    /// Path after the version; `{}` stands for the name of a model.
+    /// Path after the version; `{}` is a placeholder for the name of a model.
     pub(super) path: &'static str,
     pub(super) purpose: EndpointPurpose,
 }
@@ -124,13 +124,13 @@ pub(super) struct WireFormat {
     pub(super) fields: &'static [&'static str],
     /// Returns the name of the feature that a tool is, if the provider runs it.
     pub(super) server_tool: fn(&Value) -> Option<String>,
-    /// Returns the names of further features that fields with harmless names ask for.
+    /// Returns the names of features that are requested by the values of allowed fields.
     pub(super) features: fn(&Map<String, Value>) -> Vec<&'static str>,
     /// Returns the maximum number of tokens of an answer, if the request limits it, and the number of answers.
     pub(super) output: fn(&Map<String, Value>) -> (Option<u64>, u64),
     /// Limits the number of tokens of an answer.
     pub(super) limit_output: fn(&mut Map<String, Value>, u64),
-    /// Changes a request so that its answer tells its usage.
+    /// Changes a request so that its answer reports its usage.
     pub(super) ask_usage: fn(&mut Map<String, Value>),
     /// Reader of the usage.
     pub(super) usage: ReadUsage,
@@ -146,7 +146,7 @@ pub(super) struct Matched {
     pub(super) model: Option<String>,
 }
 
-/// Returns the endpoint of the path below the model's address; an error tells whether the path exists for other methods.
+/// Returns the endpoint of the path below the model's address; the error says whether the path exists for other methods.
 pub(super) fn endpoint(formats: &[FormatName], method: &Method, path: &str) -> Result<Matched, bool> {
     let mut is_known = false;
     for format in formats.iter().map(|name| name.row()) {

@@ -2,7 +2,7 @@
 
 use super::formats::{EndpointPurpose, FormatName, Matched};
 use super::request::{RequestRules, check_body};
-use super::usage::{Told, read_body};
+use super::usage::{AnswerUsage, read_body};
 
 /// Body of a request after a byte that chooses its wire format: what is sent is read by a provider as it was checked, and the
 /// usage of any answer is bounded work.
@@ -17,5 +17,5 @@ pub(in crate::agent) fn body(data: &[u8]) {
         let sent = serde_json::to_vec(&fields).expect("JSON values can be written");
         assert!(check_body(&rules, &matched, &sent).is_ok_and(|again| again == fields));
     }
-    read_body(row.usage, body, &mut Told::default());
+    read_body(row.usage, body, &mut AnswerUsage::default());
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::usage::{SeenUsage, Told};
+use super::usage::{AnswerUsage, SeenUsage};
 use crate::agent::{CostGuard, CountedUsage};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
@@ -79,7 +79,7 @@ impl Quote {
 struct OpenRequest {
     quote: Quote,
     reserved: Money,
-    told: Told,
+    told: AnswerUsage,
 }
 
 impl OpenRequest {
@@ -275,7 +275,7 @@ impl RunMeter {
         let id = state.next;
         state.next += 1;
         let reserved = quote.cost(granted, excess);
-        state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: Told::default() });
+        state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: AnswerUsage::default() });
         ReserveOutcome::Granted(id, granted)
     }
 
@@ -320,8 +320,8 @@ impl OpenCall {
         self.is_sent = false;
     }
 
-    /// Adds what the answer told.
-    pub(super) fn tell(&self, read: impl FnOnce(&mut Told)) {
+    /// Adds the usage that the answer reported.
+    pub(super) fn record_usage(&self, read: impl FnOnce(&mut AnswerUsage)) {
         if let Some(open) = self.meter.state().open.get_mut(&self.id) {
             read(&mut open.told);
         }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::formats::{self, AuthHeader, EndpointPurpose, FormatName, Matched, WireFormat};
 use super::strict_json;
 
-/// Headers that are forwarded; those that end with `-` stand for all that begin with them.
+/// Headers that are forwarded; those that end with `-` are prefixes.
 const FORWARDED: [&str; 14] = [
     "user-agent",
     "anthropic-version",
@@ -132,7 +132,7 @@ pub(super) struct CheckedHead {
     pub(super) path: String,
     pub(super) query: Option<String>,
     pub(super) headers: HeaderMap,
-    /// Header of the key, and the index of the token that it stands for.
+    /// Header of the key, and the index of the token that it is replaced by.
     pub(super) auth: (AuthHeader, usize),
 }
 

@@ -38,7 +38,7 @@ fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSetup {
 
 #[test]
 fn keys_with_a_known_address_are_hidden() {
-    let of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
+    let keys_of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
         let hidden = hidden_keys(&settings(variables, keys), &KNOWN);
         let each = hidden.iter().map(|hidden| {
             format!("{} by {} at {}", hidden.keys.join("+"), hidden.addresses.join("+"), hidden.model.as_str())
@@ -59,11 +59,11 @@ fn keys_with_a_known_address_are_hidden() {
         (&[("TWO_KEY", "k")], ""),
         (&[("TWO_KEY", "k"), ("TWO_URL", "http://two.lan")], "TWO_KEY by TWO_URL at http://two.lan/"),
     ] {
-        assert_eq!(of(variables, &[]), expected, "{variables:?}");
+        assert_eq!(keys_of(variables, &[]), expected, "{variables:?}");
     }
     let own = [("MY_KEY", "k"), ("MY_URL", "https://my.example/x"), ("MY_OTHER", "o")];
     let expected = "MY_KEY+MY_OTHER by MY_URL at https://my.example/x";
-    assert_eq!(of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
+    assert_eq!(keys_of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
     let mut open = settings(&[("ONE_KEY", "k")], &[]);
     open.config.hide_keys = false;
     assert_eq!(hidden_keys(&open, &KNOWN), []);

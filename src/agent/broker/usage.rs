@@ -14,10 +14,10 @@ const SEARCH: Money = Money(10_000);
 /// Fields of an event that are not text of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
 
-/// Adds the usage that an answer or an event of its stream tells.
-pub(super) type ReadUsage = fn(&Value, &mut Told);
+/// Adds the usage that an answer or an event of its stream reports.
+pub(super) type ReadUsage = fn(&Value, &mut AnswerUsage);
 
-/// Usage that was told; the highest figure of each kind counts.
+/// Usage that the provider reported; the highest figure of each kind counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SeenUsage {
     /// Input tokens, including cached ones.
@@ -33,7 +33,7 @@ pub(super) struct SeenUsage {
 
 /// Content of an answer that concerns its cost, as far as it has arrived.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct AnswerUsage {
     pub(super) usage: SeenUsage,
     /// Model that answered.
     pub(super) model: Option<String>,
@@ -74,9 +74,9 @@ impl SeenUsage {
     }
 }
 
-impl Told {
+impl AnswerUsage {
     /// Notes the usage in an answer or an event.
-    pub(super) fn tell(&mut self, told: &SeenUsage) {
+    pub(super) fn record(&mut self, told: &SeenUsage) {
         self.usage.highest(told);
     }
 
@@ -99,7 +99,7 @@ impl Told {
         self.text = self.text.saturating_add(text);
     }
 
-    /// Returns the usage with estimates where the provider told none. `input` is the estimate of the request.
+    /// Returns the usage with estimates where the provider reported none. `input` is the estimate of the request.
     pub(super) fn or_estimated(&self, input: u64) -> SeenUsage {
         let mut usage = self.usage;
         if usage.input == 0 {
@@ -135,7 +135,7 @@ pub(super) struct EventReader {
 
 impl EventReader {
     /// Reads bytes; events that are complete are added to `told`.
-    pub(super) fn read(&mut self, usage: ReadUsage, bytes: &[u8], told: &mut Told) {
+    pub(super) fn read(&mut self, usage: ReadUsage, bytes: &[u8], told: &mut AnswerUsage) {
         for byte in bytes {
             if !matches!(byte, b'\n' | b'\r') {
                 if self.line.len() < MAX_EVENT {
@@ -156,7 +156,7 @@ impl EventReader {
     }
 
     /// Reads a line of data. Providers send an event in one line; one that is cut into lines is read once it is a document.
-    fn add(&mut self, usage: ReadUsage, data: &[u8], told: &mut Told) {
+    fn add(&mut self, usage: ReadUsage, data: &[u8], told: &mut AnswerUsage) {
         if self.data.len() + data.len() > MAX_EVENT || self.is_too_long {
             self.data.clear();
             self.is_too_long = false;
@@ -171,7 +171,7 @@ impl EventReader {
 }
 
 /// Reads the usage of a complete body: a document, or a stream of events.
-pub(super) fn read_body(usage: ReadUsage, body: &[u8], told: &mut Told) {
+pub(super) fn read_body(usage: ReadUsage, body: &[u8], told: &mut AnswerUsage) {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
         told.read(usage, &document);
         told.is_complete = true;

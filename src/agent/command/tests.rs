@@ -306,15 +306,18 @@ const SESSIONS: &str = r#"
 async fn session_is_resumed_with_its_files_only() {
     let place = CommandFixture::new(SESSIONS);
     let settings = || place.settings(BackendKind::Preset("claude".into()));
-    let (kept, again) = (place.at("sessions/1"), place.at("sessions/2"));
-    let (first, _) = outcome(settings(), AgentRun { keep: Some(kept.clone()), ..place.run() }).await;
+    let (first_session, second_session) = (place.at("sessions/1"), place.at("sessions/2"));
+    let (first, _) = outcome(settings(), AgentRun { keep: Some(first_session.clone()), ..place.run() }).await;
     assert_eq!((first.status.clone(), first.session_kept), (AgentStatus::Finished, true), "{}", first.output);
     assert_eq!((first.cost, first.tokens_in, first.tokens_out), (Some(Money(200_000)), 100, 50));
     assert_eq!((first.context_tokens, first.context_window), (Some(150), Some(1500)));
-    assert!(kept.join(".claude/projects/tree/s1.jsonl").is_file() && !kept.join(".claude/settings.json").exists());
+    assert!(
+        first_session.join(".claude/projects/tree/s1.jsonl").is_file()
+            && !first_session.join(".claude/settings.json").exists()
+    );
 
-    let session = ResumedSession { id: "s1".into(), files: kept.clone(), account: first.account };
-    let run = AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
+    let session = ResumedSession { id: "s1".into(), files: first_session.clone(), account: first.account };
+    let run = AgentRun { session: Some(session.clone()), keep: Some(second_session.clone()), ..place.run() };
     let (second, events) = outcome(settings(), run).await;
     assert_eq!((second.status, second.session_unknown), (AgentStatus::Finished, false), "{}", second.output);
     assert!(fs::read_to_string(place.at("tree/arguments")).unwrap().contains("--resume\ns1\n"));
@@ -333,18 +336,20 @@ async fn session_is_resumed_with_its_files_only() {
     assert!(events.contains(&used(None)) && events.contains(&used(Some(200_000))), "{events:?}");
     let turns =
         |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
-    assert_eq!((turns(&kept), turns(&again)), (1, 2), "what an earlier run left is as it left it");
+    assert_eq!((turns(&first_session), turns(&second_session)), (1, 2), "what an earlier run left is as it left it");
 
     // Missing or unknown session: it is reported, and the run did nothing.
-    fs::remove_dir_all(&again).unwrap();
-    fs::remove_dir_all(&kept).unwrap();
-    let run = || AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
-    let (gone, _) = outcome(settings(), run()).await;
+    fs::remove_dir_all(&second_session).unwrap();
+    fs::remove_dir_all(&first_session).unwrap();
+    let run = || AgentRun { session: Some(session.clone()), keep: Some(second_session.clone()), ..place.run() };
+    let (run_without_session, _) = outcome(settings(), run()).await;
     assert!(
-        gone.session_unknown && !gone.session_kept && matches!(gone.status, AgentStatus::Failed { .. }),
-        "{gone:?}"
+        run_without_session.session_unknown
+            && !run_without_session.session_kept
+            && matches!(run_without_session.status, AgentStatus::Failed { .. }),
+        "{run_without_session:?}"
     );
-    fs::create_dir_all(&kept).unwrap();
+    fs::create_dir_all(&first_session).unwrap();
     let (unknown, _) = outcome(settings(), run()).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{unknown:?}");
     assert_eq!((unknown.cost, unknown.tokens_in), (Some(Money(0)), 0));
@@ -460,7 +465,7 @@ async fn settings_of_agents_are_written_to_their_home() {
 
 #[tokio::test]
 async fn images_are_passed_by_the_option_of_each_agent() {
-    let said = "{\"role\":\"assistant\",\"content\":\"done\"}";
+    let assistant_line = "{\"role\":\"assistant\",\"content\":\"done\"}";
     for (preset, option, attaches) in [
         ("claude", "--add-dir", false),
         ("codex", "--image", true),
@@ -470,7 +475,7 @@ async fn images_are_passed_by_the_option_of_each_agent() {
         ("aider", "--read", true),
         ("qwen", "--include-directories", false),
     ] {
-        let place = telling(said);
+        let place = telling(assistant_line);
         let folder = place.at("scratch/attempt").join("images");
         // The session was given the first one before.
         let images = RunImages { folder: Some(folder.clone()), attached: vec![folder.join("image-2.png")] };

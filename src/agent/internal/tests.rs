@@ -443,8 +443,8 @@ async fn long_conversation_is_shortened() {
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
     let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
     assert!(sizes[4] <= sizes[3] / 2, "{sizes:?}");
-    let twice = || refused(400, Some("context_length_exceeded"), None);
-    let (outcome, _) = InternalFixture::new().outcome([long(), twice(), twice()]).await;
+    let context_refusal = || refused(400, Some("context_length_exceeded"), None);
+    let (outcome, _) = InternalFixture::new().outcome([long(), context_refusal(), context_refusal()]).await;
     assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{outcome:?}");
 
     let mut place = InternalFixture::new();
@@ -515,10 +515,10 @@ async fn agent_works_over_a_real_connection() {
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "Done."));
     assert_eq!(fs::read_to_string(place.at("tree/NOTES")).unwrap(), "mended\n");
     let requests = stub.seen();
-    let back = &requests[1].body["messages"];
-    assert_eq!(back[1]["content"][0], json!({"type": "thinking", "thinking": "", "signature": "s"}));
-    assert_eq!(back[2]["content"][0]["content"], "good\n");
-    assert_eq!(back[2]["content"][0]["cache_control"]["type"], "ephemeral");
+    let returned_messages = &requests[1].body["messages"];
+    assert_eq!(returned_messages[1]["content"][0], json!({"type": "thinking", "thinking": "", "signature": "s"}));
+    assert_eq!(returned_messages[2]["content"][0]["content"], "good\n");
+    assert_eq!(returned_messages[2]["content"][0]["cache_control"]["type"], "ephemeral");
 
     let (outcome, _) = place.outcome_of(agent.as_ref(), place.run()).await;
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{outcome:?}");

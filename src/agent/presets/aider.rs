@@ -29,7 +29,7 @@ use crate::process::{Finished, ProcessEnd, Stream};
 const FINAL_MESSAGE: usize = 4 * 1024;
 /// Announced wait in seconds at which aider is stopped. It doubles its waits up to 32 s and has made six requests by then.
 const LONGEST_WAIT_S: f64 = 8.0;
-/// Settings that disable the retries of its library; this name stands for all models.
+/// Settings that disable the retries of its library; this name applies to all models.
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
 /// Empty list of prices; without it, prices are downloaded into each new home. Those of its library are used instead.
 const FETCHED_PRICES: &str = "{\"none\": {}}\n";

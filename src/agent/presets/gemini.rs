@@ -248,7 +248,7 @@ fn context_fill(line: &Value) -> Option<ContextFill> {
     Some(ContextFill { tokens, window: None })
 }
 
-/// Returns the HTTP status that an exit code stands for.
+/// Returns the HTTP status that corresponds to an exit code.
 fn status_of(exit: i32) -> Option<u16> {
     // 400 to 511 become 144 to 255; 512 and above would be common exit codes.
     u64::try_from(exit).ok().filter(|code| (144..=255).contains(code)).and_then(|code| http_error(code + 256))

@@ -49,7 +49,7 @@ fn first_mail_begins_a_thread_and_later_ones_answer_it() {
         "Message-ID: <d-1@example.org>",
         "Auto-Submitted: auto-generated",
         "Date: Mon, 21 Sep 2026 14:13:20 +0000",
-        "Subject: [ralph-bot] mira/app#42: The answer is wrong",
+        "Subject: [ralph-bot] Decision needed on mira/app#42: all 10 iterations are used",
         "MIME-Version: 1.0",
     ] {
         assert!(headers.iter().any(|line| line == header), "{header} is missing: {headers:#?}");
@@ -66,7 +66,7 @@ fn first_mail_begins_a_thread_and_later_ones_answer_it() {
     for header in [
         "In-Reply-To: <d-0@example.org>",
         "References: <d-0@example.org>",
-        "Subject: Re: [ralph-bot] mira/app#42: The answer is wrong",
+        "Subject: Re: [ralph-bot] Decision needed on mira/app#42: all 10 iterations are used",
     ] {
         assert!(headers.iter().any(|line| line == header), "{header} is missing: {headers:#?}");
     }

@@ -124,7 +124,7 @@ async fn slack_message_is_posted_changed_and_resolved() {
     assert_eq!(calls[0].2["metadata"]["event_payload"]["delivery"], "d-1");
     assert!(calls.iter().all(|(.., body)| body["channel"] == "C0123456789" && body["blocks"].is_array()));
     assert!(calls[0].2["ts"].is_null() && calls[1].2["ts"] == "1.5");
-    assert!(calls[2].2["text"].to_string().contains("Resolved: limit iterations"), "{}", calls[2].2["text"]);
+    assert!(calls[2].2["text"].to_string().contains("Resolved: mira/app#42 (all 10"), "{}", calls[2].2["text"]);
     assert_eq!(fake.script.lock().expect("no panic").authorization, format!("Bearer {KEY}"));
 }
 

@@ -66,16 +66,16 @@ fn recorded_outputs_give_counts_of_the_runner() {
 fn every_runner_has_fixtures_of_passing_failing_and_broken_runs() {
     let recorded = recorded();
     for runner in &RUNNERS {
-        let of = |condition: &dyn Fn(&TestResults) -> bool| {
+        let runners_that = |condition: &dyn Fn(&TestResults) -> bool| {
             let fixtures =
                 recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
             fixtures.filter(|(_, output)| condition(&read(output))).count()
         };
-        let passed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.passing > 0 && c.failing == 0));
-        let failed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.failing > 0));
-        let skipped = of(&|r| r.counts.is_some_and(|c| c.skipped > 0));
+        let passed = runners_that(&|r| !r.incomplete && r.counts.is_some_and(|c| c.passing > 0 && c.failing == 0));
+        let failed = runners_that(&|r| !r.incomplete && r.counts.is_some_and(|c| c.failing > 0));
+        let skipped = runners_that(&|r| r.counts.is_some_and(|c| c.skipped > 0));
         assert!(passed > 0 && failed > 0 && skipped > 0, "{}: {passed} {failed} {skipped}", runner.name);
-        let broken = of(&|r| r.incomplete || r.counts.is_none());
+        let broken = runners_that(&|r| r.incomplete || r.counts.is_none());
         let without = ["sbt (ScalaTest, munit, specs2, JUnit)", "Pest, artisan test"];
         assert!(broken > 0 || without.contains(&runner.name), "{} has no broken run", runner.name);
     }
@@ -103,11 +103,17 @@ fn runs_of_different_runners_are_added() {
 #[test]
 fn runs_of_one_runner_are_added() {
     for (name, output) in recorded() {
-        let once = read(&output);
-        let Some(own) = once.counts.filter(|_| name.ends_with("-pass") || name.ends_with("-mixed")) else { continue };
-        let twice = read(&format!("{output}\n{output}"));
-        assert_eq!(twice.counts, Some(own.plus(own)), "{name}");
-        assert_eq!((twice.failing, twice.incomplete), (once.failing, once.incomplete), "{name}");
+        let single_output = read(&output);
+        let Some(own) = single_output.counts.filter(|_| name.ends_with("-pass") || name.ends_with("-mixed")) else {
+            continue;
+        };
+        let repeated_output = read(&format!("{output}\n{output}"));
+        assert_eq!(repeated_output.counts, Some(own.plus(own)), "{name}");
+        assert_eq!(
+            (repeated_output.failing, repeated_output.incomplete),
+            (single_output.failing, single_output.incomplete),
+            "{name}"
+        );
     }
 }
 

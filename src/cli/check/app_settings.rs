@@ -56,7 +56,7 @@ pub(super) async fn installations(
     Some(match problems.is_empty() {
         true => CheckFinding::ok(name, format!("accepted what the App asks for, in {} repositories", watched.len())),
         false => {
-            let fix = "accept the App's new permissions, or end the suspension, in the organisation's settings under Installed \
+            let fix = "accept the App's new permissions, or end the suspension, in the organization's settings under Installed \
                        GitHub Apps";
             CheckFinding::fail(name, problems.join("; "), fix)
         }

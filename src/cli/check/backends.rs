@@ -133,7 +133,7 @@ fn judge_version(name: &str, known: &AgentProgram, said: &str) -> (CheckFinding,
     let (tried_major, tried_minor) = known.tested_version;
     let tried = format!("tested with {tried_major}.{tried_minor}");
     let finding = if major != tried_major || minor < tried_minor {
-        let fix = format!("its output may not be recognised; install the tested version (`{install}`)");
+        let fix = format!("its output may not be recognized; install the tested version (`{install}`)");
         CheckFinding::warn(name, format!("{said}; this version of ralph-bot was {tried}"), fix)
     } else {
         CheckFinding::ok(name, format!("{said}; {tried}"))

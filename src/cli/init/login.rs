@@ -48,7 +48,7 @@ fn steps_on_github(forge: &ForgeConfig, redirect: &str) -> Vec<String> {
     let (open, enter) = match forge.auth {
         ForgeAuth::App { .. } => (
             format!(
-                "1. open {web}/settings/apps (for an organisation: {web}/organizations/NAME/settings/apps), and there the App"
+                "1. open {web}/settings/apps (for an organization: {web}/organizations/NAME/settings/apps), and there the App"
             ),
             format!("2. enter the callback URL {redirect}"),
         ),

@@ -263,8 +263,8 @@ async fn finished_tasks_are_not_repeated() {
     std::fs::write(&file, text(2)).expect("written");
     let again = run_to(&setup, &more, ExitCode::FAILURE).await;
     assert_eq!(again.len(), 2, "no task has a second loop");
-    let of = |title: &str| again.iter().find(|l| l.task.title == title).expect(title).spent.iterations;
-    assert_eq!((of("Task one"), of("Task two")), (1, 2));
+    let iterations_of = |title: &str| again.iter().find(|l| l.task.title == title).expect(title).spent.iterations;
+    assert_eq!((iterations_of("Task one"), iterations_of("Task two")), (1, 2));
 
     std::fs::write(&file, "tasks:\n  - { titel: x }\n").expect("written");
     let error = local(&args(&setup, &more), &setup.global, &setup.env).await.expect_err("a wrong key");

@@ -6,7 +6,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::store::loops::LogLine;
 
-/// Formats the plan of a loop with its state, its wishes and its approval; empty if no plan is wanted.
+/// Formats the plan of a loop with its state, its requests and its approval; empty if no plan is wanted.
 pub(super) fn plan_lines(current: &Loop) -> String {
     let Some(planning) = &current.planning else { return String::new() };
     let mut text = "\nPlan:\n".to_owned();
@@ -23,7 +23,7 @@ pub(super) fn plan_lines(current: &Loop) -> String {
             say(&format!("changes: {}", approval.changes));
         }
     }
-    planning.wishes.iter().for_each(|wish| say(&format!("wish of {}: {}", wish.who, wish.text)));
+    planning.wishes.iter().for_each(|wish| say(&format!("request of {}: {}", wish.who, wish.text)));
     let cost = planning.runs.iter().fold(Money(0), |sum, run| sum.plus(run.cost));
     let runs = planning.runs.len();
     say(&format!("{runs} run{}, {cost}", if runs == 1 { "" } else { "s" }));

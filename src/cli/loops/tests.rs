@@ -248,7 +248,7 @@ async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
     let (_, shown) = text.split_once("\nPlan:\n").expect("a plan");
     let expected = format!(
         "  state: waits for answers: `/ralph approve {short} ANSWERS`\n  plan 1, hash {hash}, made at 1970-01-01 00:00:01Z\n  \
-         summary: Mend the [2J parser.\n  question: Which encoding?\n  wish of mira: small steps\n  1 run, $0.25\n\nChecks:"
+         summary: Mend the [2J parser.\n  question: Which encoding?\n  request of mira: small steps\n  1 run, $0.25\n\nChecks:"
     );
     assert!(shown.starts_with(&expected), "{shown}");
     let planning = current.planning.as_mut().expect("planning");

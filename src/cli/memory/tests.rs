@@ -177,7 +177,7 @@ async fn reflections_of_a_loop_are_listed() {
     let id = LoopId::new("r-1");
     let missing = run(&store, "reflections r-1").await.expect_err("there is no loop");
     assert!(missing.to_string().contains("there is no loop r-1"), "{missing}");
-    let (sample, of) = (fresh(), id.clone());
+    let (sample, loop_id) = (fresh(), id.clone());
     let start = LoopStart {
         id: id.clone(),
         place: sample.place,
@@ -200,8 +200,9 @@ async fn reflections_of_a_loop_are_listed() {
             next_steps: vec!["read the fixture".into()],
             ..ReflectionFacts::default()
         };
-        let (of, reflection) = (of.clone(), Reflection::of(&facts));
-        let kept = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));
+        let (loop_id, reflection) = (loop_id.clone(), Reflection::of(&facts));
+        let kept =
+            store.write(move |c| memory::add_reflection(c, &Masker::default(), &loop_id, &reflection, Timestamp(1)));
         kept.await.expect("stored");
     }
     run(&store, "reflections r-1 --limit 2").await.expect("listed");

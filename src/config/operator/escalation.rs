@@ -36,7 +36,7 @@ config_section! {
         /// Environment variable with the signing key (`generic`, at least 32 bytes), the routing key (PagerDuty), the bot token
         /// (Slack, instead of an address) or the password (mail).
         pub secret_env: Option<String>;
-        /// File with the same.
+        /// File with this key, token or password.
         pub secret_file: Option<PathBuf>;
         /// Id of the room (`C0123456789`); only for Slack with a bot token.
         pub room: Option<String>;

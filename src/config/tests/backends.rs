@@ -347,8 +347,8 @@ fn documentation_names_no_old_keys() {
     assert!(!page.contains("`order` | map") && !page.contains("parking"));
 }
 
-/// Sample configuration of the original design, with the address that a built-in agent needs.
-const DESIGN_SAMPLE: &str = r#"
+/// Sample configuration with every key of backends, and the address that a built-in agent needs.
+const FULL_SAMPLE: &str = r#"
   claude:
     type: external
     command: claude
@@ -402,8 +402,8 @@ schedule:
 "#;
 
 #[test]
-fn sample_of_the_design_is_read_but_for_the_address_of_its_model() {
-    let text = file(&DESIGN_SAMPLE[1..], "");
+fn full_sample_is_read_except_for_the_address_of_its_model() {
+    let text = file(&FULL_SAMPLE[1..], "");
     let wrong = problems(&text);
     assert!(wrong.contains("`url` is missing") && wrong.contains("1 error in"), "{wrong}");
     let text = text.replace("    type: internal\n", "    type: internal\n    url: http://localhost:11434/v1\n");

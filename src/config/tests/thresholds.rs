@@ -16,7 +16,7 @@ fn over(operator: &Policy, text: &str) -> String {
 #[test]
 fn policy_keeps_only_keys_that_the_files_set() {
     let operator = operator(
-        "preset: seed\ncontrol: { window: 7, decay: , profiles: { standard: { kp: 0.6 } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
+        "preset: pinned\ncontrol: { window: 7, decay: , profiles: { standard: { kp: 0.6 } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
     );
     let file = "preset: default\ncontrol: { profiles: { standard: { ki: 0.2 } } }\noversight: { stuck: { same_error_count: 4 } }\n";
     let settings = parse_repository(".ralph.yml", file, &operator).expect("valid");
@@ -31,17 +31,17 @@ fn policy_keeps_only_keys_that_the_files_set() {
     );
     let supervision = policy.supervision();
     assert_eq!((supervision.control.window, supervision.oversight.stuck.same_error_count), (7, 4));
-    assert_eq!(operator.thresholds["preset"], "seed");
+    assert_eq!(operator.thresholds["preset"], "pinned");
 }
 
 #[test]
 fn invalid_thresholds_of_the_operator_report_their_position() {
     insta::assert_snapshot!(problems(&format!(
-        "{SMALL}preset: sead\ncontrol:\n  windw: 7\n  window: 1\n  decay: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
+        "{SMALL}preset: pined\ncontrol:\n  windw: 7\n  window: 1\n  decay: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
          oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, window: 4, same_error_count: 2.5 }}\n  climb_after: 0\n\
          strategy: {{ early: 0.9, patience: 13, tool_error: 1 }}\n"
     )), @r"
-    conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; allowed: `default`, `seed`; did you mean `seed`?
+    conf/ralph-control.yaml:4:9: `preset`: unknown value `pined`; allowed: `default`, `pinned`; did you mean `pinned`?
     conf/ralph-control.yaml:6:3: unknown key `windw` in `control`; did you mean `window`?
     conf/ralph-control.yaml:7:11: `control.window` is 1; it must be between 2 and 100
     conf/ralph-control.yaml:7:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1
@@ -94,13 +94,13 @@ fn invalid_variables_are_reported_by_name() {
             ("RALPH_CONTROL__WINDOW", "1000"),
             ("RALPH_OVERSIGHT__STUK__WINDOW", "5"),
             ("RALPH_STRATEGY__LATE", "soon"),
-            ("RALPH_PRESET", "seeds"),
+            ("RALPH_PRESET", "pinnned"),
         ],
     );
     insta::assert_snapshot!(wrong.expect_err("mistakes"), @r"
     environment variable RALPH_CONTROL__WINDOW: `control.window` is 1000; it must be between 2 and 100
     environment variable RALPH_OVERSIGHT__STUK__WINDOW: unknown key `stuk` in `oversight`; did you mean `stuck`?
-    environment variable RALPH_PRESET: `preset`: unknown value `seeds`; allowed: `default`, `seed`; did you mean `seed`?
+    environment variable RALPH_PRESET: `preset`: unknown value `pinnned`; allowed: `default`, `pinned`; did you mean `pinned`?
     environment variable RALPH_STRATEGY__LATE: `strategy.late`: expected a number, found text
     4 errors in the configuration; nothing was started
     ");
@@ -187,4 +187,21 @@ fn settings_of_the_supervision_page_exist_and_load() {
         }
     }
     assert!(keys > 25 && settings >= 8, "{keys} keys, {settings} settings");
+}
+
+#[test]
+fn old_names_of_thresholds_are_read_with_a_warning() {
+    let text = format!(
+        "{SMALL}preset: seed\noversight: {{ stuck: {{ alarm_beside: 1 }} }}\nstrategy:\n  outlook:\n    learnt_after: 6\n"
+    );
+    let config = parse(&text).expect("valid");
+    let supervision = config.policy(&ForgeName::new("work")).supervision();
+    assert_eq!(supervision.oversight.stuck.alarm_signals, 1);
+    assert_eq!(supervision.strategy.outlook.learned_after_iterations, 6);
+    assert_eq!(supervision.strategy.outlook.guided_iterations, 0, "the preset `pinned`");
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(warnings.join("\n"), @"");
+    let repository =
+        parse_repository(".ralph.yml", "strategy: { outlook: { guided: 9 } }\n", &operator("")).expect("valid");
+    assert_eq!(operator("").with_repository(&repository).supervision().strategy.outlook.guided_iterations, 9);
 }

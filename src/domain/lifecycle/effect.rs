@@ -16,22 +16,33 @@ use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
 /// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lane {
+pub enum EffectQueue {
     /// Git, agents, checks: long, on the machine that has the tree.
     Work,
     /// Short calls to the forge.
-    Talk,
-    /// Notices for channels outside of the forge. Each channel has its own queue in this lane.
-    Notify,
+    #[serde(alias = "talk")]
+    Forge,
+    /// Notices for channels outside of the forge; each channel has a queue of its own.
+    #[serde(alias = "notify")]
+    Channels,
 }
 
-impl Lane {
+impl EffectQueue {
     /// Name in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Work => "work",
-            Self::Talk => "talk",
-            Self::Notify => "notify",
+            Self::Forge => "talk",
+            Self::Channels => "notify",
+        }
+    }
+
+    /// Name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Forge => "forge",
+            Self::Channels => "channels",
         }
     }
 }
@@ -174,7 +185,7 @@ pub const SEEN_QUEUE: &str = "talk/seen";
 
 /// Name of a channel's queue in the store.
 pub fn channel_queue(channel: &str) -> String {
-    format!("{}/{channel}", Lane::Notify.as_str())
+    format!("{}/{channel}", EffectQueue::Channels.as_str())
 }
 
 /// Returns the level of escalations that were stored before levels existed.
@@ -193,7 +204,7 @@ impl Effect {
     }
 
     /// Returns its lane; `None` if the store applies it together with the step.
-    pub fn lane(&self) -> Option<Lane> {
+    pub fn lane(&self) -> Option<EffectQueue> {
         match self {
             Self::Prepare { .. }
             | Self::Check { .. }
@@ -208,14 +219,14 @@ impl Effect {
             | Self::ApplySuggestions { .. }
             | Self::Hooks { .. }
             | Self::HooksAfterEnd { .. }
-            | Self::Release { .. } => Some(Lane::Work),
+            | Self::Release { .. } => Some(EffectQueue::Work),
             Self::SetTimer { .. }
             | Self::ClearTimer { .. }
             | Self::CancelWork
             | Self::Audit { .. }
             | Self::Warn { .. } => None,
-            Self::Notify { .. } => Some(Lane::Notify),
-            _ => Some(Lane::Talk),
+            Self::Notify { .. } => Some(EffectQueue::Channels),
+            _ => Some(EffectQueue::Forge),
         }
     }
 
@@ -227,7 +238,7 @@ impl Effect {
                 Cow::Borrowed(SEEN_QUEUE)
             }
             Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
-            other => Cow::Borrowed(other.lane().map_or("", Lane::as_str)),
+            other => Cow::Borrowed(other.lane().map_or("", EffectQueue::as_str)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         Some(limit @ LoopLimit::Iterations) => {
             let open = match turn.next.open_paths() {
                 paths if paths.is_empty() => String::new(),
-                paths => format!("; tests are weaker than the base's: {}", named_paths(&paths)),
+                paths => format!(", and the tests in {} are weaker than before", named_paths(&paths)),
             };
             return turn.reach_limit(limit, &format!("{}{open}", iterations_used(limits.iterations)));
         }

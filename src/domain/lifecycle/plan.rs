@@ -45,7 +45,7 @@ pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
     missed(turn, reason);
 }
 
-/// Handles a run that made no plan: it is repeated a limited number of times, and told why.
+/// Handles a run that made no plan: it is repeated a limited number of times, with the reason in the prompt.
 pub(super) fn missed(turn: &mut StepContext, reason: String) {
     turn.next.wait = None;
     turn.because(format!("no plan was made: {reason}"));

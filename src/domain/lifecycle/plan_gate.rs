@@ -17,9 +17,9 @@ pub(super) fn start(turn: &mut StepContext) {
 pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     let hash = plan.short_hash();
     let (state, why) = match plan.plan.questions.len() {
-        0 => (LoopState::NeedsApproval, format!("the plan `{hash}` waits to be approved")),
-        1 => (LoopState::NeedsAnswer, format!("the plan `{hash}` asks a question")),
-        count => (LoopState::NeedsAnswer, format!("the plan `{hash}` asks {count} questions")),
+        0 => (LoopState::NeedsApproval, format!("the plan `{hash}` needs an approval")),
+        1 => (LoopState::NeedsAnswer, format!("the plan `{hash}` has a question")),
+        count => (LoopState::NeedsAnswer, format!("the plan `{hash}` has {count} questions")),
     };
     turn.go(state, &why);
     let planning = turn.next.planning.get_or_insert_default();
@@ -36,7 +36,7 @@ pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
 
 /// Reminds people of a plan without a reply, once for each plan.
 pub(super) fn remind(turn: &mut StepContext) {
-    let Some(plan) = turn.next.waiting_plan().cloned() else { return turn.because("no plan waits to be approved") };
+    let Some(plan) = turn.next.waiting_plan().cloned() else { return turn.because("no plan needs an approval") };
     let planning = turn.next.planning.get_or_insert_default();
     if planning.reminded == plan.number {
         return turn.because("people were reminded of the plan already");

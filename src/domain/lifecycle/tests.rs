@@ -146,14 +146,14 @@ impl LoopRun {
 
     /// Returns the iteration comment among the latest effects.
     fn iteration_comment(&self) -> &IterationView {
-        let said = self.effects.iter().find_map(|effect| match effect {
+        let iteration_view = self.effects.iter().find_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {
                 View::Iteration(view) => Some(view),
                 _ => None,
             },
             _ => None,
         });
-        said.expect("a comment about the iteration")
+        iteration_view.expect("a comment about the iteration")
     }
 
     fn agent(&mut self, end: AgentEnd) -> &mut Self {
@@ -172,7 +172,7 @@ impl LoopRun {
     fn committed(&mut self, change: impl FnOnce(&mut IterationChange)) -> &mut Self {
         self.commits += 1;
         let made = sha(100 + self.commits);
-        let mut what = IterationChange {
+        let mut facts = IterationChange {
             commit: Some(made.clone()),
             tree: made,
             stat: DiffStat::default(),
@@ -186,8 +186,8 @@ impl LoopRun {
             bytes: 0,
             binary_bytes: 0,
         };
-        change(&mut what);
-        self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(what) })
+        change(&mut facts);
+        self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(facts) })
     }
 
     fn pushed(&mut self) -> &mut Self {
@@ -345,8 +345,9 @@ fn every_command_is_handled_in_every_state() {
             let marked = |wanted| run.has(|e| matches!(e, Effect::React { mark, .. } if *mark == wanted));
             assert_eq!((marked(Mark::Done), marked(Mark::Wrong)), (ok, !ok), "{name} in {state:?}: {:?}", run.reasons);
             // Who pressed a button is told by the result of the step, without a comment that could be marked.
-            let by = user("olaf");
-            let pressed = step(&before, LoopInput::Command { by, command: command.clone(), comment: None }, run.now);
+            let author = user("olaf");
+            let pressed =
+                step(&before, LoopInput::Command { by: author, command: command.clone(), comment: None }, run.now);
             assert_eq!(pressed.refused, !ok, "{name} in {state:?}: {:?}", pressed.reasons);
             assert!(ok || !pressed.reasons[0].is_empty(), "{name} in {state:?} is refused without a reason");
             if !ok {
@@ -681,11 +682,11 @@ fn lost_limited_and_failed_agents_are_handled() {
     for _ in 0..3 {
         run.agent(AgentEnd::Limited { until: Some(Timestamp(1)), reason: "quota".into() })
             .is(LoopState::Waiting, LoopStep::Idle);
-        let at = run.effects.iter().find_map(|e| match e {
+        let wait = run.effects.iter().find_map(|e| match e {
             Effect::SetTimer { kind: TimerKind::Reactivate, at } => Some(at.since(run.now)),
             _ => None,
         });
-        waits.extend(at);
+        waits.extend(wait);
         run.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
         run.working();
     }
@@ -845,8 +846,8 @@ fn conflicts_reviews_and_ci_start_iterations() {
 fn failure_in_fresh_checkout_prevents_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(true).checked(false).is(LoopState::Running, LoopStep::Agent);
-    let told = &run.current.iterations[1].guidance[0].text;
-    assert!(told.contains("fresh checkout") && told.contains("make test"), "{told}");
+    let guidance_text = &run.current.iterations[1].guidance[0].text;
+    assert!(guidance_text.contains("fresh checkout") && guidance_text.contains("make test"), "{guidance_text}");
 }
 
 #[test]

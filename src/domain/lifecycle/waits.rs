@@ -24,7 +24,7 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
     turn.next.limited_tries += 1;
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
-    wait(turn, WaitReason::Backend, at, &format!("no backend is available: {reason}"));
+    wait(turn, WaitReason::Backend, at, &format!("no agent is available: {reason}"));
 }
 
 /// Waits until a time, after which the loop continues by itself. People are notified once per wait; the person who started
@@ -43,7 +43,7 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
     turn.go(LoopState::Waiting, &format!("{why}; the wait ends at {}", report::moment(at)));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
     if known.is_none() || tells {
-        let view = report::waiting(&turn.next, at, tells);
+        let view = report::waiting(&turn.next, why, at, tells);
         turn.comment(&format!("waiting/{}", turn.next.version), view);
     }
 }

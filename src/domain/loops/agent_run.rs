@@ -122,7 +122,7 @@ pub struct AgentSession {
     pub context_pct: Option<f64>,
     /// Usage reported by the backend so far.
     pub account: Cumulative,
-    /// Digests of the facts and texts that the session was told, so that they are not repeated.
+    /// Digests of the facts and texts that the session has received, so that they are not repeated.
     #[serde(default)]
     pub told: Vec<String>,
 }

@@ -264,7 +264,7 @@ pub struct Loop {
     /// Wish of a maintainer that the forge merges the pull request.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub merge_wish: Option<MergeWish>,
-    /// Commit that the forge may merge by itself, because it was asked to and not yet told otherwise.
+    /// Commit that the forge may merge by itself: a merge was ordered and not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_ordered: Option<Sha>,
     /// Keys of review comments that were handled.
@@ -294,7 +294,7 @@ pub struct Loop {
     /// Question of a hook that paused the loop; resuming it answers the question for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_question: Option<HookQuestion>,
-    /// Proposals of conventions that it tells people about when its work is ready.
+    /// Proposals of conventions that it publishes when its work is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<ToldProposal>,
     /// Second opinions about its work.

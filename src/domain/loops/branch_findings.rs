@@ -78,7 +78,7 @@ pub struct TestGuard {
     pub counted: u32,
     /// Number of times that the service restored tests since a person continued the loop.
     pub put_back: u32,
-    /// Whether the agent was told that the checks pass only with its changes to tests.
+    /// Whether the prompt said that the checks pass only with the agent's changes to tests.
     pub told: bool,
 }
 

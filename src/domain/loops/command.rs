@@ -223,7 +223,7 @@ impl LoopCommand {
     }
 }
 
-/// Account that stands for the operator, who has none on a forge.
+/// Account that represents the operator, who has no account on a forge.
 pub fn operator() -> User {
     User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User }
 }

@@ -124,7 +124,7 @@ pub enum LoopInput {
     /// The person on whose authority the loop runs lost the permission.
     AuthorityLost {
         who: String,
-        /// Teams whose members are hidden, so that it cannot be told whether the person has the permission.
+        /// Teams whose members are hidden, so that the person's permission cannot be determined.
         #[serde(default)]
         hidden_teams: Vec<String>,
     },
@@ -175,7 +175,7 @@ pub enum LoopInput {
         ticket: u64,
         remote: Option<Sha>,
         reason: String,
-        /// Reason of the forge, told apart.
+        /// Kind of the forge's refusal.
         #[serde(default)]
         refusal: PushRefusal,
     },
@@ -266,7 +266,7 @@ pub struct PreparedTree {
     pub experience: Experience,
     /// State of the sandbox, for people.
     pub sandbox: String,
-    /// Proposals of conventions that people have not been told about.
+    /// Proposals of conventions that were not published yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<ToldProposal>,
     /// Images that were found in the issue and its comments and that the loop does not know.

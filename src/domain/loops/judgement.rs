@@ -120,12 +120,12 @@ impl ControlFigures {
 }
 
 impl IterationJudgement {
-    /// Returns the cause that people are told first.
+    /// Returns the cause that is reported first.
     pub fn headline(&self) -> Option<&JudgedDetection> {
         self.found.iter().min_by_key(|found| found.rank())
     }
 
-    /// Returns the cause by which people are told of `found`: itself, or the headline if it rests on words alone.
+    /// Returns the cause under which `found` is reported: itself, or the headline if it rests on words alone.
     pub fn named<'a>(&'a self, found: &'a JudgedDetection) -> &'a JudgedDetection {
         match found.basis() {
             Basis::Measured | Basis::Derived => found,

@@ -11,7 +11,7 @@ pub struct MergeWish {
     pub by: User,
     /// Issue or pull request where it was asked for; answers go there.
     pub on: Number,
-    /// Time from which CI of the pull request is waited for: that of the wish or of the review, whichever is later.
+    /// Start of the wait for CI of the pull request: the time of the wish or of the review, whichever is later.
     pub since: Timestamp,
     /// Whether the forge accepted it for the current commit.
     pub accepted: bool,
@@ -23,7 +23,7 @@ pub struct MergeWish {
 pub enum MergeAnswer {
     /// It merges once its rules are satisfied, or has merged.
     Accepted,
-    /// It does not accept it yet; it is asked again after the next look at the pull request.
+    /// Not accepted yet; the forge is asked again after the next look at the pull request.
     NotYet {
         /// Reason, one sentence without a full stop.
         why: String,

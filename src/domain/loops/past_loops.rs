@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
-/// Number of loops of the same task type from which on only those are considered.
+/// Minimum number of loops of the same task type; with as many, others are ignored.
 const ENOUGH: usize = 3;
 
 /// Resources that a loop took until its end.

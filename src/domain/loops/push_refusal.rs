@@ -11,11 +11,11 @@ const MAX_NAMED: usize = 10;
 /// Place of a secret that the forge found in the commits of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretPlace {
-    /// Kind of the secret in the forge's words; empty if not told.
+    /// Kind of the secret in the forge's words; empty if unknown.
     pub kind: String,
     /// Commit, abbreviated by the forge.
     pub commit: String,
-    /// Path and line, as `path:line`; the path alone if the forge tells no line.
+    /// Path and line, as `path:line`; the path alone if the forge reports no line.
     pub path: String,
 }
 

@@ -7,10 +7,10 @@ use crate::domain::model::ids::CommentId;
 /// Prefix of the keys.
 const PREFIX: &str = "remark/";
 
-/// Text that stands for a review that requests changes without a text of its own.
+/// Text for a review that requests changes without a text of its own.
 pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
 
-/// Proposal of a convention that a loop tells people about.
+/// Proposal of a convention that a loop publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToldProposal {
     /// Number of the proposal.

@@ -202,7 +202,7 @@ impl UnseenKind {
             Self::Displaced => "texts that are out of view or too small",
             Self::Undrawn => "parts of a drawing's source that are not drawn",
             Self::Excess => "texts beyond the limits of size and nesting",
-            Self::Drawn => "formulas, diagrams, maps or models, given as their source",
+            Self::Drawn => "formula or diagram (the agent gets its source)",
         }
     }
 }

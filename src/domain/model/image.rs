@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of times that an image is fetched whose failure may be temporary, and that a task's images are looked up.
 pub const MOST_FETCHES: u32 = 3;
 
-/// Number of bytes from which the format of every image can be told.
+/// Number of first bytes by which the format of every image can be recognized.
 pub const FORMAT_BYTES: usize = 64;
 
 /// Format of an image.
@@ -200,7 +200,7 @@ fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
 pub struct TaskImage {
     /// 1-based number among the images of its loop.
     pub number: u32,
-    /// Identifier of the attachment on the forge, or the address in the text if it is none.
+    /// Identifier of the attachment on the forge, or the address in the text if it is no attachment.
     pub attachment: String,
     /// Description in the text, without what people do not see; may be empty.
     pub description: String,

@@ -201,7 +201,7 @@ impl Record {
         }
     }
 
-    /// Whether completion jumped only between failing and passing checks in `history`, because nothing was counted. A
+    /// Whether completion in `history` changed only by whole checks, because no tests were counted. A
     /// constant completion is then no sign of a stuck loop; new errors are a better one.
     pub fn is_all_or_nothing(history: &[Self]) -> bool {
         let all_or_nothing = |record: &Self| {

@@ -150,7 +150,7 @@ pub const ANY_NAME: &str = "NAME";
 /// Bounds of one number of the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRule {
-    /// Full key, with dots; [`ANY_NAME`] stands for a name that the operator chooses.
+    /// Full key, with dots; [`ANY_NAME`] is a placeholder for a name that the operator chooses.
     pub key: String,
     /// Lowest value; a duration's in seconds, an amount's in dollars.
     pub min: Option<f64>,

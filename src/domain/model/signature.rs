@@ -16,7 +16,7 @@ pub use first_error::{error_lines, first_error};
 const MAX_TEXT: usize = 2_000;
 /// Maximum length of a signature, in characters.
 const MAX_SIGNATURE: usize = 300;
-/// Folders from which on a path is the same wherever the repository lies.
+/// Folders at which a path in a signature begins, so that it does not depend on the place of the repository.
 const ROOTS: [&str; 16] = [
     "src",
     "tests",

@@ -127,7 +127,7 @@ pub struct CostLimitReached {
 impl fmt::Display for CostLimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, used, limit, wanted, .. } = self;
-        write!(f, "{scope} is {limit}, of which {used} are used or reserved; about {wanted} more are needed")
+        write!(f, "{scope} is {limit}: {used} is used or reserved, and the next run needs about {wanted}")
     }
 }
 
@@ -165,7 +165,7 @@ impl CostAccounts {
         }
     }
 
-    /// Checks whether a run can go on to cost `committed` in total. The accounts' `spent` and `reserved` exclude this run.
+    /// Checks whether the total cost of a run may reach `committed`. The accounts' `spent` and `reserved` exclude this run.
     ///
     /// # Errors
     /// The limit that this would exceed.

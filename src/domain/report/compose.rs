@@ -417,12 +417,12 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
     })
 }
 
-/// Fills the notice that no backend is available until a time; `mention` mentions the person who started the loop.
-pub fn waiting(current: &Loop, until: Timestamp, mention: bool) -> View {
+/// Fills the notice that the loop waits until a time because of `why`; `mention` mentions the person who started the loop.
+pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> View {
     let who = Some(&current.requested_by).filter(|who| mention && who.kind == AccountKind::User);
     View::Waiting(WaitingView {
         loop_id: current.id.clone(),
-        reason: sentence(&current.why),
+        reason: sentence(why),
         until: moment(until),
         wait_s: seconds(until.since(current.updated_at).max(0)),
         mention: who.map(|who| who.login.clone()),

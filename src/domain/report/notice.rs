@@ -71,7 +71,7 @@ impl ChannelKind {
         matches!(self, Self::SlackBot | Self::Discord)
     }
 
-    /// Whether the channel is told that the loop continues or has ended.
+    /// Whether the channel is notified when the loop continues or has ended.
     pub fn shows_resolution(self) -> bool {
         self.keeps_incidents() || self.changes_messages()
     }
@@ -129,6 +129,9 @@ pub struct Notice {
     pub issue_url: String,
     /// Name of the cause (`stuck`, `limit_time`, …).
     pub cause: String,
+    /// Cause in a few words, for the headline; empty in notices that older versions stored.
+    #[serde(default)]
+    pub reason: String,
     /// Cause in a sentence or two.
     pub what_happened: String,
     /// Evidence, one phrase each.
@@ -163,6 +166,7 @@ impl Notice {
         let cause = format!("redirect_{}", found.kind.name());
         let JudgedDetection { kind, evidence, recommendations, .. } = found;
         Self {
+            reason: kind.title().to_lowercase(),
             what_happened: format!(
                 "{}: {evidence}. The agent was told to try a different approach; the loop continues.",
                 kind.title()
@@ -175,12 +179,19 @@ impl Notice {
 
     /// Returns the notice that a loop is paused because its repository takes no changes; on the forge it may show nowhere.
     pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
-        Self { replies: report::commands(current), ..Self::of(Occasion::Raised, level, current, "repository", at) }
+        Self {
+            reason: "its repository takes no changes".into(),
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, level, current, "repository", at)
+        }
     }
 
     /// Returns the notice that a plan waits for a person. Nothing has failed, so its level pages nobody.
     pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
+        let reason =
+            if plan.plan.questions.is_empty() { "its plan needs an approval" } else { "its plan has questions" };
         Self {
+            reason: reason.into(),
             evidence: std::iter::once(&plan.plan.summary).chain(&plan.plan.questions).cloned().collect(),
             replies: report::commands(current),
             ..Self::of(occasion, EscalationLevel::Info, current, PLAN_APPROVAL, at)
@@ -203,6 +214,7 @@ impl Notice {
             title: current.task.title.clone(),
             issue_url: current.task.url.clone(),
             cause: cause.to_owned(),
+            reason: String::new(),
             what_happened: current.why.clone(),
             evidence: Vec::new(),
             recommendations: Vec::new(),
@@ -225,6 +237,7 @@ impl Notice {
             title: "Test of this channel".into(),
             issue_url: String::new(),
             cause: "test".into(),
+            reason: "a test of this channel".into(),
             what_happened: "An operator tests this channel. No loop is concerned, and nothing has to be done.".into(),
             evidence: Vec::new(),
             recommendations: Vec::new(),
@@ -235,6 +248,7 @@ impl Notice {
     }
 
     pub(in crate::domain) fn with(mut self, view: &EscalationView) -> Self {
+        self.reason.clone_from(&view.headline);
         self.what_happened.clone_from(&view.what_happened);
         self.evidence.clone_from(&view.evidence);
         self.recommendations.clone_from(&view.recommendations);

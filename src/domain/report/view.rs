@@ -42,7 +42,7 @@ pub type FileLinks = std::collections::BTreeMap<String, String>;
 /// Command that is valid in the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandHint {
-    /// Exact text to send; words in capitals stand for values.
+    /// Exact text to send; words in capitals are placeholders.
     pub usage: String,
     /// Effect of the command, in a few words.
     pub what: String,

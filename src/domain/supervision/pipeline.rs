@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::settings::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone};
+pub use super::settings::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone, rename_keys};
 
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};
@@ -94,7 +94,7 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether it tells the agent or people something new, so that the loop no longer runs undisturbed.
+    /// Whether it sends something new to the agent or to people, so that the loop no longer runs undisturbed.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
@@ -168,7 +168,7 @@ impl Supervision {
         if let Some(resumed) = self.strategy.resumed {
             // Who let it go on knew the outlook.
             let still = rate.still.min(iteration.saturating_sub(resumed));
-            let in_vain = settings.guided > 0 && still >= settings.guided;
+            let in_vain = settings.guided_iterations > 0 && still >= settings.guided_iterations;
             return in_vain.then(|| format!("no progress for {still} iterations since a person resumed it"));
         }
         let outlook = review.outlook?;
@@ -179,7 +179,7 @@ impl Supervision {
         let troubled =
             warned || redirected.is_some_and(|last| iteration <= last.saturating_add(settings.after_redirect));
         let asks_in_vain = decision == oversight::OversightDecision::Pause && !outlook.fits();
-        (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
+        (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.expected_gain < 0.0).then(|| outlook.text())
     }
 
     /// Records that a person resumed the loop after `iteration`: the causes of the pause and the active alarms are
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(text, "at its rate the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
-        assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Seed)), vec![None; 10]);
+        assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Pinned)), vec![None; 10]);
     }
 
     #[test]

@@ -31,19 +31,43 @@ pub enum SupervisionPreset {
     /// Best known values; they can improve with a new version.
     #[default]
     Default,
-    /// Values of the original design, which do not change.
-    Seed,
+    /// Values that no version changes. Its old name is `seed`.
+    #[serde(alias = "seed")]
+    Pinned,
 }
 
-/// All values of [`SupervisionPreset::Seed`], so that they do not change with a default.
-const SEED: &str = include_str!("seed.json");
+/// All values of [`SupervisionPreset::Pinned`], so that they do not change with a default.
+const PINNED: &str = include_str!("pinned.json");
+
+/// Old and new names of keys: group, section, old name, new name. Old names are read until version 1.0.
+const RENAMED: [(&str, &str, &str, &str); 5] = [
+    ("oversight", "stuck", "alarm_beside", "alarm_signals"),
+    ("strategy", "outlook", "task_worth", "task_value"),
+    ("strategy", "outlook", "guided", "guided_iterations"),
+    ("strategy", "outlook", "learnt_after", "learned_after_iterations"),
+    ("strategy", "outlook", "learnt_within", "trial_iterations"),
+];
+
+/// Gives the keys of a group their new names; a key that is set by both names keeps the value of the new one. Returns the old
+/// and the new path of each.
+pub fn rename_keys(group: &str, layer: &mut Map<String, Value>) -> Vec<(String, String)> {
+    let mut renamed = Vec::new();
+    for (_, section, old, new) in RENAMED.into_iter().filter(|row| row.0 == group) {
+        let Some(keys) = layer.get_mut(section).and_then(Value::as_object_mut) else { continue };
+        if let Some(value) = keys.remove(old) {
+            keys.entry(new).or_insert(value);
+            renamed.push((format!("{group}.{section}.{old}"), format!("{group}.{section}.{new}")));
+        }
+    }
+    renamed
+}
 
 impl SupervisionPreset {
     /// Returns the preset with that name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "default" => Some(Self::Default),
-            "seed" => Some(Self::Seed),
+            "pinned" | "seed" => Some(Self::Pinned),
             _ => None,
         }
     }
@@ -55,7 +79,7 @@ impl SupervisionSettings {
         match preset {
             SupervisionPreset::Default => Self::default(),
             // A test reads it, so it can be read.
-            SupervisionPreset::Seed => serde_json::from_str(SEED).unwrap_or_default(),
+            SupervisionPreset::Pinned => serde_json::from_str(PINNED).unwrap_or_default(),
         }
     }
 
@@ -102,15 +126,22 @@ fn preset(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> Super
     let Some(named) = overlay.get(PRESET) else { return SupervisionPreset::default() };
     let name = named.as_str().unwrap_or_default();
     SupervisionPreset::parse(name).unwrap_or_else(|| {
-        let near = did_you_mean(name, ["default", "seed"]);
-        let message = format!("`{PRESET}` is {}; `default` or `seed` is allowed{near}", shortened(&named.to_string()));
+        let near = did_you_mean(name, ["default", "pinned"]);
+        let message =
+            format!("`{PRESET}` is {}; `default` or `pinned` is allowed{near}", shortened(&named.to_string()));
         problems.push(KeyProblem { key: PRESET.to_owned(), other: None, message });
         SupervisionPreset::default()
     })
 }
 
 fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) {
-    match overlay.get(S::GROUP).map(|layer| settings.merged(layer)) {
+    let layer = overlay.get(S::GROUP).cloned().map(|mut layer| {
+        if let Some(keys) = layer.as_object_mut() {
+            rename_keys(S::GROUP, keys);
+        }
+        layer
+    });
+    match layer.map(|layer| settings.merged(&layer)) {
         Some(Ok(merged)) => *settings = merged,
         Some(Err(wrong)) => problems.extend(wrong),
         None => {}
@@ -151,24 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn seed_preset_sets_every_value() {
-        let written: Value = serde_json::from_str(SEED).unwrap();
-        let seed = SupervisionSettings::of(SupervisionPreset::Seed);
-        let mut made = serde_json::to_value(&seed).unwrap();
+    fn pinned_preset_sets_every_value() {
+        let written: Value = serde_json::from_str(PINNED).unwrap();
+        let pinned = SupervisionSettings::of(SupervisionPreset::Pinned);
+        let mut made = serde_json::to_value(&pinned).unwrap();
         for kind in DetectionKind::ALL {
             // Detections that came later are only observed, so that what their defaults are makes no difference.
             if written["oversight"].get(kind.name()).is_none() {
-                assert!(seed.oversight.switches(*kind).1, "seed.json has no `{kind}`, which is not only observed");
+                assert!(pinned.oversight.switches(*kind).1, "pinned.json has no `{kind}`, which is not only observed");
                 made["oversight"].as_object_mut().unwrap().remove(kind.name());
             }
         }
-        assert_eq!(made, written, "seed.json has every other key, as it is written");
+        assert_eq!(made, written, "pinned.json has every other key, as it is written");
         assert_eq!(
-            (seed.control.validate(), seed.oversight.validate(), seed.strategy.validate()),
+            (pinned.control.validate(), pinned.oversight.validate(), pinned.strategy.validate()),
             (vec![], vec![], vec![])
         );
         for (name, _) in BUILT_IN {
-            let patch = seed.control.profiles.get(name).copied().unwrap();
+            let patch = pinned.control.profiles.get(name).copied().unwrap();
             assert!(patch.kp.is_some() && patch.ki.is_some() && patch.kd.is_some(), "{name}");
         }
     }
@@ -183,14 +214,14 @@ mod tests {
         overlay(
             &mut both,
             &map(json!({
-                "preset": "seed",
+                "preset": "pinned",
                 "control": { "stuck_iterations": 6, "profiles": { "standard": { "ki": 0.2 } } },
                 "oversight": { "stuck": { "same_error_count": 4 } },
                 "strategy": { "early": 0.1 },
             })),
         );
         let settings = SupervisionSettings::layered(&both).unwrap();
-        let mut expected = SupervisionSettings::of(SupervisionPreset::Seed);
+        let mut expected = SupervisionSettings::of(SupervisionPreset::Pinned);
         (expected.control.window, expected.control.stuck_iterations) = (7, 6);
         let standard = expected.control.profiles.get_mut("standard").unwrap();
         (standard.kp, standard.ki) = (Some(0.6), Some(0.2));
@@ -201,16 +232,36 @@ mod tests {
     }
 
     #[test]
+    fn old_names_of_keys_and_of_the_preset_are_read() {
+        let old = map(json!({
+            "preset": "seed",
+            "oversight": { "stuck": { "alarm_beside": 1 } },
+            "strategy": { "outlook": {
+                "task_worth": 10.0, "guided": 5, "learnt_after": 6, "learnt_within": 7, "trial_iterations": 8,
+            } },
+        }));
+        let settings = SupervisionSettings::layered(&old).unwrap();
+        let mut expected = SupervisionSettings::of(SupervisionPreset::Pinned);
+        expected.oversight.stuck.alarm_signals = 1;
+        let outlook = &mut expected.strategy.outlook;
+        (outlook.task_value, outlook.guided_iterations, outlook.learned_after_iterations) = (10.0, 5, 6);
+        outlook.trial_iterations = 8;
+        assert_eq!(settings, expected, "the new name counts where both are set");
+        assert_eq!(serde_json::from_value::<SupervisionPreset>("seed".into()).unwrap(), SupervisionPreset::Pinned);
+        assert_eq!(json!(SupervisionPreset::Pinned), "pinned");
+    }
+
+    #[test]
     fn problems_of_all_sections_are_reported_together() {
         let wrong = map(json!({
-            "preset": "sed",
+            "preset": "pined",
             "control": { "windw": 7 },
             "oversight": { "no_change": { "iterations": 5 } },
             "strategy": { "early": 0.9, "patience": 9 },
             "others": 1,
         }));
         insta::assert_snapshot!(lines(&SupervisionSettings::layered(&wrong).unwrap_err()), @r#"
-        `preset` is "sed"; `default` or `seed` is allowed; did you mean `seed`?
+        `preset` is "pined"; `default` or `pinned` is allowed; did you mean `pinned`?
         `control.windw` is 7; there is no such key; did you mean `window`?
         `oversight.no_change.iterations` is 5; it must be at most `oversight.no_change.high_iterations`, which is 3
         `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
@@ -243,17 +294,17 @@ mod tests {
         assert_eq!(shares(json!({ "oversight": { "stuck": { "critical_error_count": 9 } } })), (0.0, 0.7));
         assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20 } })), (0.7, 0.0));
         assert_eq!(shares(json!({ "strategy": { "escalation_threshold": 20, "limit_share": 0.5 } })), (0.7, 0.5));
-        assert_eq!(shares(json!({ "preset": "seed" })), (0.0, 0.0));
+        assert_eq!(shares(json!({ "preset": "pinned" })), (0.0, 0.0));
     }
 
     #[test]
     fn oversight_switches_are_operator_only() {
         // A repository can name a preset, so that must not switch anything.
-        let [default, seed] = [SupervisionPreset::Default, SupervisionPreset::Seed]
+        let [default, pinned] = [SupervisionPreset::Default, SupervisionPreset::Pinned]
             .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());
         for key in operators_alone() {
             let pointer = format!("/{}", key.replace('.', "/"));
-            assert_eq!(default.pointer(&pointer).unwrap(), seed.pointer(&pointer).unwrap(), "{key}");
+            assert_eq!(default.pointer(&pointer).unwrap(), pinned.pointer(&pointer).unwrap(), "{key}");
         }
         insta::assert_snapshot!(operators_alone().join("\n"), @r"
         control.auto_intervene

@@ -54,7 +54,7 @@ config_section! {
         /// Whether a loop stops, as at a limit, when the remaining work is not worth its likely cost.
         pub enabled: bool = true;
         /// Value of a finished task, in typical iterations.
-        pub task_worth: f64 = 40.0, in 0.0..=1_000_000.0;
+        pub task_value: f64 = 40.0, in 0.0..=1_000_000.0;
         /// Minimum number of steps forward, after the first iteration, to measure the rate of progress.
         pub steps: u32 = 3, in 1..=100;
         /// Margin in favour of the loop, in standard deviations of its forecast.
@@ -62,13 +62,12 @@ config_section! {
         /// Number of iterations after a REDIRECT in which the rate of progress is not judged.
         pub after_redirect: u32 = 3, in 0..=100;
         /// Number of iterations without a step, since a person resumed the loop, after which it gives up; 0 means never.
-        pub guided: u32 = 3, in 0..=100;
-        /// Number of iterations after the first from which on earlier loops of the repository are considered; 0 disables
-        /// this.
-        pub learnt_after: u32 = 4, in 0..=100;
-        /// Number of iterations within which a loop shows which of the earlier loops it resembles: the maximum that is risked
-        /// on a loop that is not worth its cost.
-        pub learnt_within: u32 = 3, in 0..=100;
+        pub guided_iterations: u32 = 3, in 0..=100;
+        /// First iteration (counted from the second) in which earlier loops of the repository are considered; 0: never.
+        pub learned_after_iterations: u32 = 4, in 0..=100;
+        /// Number of iterations that a loop gets to show which of the earlier loops it resembles: the maximum that is spent on
+        /// a loop that does not yield its cost.
+        pub trial_iterations: u32 = 3, in 0..=100;
     }
 }
 

@@ -71,7 +71,7 @@ impl Settings for ImageSettings {
 pub struct ImageText {
     /// Login of the author of a comment; empty for the text.
     pub commenter: String,
-    /// Whether people with write access stand for the text.
+    /// Whether people with write access wrote or confirmed the text.
     pub trusted: bool,
     /// Markdown, not sanitized.
     pub text: String,

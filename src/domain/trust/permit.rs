@@ -36,7 +36,7 @@ pub struct TeamRef {
 }
 
 impl TeamRef {
-    /// Parses `organisation/team`.
+    /// Parses `organization/team`.
     pub fn parse(text: &str) -> Option<Self> {
         let sensible = |part: &str| {
             !part.is_empty()
@@ -91,7 +91,7 @@ pub enum DenyAnswer {
     Silent,
     /// A 👎 on the comment.
     ThumbsDown,
-    /// It cannot be told whether the account may act, because the members of these teams are hidden. Said once for an issue.
+    /// Unknown, because the members of these teams are hidden. Reported once per issue.
     CannotTell(Vec<TeamRef>),
 }
 

@@ -17,7 +17,7 @@ pub use scan::StreamRedactor;
 const PIECE: usize = 16;
 /// Minimum number of symbols of a form; shorter ones would occur in ordinary text.
 const MIN_SYMBOLS: usize = 6;
-/// Minimum number of symbols from which on the case of letters and separators between the symbols are ignored.
+/// Minimum number of symbols of a form in which case and separators between the symbols are ignored.
 const LOOSE_SYMBOLS: usize = 10;
 
 /// Returns a value in each of its forms, without mixtures of escaped and plain characters. Forms of a value inside a longer

@@ -12,8 +12,8 @@ use crate::domain::model::ids::{AccountKind, Timestamp, UserId};
 
 /// Time for which the forge's answer about a permission is used, in milliseconds.
 pub const RIGHT_KEPT_MS: i64 = 5 * 60_000;
-/// Maximum age of an answer with which an open stream goes on, in milliseconds. A stream is looked at once a minute, so that a
-/// right that was taken away ends within [`RIGHT_KEPT_MS`].
+/// Maximum age, in milliseconds, of a permission by which an open stream continues. Streams are checked once a minute, so that a
+/// withdrawn right ends within [`RIGHT_KEPT_MS`].
 pub const STREAM_RIGHT_KEPT_MS: i64 = 4 * 60_000;
 /// Time from a login to the end of its session, in milliseconds.
 pub const SESSION_MS: i64 = 12 * 3_600_000;
@@ -168,7 +168,7 @@ impl FailedAttempts {
     }
 }
 
-/// Returns the address that stands for all that one client can have: of IPv6 its network of 64 bits.
+/// Returns the address by which a client is limited: of IPv6 the network of 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

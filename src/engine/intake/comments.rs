@@ -37,9 +37,9 @@ pub(super) struct WrittenCommand {
     pub part: usize,
 }
 
-/// Result of a command, before anybody is told.
+/// Result of a command, before it is reported.
 pub(super) enum GivenCommand {
-    /// It is an input of a loop, starts one, or has no effect.
+    /// Processed: it is an input of a loop, starts one, or has no effect.
     Taken(IntakeOutcome),
     /// It has a mistake.
     Invalid(CommandReply),

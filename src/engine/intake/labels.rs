@@ -233,7 +233,7 @@ impl Engine {
             .await
     }
 
-    /// Comments once per issue that the permission of a person cannot be told, and what to do about it.
+    /// Comments once per issue that the permission of a person cannot be determined, and what to do about it.
     pub(super) async fn reply_cannot_tell(
         &self,
         place: &IssueRef,

@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Handles a comment without a command in the conversation of a loop's pull request: a reply in a review's thread is a
-    /// remark; for any other, people who may give commands are told once what would reach the agent.
+    /// remark; for any other, people who may give commands get one answer that says what reaches the agent.
     pub(super) async fn plain_comment(
         &self,
         account: &ForgeAccount,

@@ -128,8 +128,7 @@ impl<'a> HookRequest<'a> {
 }
 
 impl Engine {
-    /// Runs the hooks of an event in order, until one objects. Nothing stands in for the answer of a run that was
-    /// interrupted, so all of them run again then, with the ids that they had.
+    /// Runs the hooks of an event in order, until one objects. If a run was interrupted, all hooks run again with the same ids.
     pub(super) async fn hooks(
         &self,
         repo: &RepoRef,

@@ -295,8 +295,8 @@ impl Engine {
         remove_folder(&self.images_folder(current));
     }
 
-    /// Copies the loop's images, with those of `more`, into a run's folder. `told` are the marks of what the resumed session was
-    /// given. A file that is missing is left out.
+    /// Copies the loop's images, with those of `more`, into a run's folder. `told` has the marks of the images that the resumed
+    /// session was given. A file that is missing is left out.
     pub(super) fn place_images(
         &self,
         current: &Loop,

@@ -23,9 +23,9 @@ use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
 /// Tokens reserved in the context block for the names of backend and model.
 const NAMES_TOKENS: usize = 40;
-/// Maximum number of tokens that a resumed session is told from the context block.
+/// Maximum number of tokens of the context block of a resumed session.
 const NEWS_TOKENS: usize = 800;
-/// Maximum number of proposals of conventions that one loop tells people about.
+/// Maximum number of proposals of conventions that one loop publishes.
 const TOLD_PROPOSALS: usize = 3;
 /// Maximum number of bytes of a diff in a question.
 const CHANGE_BYTES: usize = 64 * 1024;
@@ -46,8 +46,8 @@ pub(super) struct PromptInputs {
 }
 
 impl PromptInputs {
-    /// Returns the context block for a backend and model, within its token budget. For a resumed session, which was `told` facts
-    /// with these digests, it has only what is new.
+    /// Returns the context block for a backend and model, within its token budget. For a resumed session, which has
+    /// received the facts with the digests in `told`, it has only what is new.
     pub fn block(
         &self,
         settings: &ContextSettings,
@@ -194,7 +194,7 @@ impl Engine {
         self.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 
-    /// Returns the proposals of conventions that the loop tells people about; empty if memory is disabled.
+    /// Returns the proposals of conventions that the loop publishes; empty if memory is disabled.
     pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<ToldProposal> {
         if !self.settings.memory.learns() {
             return Vec::new();

@@ -12,7 +12,7 @@ pub(super) struct SelectedBackend {
     pub(super) at_most: Option<Money>,
     /// Session to resume.
     pub(super) session: Option<AgentSession>,
-    /// Digests of what the session was told, including the prompt of this call.
+    /// Digests of the facts and texts that the session has received, including the prompt of this call.
     pub(super) told: Vec<String>,
     /// Number of earlier calls of the run.
     pub(super) number: usize,

@@ -21,7 +21,7 @@ use crate::forge::{
     ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
-/// Time before a reported change of a label from which it is searched first, in milliseconds.
+/// Margin before a reported change of a label, in milliseconds, at which the search for it begins.
 const SLACK_MS: i64 = 60_000;
 
 #[async_trait]

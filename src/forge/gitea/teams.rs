@@ -154,14 +154,14 @@ impl Gitea {
         let known = match self.team(&what, team).await {
             Ok(Some(known)) => known,
             Ok(None) => {
-                let why = format!("the organisation `{}` has no visible team `{}`", team.org, team.name);
+                let why = format!("the organization `{}` has no visible team `{}`", team.org, team.name);
                 return hidden(
                     why,
-                    "correct its name, or make the bot's account a member of it or an owner of the organisation",
+                    "correct its name, or make the bot's account a member of it or an owner of the organization",
                 );
             }
             Err(ForgeError { kind: NotFound, .. }) => {
-                let why = format!("the organisation `{}` is not visible", team.org);
+                let why = format!("the organization `{}` is not visible", team.org);
                 return hidden(why, "correct its name, or make the bot's account a member of it");
             }
             Err(failure) if failure.kind == Denied => return hidden(failure.to_string(), SCOPE),

@@ -236,7 +236,7 @@ async fn renamed_repository_is_found_by_id() {
 #[tokio::test]
 async fn team_membership_is_checked_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
-    let leads = TeamRef::parse("acme/leads").unwrap();
+    let lead_team = TeamRef::parse("acme/leads").unwrap();
     for (server, forge) in servers() {
         let teams = json!({ "ok": true, "data": [{ "id": 2, "name": "leads-old" }, { "id": 3, "name": "Leads" }] });
         for (status, body, expected) in
@@ -244,17 +244,17 @@ async fn team_membership_is_checked_by_id() {
         {
             server.on("GET", search, 200, teams.clone());
             server.on("GET", member, status, body);
-            assert_eq!(forge.is_team_member(&repo(), &leads, &ann()).await.unwrap(), expected, "{status}");
+            assert_eq!(forge.is_team_member(&repo(), &lead_team, &ann()).await.unwrap(), expected, "{status}");
         }
         for (status, nothing) in [(200, json!({ "ok": true, "data": [] })), (404, json!({ "message": "no" }))] {
             server.on("GET", search, status, nothing);
-            assert!(!forge.is_team_member(&repo(), &leads, &ann()).await.unwrap(), "there is no such team");
+            assert!(!forge.is_team_member(&repo(), &lead_team, &ann()).await.unwrap(), "there is no such team");
         }
         server.on("GET", search, 403, json!({ "message": "Must be an organization member" }));
-        let refusal = forge.is_team_member(&repo(), &leads, &ann()).await.unwrap_err();
+        let refusal = forge.is_team_member(&repo(), &lead_team, &ann()).await.unwrap_err();
         assert_eq!(refusal.kind, ForgeErrorKind::Denied, "a failure to ask is never an answer");
         let nobody = User { id: UserId(-1), ..ann() };
-        assert!(!forge.is_team_member(&repo(), &leads, &nobody).await.unwrap(), "not even asked");
+        assert!(!forge.is_team_member(&repo(), &lead_team, &nobody).await.unwrap(), "not even asked");
         server.finish();
     }
 }
@@ -262,31 +262,31 @@ async fn team_membership_is_checked_by_id() {
 #[tokio::test]
 async fn hidden_team_is_reported_with_the_remedy() {
     let (search, members) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members?limit=1");
-    let leads = TeamRef::parse("acme/leads").unwrap();
+    let lead_team = TeamRef::parse("acme/leads").unwrap();
     let teams = json!({ "ok": true, "data": [{ "id": 3, "name": "leads" }] });
-    let no = || json!({ "message": "no" });
+    let refusal_body = || json!({ "message": "no" });
     for (server, forge) in servers() {
         server.on("GET", search, 200, teams.clone()).on("GET", members, 200, json!([user(7, "ann")]));
-        assert_eq!(forge.team_visibility(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
+        assert_eq!(forge.team_visibility(&repo(), &lead_team).await.unwrap(), TeamVisibility::Visible);
         for (status, found, then, advice) in [
             (200, json!({ "ok": true, "data": [] }), None, "correct its name"),
-            (404, no(), None, "member of it"),
-            (403, no(), None, "read:organization"),
+            (404, refusal_body(), None, "member of it"),
+            (403, refusal_body(), None, "read:organization"),
             (200, teams.clone(), Some(403), "read:organization"),
             (200, teams.clone(), Some(404), "read:organization"),
         ] {
             server.on("GET", search, status, found);
             if let Some(status) = then {
-                server.on("GET", members, status, no());
+                server.on("GET", members, status, refusal_body());
             }
-            let visibility = forge.team_visibility(&repo(), &leads).await.unwrap();
+            let visibility = forge.team_visibility(&repo(), &lead_team).await.unwrap();
             assert!(
                 matches!(&visibility, TeamVisibility::Hidden { fix, .. } if fix.contains(advice)),
                 "{visibility:?}"
             );
         }
-        server.on("GET", search, 500, no());
-        forge.team_visibility(&repo(), &leads).await.unwrap_err();
+        server.on("GET", search, 500, refusal_body());
+        forge.team_visibility(&repo(), &lead_team).await.unwrap_err();
         server.finish();
     }
 }

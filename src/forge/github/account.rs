@@ -269,7 +269,7 @@ impl GitHub {
                     Ok(TeamVisibility::Unknown { why })
                 }
                 Err(failure) if failure.kind == ForgeErrorKind::Denied => {
-                    let fix = "give the token the organisation's permission Members: read (classic tokens: `read:org`)";
+                    let fix = "give the token the organization's permission Members: read (classic tokens: `read:org`)";
                     Ok(TeamVisibility::Hidden { why: failure.to_string(), fix: fix.to_owned() })
                 }
                 Err(failure) => Err(failure),
@@ -285,7 +285,7 @@ impl GitHub {
                 repo.full_name(),
                 team.org
             );
-            return Ok(TeamVisibility::Hidden { why, fix: "use a team of the repository's organisation".to_owned() });
+            return Ok(TeamVisibility::Hidden { why, fix: "use a team of the repository's organization".to_owned() });
         }
         if found.permissions.members.is_none_or(|access| !matches!(access.as_str(), "read" | "write")) {
             let why = format!("the App may not read the members of teams of `{account}`");

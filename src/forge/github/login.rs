@@ -9,7 +9,7 @@ use super::{GitHub, wire};
 use crate::forge::Login;
 use crate::forge::login::{LoginAccount, LoginAddresses};
 
-/// Account that a token belongs to; Enterprise Server tells whether it is suspended.
+/// Account that a token belongs to; Enterprise Server reports whether it is suspended.
 #[derive(Deserialize)]
 struct GitHubTokenOwner {
     #[serde(flatten)]

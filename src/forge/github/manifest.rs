@@ -103,7 +103,7 @@ pub fn is_login(text: &str) -> bool {
     plain && !text.is_empty() && text.len() <= MAX_LOGIN && !text.starts_with('-')
 }
 
-/// A created App with its secrets, which GitHub tells once.
+/// A created App with its secrets, which GitHub shows only once.
 #[derive(Debug, Clone)]
 pub struct CreatedApp {
     /// Id.

@@ -575,6 +575,6 @@ async fn refusal_for_single_sign_on_says_where_to_authorise() {
         let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
         let failure = caller.call("read", get()).await.unwrap_err();
         assert_eq!(failure.kind, Denied, "{failure}");
-        assert_eq!(failure.detail.contains(&format!("authorise the token at {address}")), told, "{failure}");
+        assert_eq!(failure.detail.contains(&format!("authorize the token at {address}")), told, "{failure}");
     }
 }

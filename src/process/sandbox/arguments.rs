@@ -150,7 +150,7 @@ impl SandboxView {
         Ok(())
     }
 
-    /// Folder beside the writable one, which tests show to leave out a defence.
+    /// Folder above the writable one; tests mount it to leave out a defence.
     pub(super) fn beside(&self) -> Option<PathBuf> {
         self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned)
     }
@@ -167,7 +167,7 @@ impl SandboxView {
         Ok(())
     }
 
-    /// Returns the copy of `/etc`; `None` if there is none, or if something else is shown in `/etc`, which has no room for it.
+    /// Returns the copy of `/etc`; `None` if there is no copy, or if something else is mounted in `/etc`.
     fn etc_copy(&self, program: &Path) -> Option<PathBuf> {
         let in_etc = |path: &Path| path.starts_with(etc::ETC);
         let helper = if let Network::Only(egress) = &self.network { in_etc(&egress.helper) } else { false };

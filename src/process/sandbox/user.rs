@@ -24,7 +24,7 @@ static LEASED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxUser(NonZeroU32);
 
-/// User that one run has alone, so that the kernel counts its processes. Free again when dropped.
+/// User of a single run, so that the kernel counts its processes separately. Free again when dropped.
 #[derive(Debug)]
 pub(in crate::process) struct UserLease(SandboxUser);
 

@@ -141,8 +141,8 @@ async fn failed_requests_are_repeated_only_without_schema() {
 
 #[tokio::test]
 async fn refusal_and_timeout_are_failures() {
-    let no = said("I must not").map(|answer| ChatAnswer { stop: ModelStop::Refused, ..answer });
-    let (result, requests) = asked([no, said(GOOD)]).await;
+    let refusal = said("I must not").map(|answer| ChatAnswer { stop: ModelStop::Refused, ..answer });
+    let (result, requests) = asked([refusal, said(GOOD)]).await;
     assert!(result.unwrap_err().what.contains("refused to answer: I must not") && requests.len() == 1);
 
     let script = ScriptedAssistant { answers: Mutex::default(), asked: Mutex::default() };

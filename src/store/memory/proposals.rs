@@ -196,7 +196,7 @@ pub fn reserve_untold(c: &Connection, repo: &RepoRef, id: &LoopId, limit: usize)
     Ok(found)
 }
 
-/// Records that people were told about proposals.
+/// Records that proposals were published in a comment.
 pub(super) fn told(c: &Connection, numbers: &[u64], now: Timestamp) -> StoreResult<()> {
     for number in numbers {
         let sql = "UPDATE proposals SET told_at = ?2 WHERE id = ?1 AND told_at IS NULL";

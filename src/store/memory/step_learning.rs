@@ -61,7 +61,7 @@ impl StepMemory {
         if !self.settings.enabled {
             return Ok(());
         }
-        guarded(c, &after.id, "nothing was learnt from a step", || self.take_in(c, before, after, input, now))
+        guarded(c, &after.id, "nothing was learned from a step", || self.take_in(c, before, after, input, now))
     }
 
     /// Stores the events of a step in the loop's memory, in the caller's transaction; like [`Self::learn_from`] a failure does not

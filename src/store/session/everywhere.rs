@@ -133,7 +133,7 @@ impl TextQuery {
 pub struct FoundTexts {
     /// Results; of each kind the newest first.
     pub hits: Vec<TextHit>,
-    /// Position from which the search goes on; `None` if everything was searched.
+    /// Position at which the search continues; `None` if everything was searched.
     pub next: Option<TextPosition>,
     /// Whether it ended early because it took too long.
     pub early: bool,
@@ -212,8 +212,8 @@ struct TierMatches {
 /// Removes secrets from a text.
 pub type MaskText<'a> = &'a dyn Fn(&str) -> String;
 
-/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before snippets are cut
-/// into parts, because a part of a secret is none that could be found.
+/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before snippets are
+/// cut, because a part of a secret would not be recognized.
 ///
 /// # Errors
 /// The database fails or contains values of another version.

@@ -160,8 +160,8 @@ fn turns_and_events_are_read_unchanged() {
         c.query_row("SELECT length(response) FROM session_turns", [], |row| row.get(0)).expect("a length");
     assert!(stored < 1_000, "{stored} bytes of {}", long.len());
     assert!(turns(&c, &other(), 0..=9).expect("turns").is_empty());
-    let nobody = add_turn(&c, &LoopId::new("r-9-zzzzzz"), &NewTurn::pack(sample(1, "x")));
-    assert!(nobody.is_err(), "a turn belongs to a loop");
+    let turn_without_loop = add_turn(&c, &LoopId::new("r-9-zzzzzz"), &NewTurn::pack(sample(1, "x")));
+    assert!(turn_without_loop.is_err(), "a turn belongs to a loop");
 }
 
 #[test]

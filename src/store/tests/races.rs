@@ -168,12 +168,12 @@ async fn slots_are_never_granted_twice() {
         assert!(running.len() <= ALL as usize, "round {round}: {} run", running.len());
         let full = |of: &Loop| {
             let repo = &of.place.repo;
-            let here = running.iter().filter(|l| l.place.repo.id == repo.id).count();
-            let there = running.iter().filter(|l| l.place.repo.forge == repo.forge).count();
-            let each = EACH[usize::try_from(repo.id.0).expect("small") - 1];
-            assert!(here <= each, "round {round}: {here} run in one repository");
-            assert!(there <= FORGE as usize, "round {round}: {there} run on one forge");
-            here == each || there == FORGE as usize
+            let in_repository = running.iter().filter(|l| l.place.repo.id == repo.id).count();
+            let on_forge = running.iter().filter(|l| l.place.repo.forge == repo.forge).count();
+            let repository_limit = EACH[usize::try_from(repo.id.0).expect("small") - 1];
+            assert!(in_repository <= repository_limit, "round {round}: {in_repository} run in one repository");
+            assert!(on_forge <= FORGE as usize, "round {round}: {on_forge} run on one forge");
+            in_repository == repository_limit || on_forge == FORGE as usize
         };
         for one in &running {
             full(one);

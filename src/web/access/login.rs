@@ -225,7 +225,7 @@ async fn callback(
             )
         }
         LoginRefusal::Denied => {
-            tracing::info!(from = %facts.from, "a login to the dashboard was not agreed to");
+            tracing::info!(from = %facts.from, "a login was declined on the forge");
             failed(StatusCode::FORBIDDEN, "You did not agree on the forge's page.")
         }
         LoginRefusal::NotAllowed(why) => {
@@ -352,8 +352,8 @@ fn login_page(state: &WebState, status: StatusCode, title: &str, message: &str, 
 }
 
 fn no_randomness() -> Response {
-    tracing::error!("the system gives no random numbers");
-    (StatusCode::SERVICE_UNAVAILABLE, "the system gives no random numbers\n").into_response()
+    tracing::error!("could not read random numbers from the system");
+    (StatusCode::SERVICE_UNAVAILABLE, "could not read random numbers from the system\n").into_response()
 }
 
 /// Returns a redirect that is followed with GET.

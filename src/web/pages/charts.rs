@@ -35,7 +35,7 @@ type ChartLine = (RGBColor, Vec<(f64, f64)>);
 pub(super) struct LoopCharts {
     /// Completion in percent, and control signal as percent.
     pub progress: String,
-    /// P, I and D.
+    /// Chart of the terms P, I and D, as SVG.
     pub terms: String,
     /// Cost of the iterations so far, in US dollars.
     pub cost: String,

@@ -10,14 +10,14 @@ use super::layout::markup_size;
 const LONGEST_LINE: usize = 2_000;
 /// Maximum length of a line on the page, in characters.
 const LINE_SHOWN: usize = 1_000;
-/// Share of a line that stays the same, from which its words are compared, 0..1.
+/// Minimum share of a line that stays the same, 0..1, for a comparison of its words.
 const ALIKE: f32 = 0.4;
 
 /// Size of the markup around a line and around a piece, in bytes.
 const LINE_MARKUP: usize = 60;
 const PIECE_MARKUP: usize = 24;
 
-/// Room for lines on the page.
+/// Lines and bytes that a patch may still take on the page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchRoom {
     /// Number of lines.

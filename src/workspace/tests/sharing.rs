@@ -82,8 +82,8 @@ async fn concurrent_loops_do_not_interfere() {
     });
     let commits = futures::future::join_all(loops).await;
     for ((commit, loop_id), branch) in commits.iter().zip(&ids).zip(&branches) {
-        let who = git(&world.path("forge.git"), &["show", &format!("{commit}:who")]);
-        assert_eq!(who, loop_id.as_str());
+        let written_id = git(&world.path("forge.git"), &["show", &format!("{commit}:who")]);
+        assert_eq!(written_id, loop_id.as_str());
         assert_eq!(world.forge_tip(branch).as_ref(), Some(commit));
     }
 }

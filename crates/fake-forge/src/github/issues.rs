@@ -33,7 +33,7 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
             let color = call.text("color").unwrap_or(NEW_COLOR);
             let description = call.text("description").unwrap_or_default();
             if color.starts_with('#') || description.chars().count() > 100 {
-                return Err(FakeRefusal::Invalid("a colour has no #, a description at most 100 characters".to_owned()));
+                return Err(FakeRefusal::Invalid("a color has no #, a description at most 100 characters".to_owned()));
             }
             let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
             answer_with(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))

@@ -228,7 +228,7 @@ impl FakeState {
         let color = color.trim_start_matches('#').to_ascii_lowercase();
         let well_formed = color.len() == 6 && color.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !well_formed || name.is_empty() {
-            return Err(FakeRefusal::Invalid(format!("label {name:?} needs a name and a colour of six digits")));
+            return Err(FakeRefusal::Invalid(format!("label {name:?} needs a name and a color of six digits")));
         }
         if self.unique_labels && self.label_named(repo, name).is_some() {
             return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));

@@ -76,7 +76,7 @@ impl FakeState {
         access: Access,
         everywhere: bool,
     ) -> Result<i64, FakeRefusal> {
-        let account = self.account_named(org).ok_or_else(|| FakeRefusal::NotFound(format!("organisation {org}")))?;
+        let account = self.account_named(org).ok_or_else(|| FakeRefusal::NotFound(format!("organization {org}")))?;
         let org = account.user.id;
         self.require_owner(org, actor)?;
         let id = self.insert_team(org, name, access);

@@ -35,8 +35,12 @@ fn problems(validator: &jsonschema::Validator, value: &Value) -> Vec<String> {
 fn gitea_definition(contract: &Value, name: &str, list: bool) -> jsonschema::Validator {
     let mut definitions = contract["definitions"].clone();
     definitions.as_object_mut().unwrap().values_mut().for_each(strict);
-    let one = json!({"$ref": format!("#/definitions/{name}")});
-    let mut schema = if list { json!({"type": "array", "minItems": 1, "items": one}) } else { json!({"allOf": [one]}) };
+    let single_schema = json!({"$ref": format!("#/definitions/{name}")});
+    let mut schema = if list {
+        json!({"type": "array", "minItems": 1, "items": single_schema})
+    } else {
+        json!({"allOf": [single_schema]})
+    };
     schema["definitions"] = definitions;
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     jsonschema::validator_for(&schema).unwrap()
@@ -189,10 +193,10 @@ async fn gitea_payloads_contain_all_fields_of_samples() {
         ("delete-event", "delete", ""),
     ] {
         let sample = contract(&format!("gitea-webhooks/{sample}.json"));
-        let ours = deliveries.iter().find(|(name, act, _)| name == event && act == action);
-        let (_, _, ours) = ours.unwrap_or_else(|| panic!("no {event} {action}"));
+        let own_delivery = deliveries.iter().find(|(name, act, _)| name == event && act == action);
+        let (_, _, own_delivery) = own_delivery.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
-        missing(&sample, ours, "", &mut found);
+        missing(&sample, own_delivery, "", &mut found);
         // Fields of older versions, and fields that differ by nature.
         found.retain(|problem| !problem.contains("/parent") && !problem.contains("/repo_transfer"));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
@@ -228,10 +232,10 @@ async fn github_payloads_contain_all_fields_of_samples() {
         let samples = contract(&format!("github-webhooks/{event}.json"));
         let fits = |sample: &&Value| sample["action"].as_str().unwrap_or_default() == action;
         let sample = samples.as_array().unwrap().iter().find(fits).unwrap();
-        let ours = deliveries.iter().find(|(name, act, _)| name == event && act == action);
-        let (_, _, ours) = ours.unwrap_or_else(|| panic!("no {event} {action}"));
+        let own_delivery = deliveries.iter().find(|(name, act, _)| name == event && act == action);
+        let (_, _, own_delivery) = own_delivery.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
-        missing(sample, ours, "", &mut found);
+        missing(sample, own_delivery, "", &mut found);
         // Present only for repositories of organisations and webhooks of Apps.
         found.retain(|problem| !["/organization ", "/installation "].iter().any(|key| problem.starts_with(key)));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");

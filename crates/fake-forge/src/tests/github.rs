@@ -163,8 +163,8 @@ async fn each_label_is_delivered_separately_and_redelivery_keeps_its_id() {
     let past = forge.hooks().log().pop().unwrap();
     forge.hooks().redeliver(&past);
     forge.flush().await;
-    let again = received.lock().unwrap()[0].0["x-github-delivery"].to_str().unwrap().to_owned();
-    assert_eq!(again, past.id);
+    let repeated_delivery_id = received.lock().unwrap()[0].0["x-github-delivery"].to_str().unwrap().to_owned();
+    assert_eq!(repeated_delivery_id, past.id);
 }
 
 #[tokio::test]

@@ -30,9 +30,9 @@ impl LoginTest {
     }
 
     fn page(&self, more: &str) -> String {
-        let at = format!("{}login/oauth/authorize", self.forge.url());
+        let authorize_url = format!("{}login/oauth/authorize", self.forge.url());
         format!(
-            "{at}?response_type=code&client_id={}&redirect_uri={REDIRECT}&state=s&code_challenge={CHALLENGE}{more}",
+            "{authorize_url}?response_type=code&client_id={}&redirect_uri={REDIRECT}&state=s&code_challenge={CHALLENGE}{more}",
             self.id
         )
     }
@@ -40,8 +40,12 @@ impl LoginTest {
     /// Answers the page; returns the status and the query of the address that it leads to.
     async fn agree(&self, page: &str, body: &str) -> (u16, String) {
         let answer = self.client.post(page).body(body.to_owned()).send().await.unwrap();
-        let leads = answer.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
-        let query = leads.as_deref().and_then(|leads| leads.strip_prefix(REDIRECT)).unwrap_or_default().to_owned();
+        let redirect_target = answer.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
+        let query = redirect_target
+            .as_deref()
+            .and_then(|redirect_target| redirect_target.strip_prefix(REDIRECT))
+            .unwrap_or_default()
+            .to_owned();
         (answer.status().as_u16(), query)
     }
 

@@ -14,7 +14,7 @@ use ralph_types::ids::{RepoId, Timestamp, User};
 /// Differences that are allowed: end of the path, and the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("/language", "the fake does not find out the language of a repository"),
-    ("/avatar_url", "organisations and repositories of the fake have no picture of their own"),
+    ("/avatar_url", "organizations and repositories of the fake have no picture of their own"),
     ("/verification", "Gitea adds a signature's verification to some commits"),
     ("/added", "the fake does not list the files of a commit"),
     ("/email", "addresses are hidden from some readers"),

@@ -41,7 +41,7 @@ struct LabelledQuery {
 }
 
 fn parse_lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
-    text.lines().map(|line| serde_json::from_str(line).expect("a labelled line")).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a labeled line")).collect()
 }
 
 /// Normalised discounted cumulative gain of the first results, gain `2^grade - 1` (Burges et al., 2005).
@@ -134,12 +134,12 @@ impl LabelledSet {
     fn ndcg_with(&self, weights: &Weights, half: usize) -> f64 {
         let cases = self.cases.iter().skip(half).step_by(2);
         let count = cases.clone().count() as f64;
-        let of = |case: &RetrievalCase| {
+        let rank_of = |case: &RetrievalCase| {
             let ranked = rank_by(weights, &case.query, case.candidates.clone(), &MemorySettings::default(), NOW);
             let keys: Vec<String> = ranked.iter().map(|one| self.keys[&one.learning.id].clone()).collect();
             ndcg(&keys, &case.relevant)
         };
-        cases.map(of).sum::<f64>() / count
+        cases.map(rank_of).sum::<f64>() / count
     }
 
     /// Mean nDCG@5 with BM25 over the same queries.

@@ -19,7 +19,7 @@ The value of control, oversight and strategy under stated assumptions. A stochas
 plays each task with the same random numbers, and the results are compared. The policy \"ours\" is the pipeline that real loops
 run (`domain/supervision`), applied to the records of the simulated agent.
 
-A simulation shows what follows from its assumptions. It does not show that real agents behave like this. The behaviour of
+A simulation shows what follows from its assumptions. It does not show that real agents behave like this. The behavior of
 agents was fixed before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
 Thresholds were tuned on the mixes `everyday`, `rough` and `bleak` and on twelve random ones (`drawn-101` to `drawn-112`): a
 drawn mix multiplies every weight, probability and value of `everyday` by a separate factor (log-normal, sigma 0.5). Twelve more
@@ -39,7 +39,7 @@ const MODEL: &str = "\
   they fix) or a shortcut (weakened checks). An obstacle lasts until something ends it, with the probabilities in the table
   below. The agent then continues as before, and may meet another obstacle.
 - An agent without obstacles that is warned, redirected or restarted loses part of its next iteration.
-- A person who is asked may not answer, which ends the loop. One who answers gives guidance, or recognises a hopeless task and
+- A person who is asked may not answer, which ends the loop. One who answers gives guidance, or recognizes a hopeless task and
   ends it. A loop that asks too often is ended.
 - The cost of effort is proportional, its effect grows with the square root. The strong model is a little faster and costs twice
   as much.
@@ -95,7 +95,7 @@ const POLICIES: &str = "\
 - `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
 - `ours`: the defaults of this version. A loop that gives up ends, as at its limit; neither counts as a question.
 - `ours, no earlier loops`: the same with each loop as the first of its repository.
-- `ours, told the worth`: the same with the value of a finished task set (`strategy.outlook.task_worth`); `ours` assumes 40 in
+- `ours, told the worth`: the same with the value of a finished task set (`strategy.outlook.task_value`); `ours` assumes 40 in
   every mix.
 - `all seen, three late`: an upper bound. It knows obstacles after they have lasted for three iterations, redirects up to three
   times in a row, asks a person once, and ends; it also ends if the rest does not fit into the limit or costs more than the task
@@ -111,7 +111,7 @@ intervention; it counts as disturbed if it was warned, redirected, restarted, pa
 would not be done in time are counted separately. Intervals are 95 %: by the normal distribution for means, by bootstrap over the
 tasks for ratios; `±` is half of their width.";
 
-/// Reasons for the defaults that differ from the preset `seed`, by key.
+/// Reasons for the defaults that differ from the preset `pinned`, by key.
 const REASONS: [(&str, &str); 32] = [
     (
         "control.windup_guard",
@@ -165,7 +165,7 @@ const REASONS: [(&str, &str); 32] = [
     ),
     ("oversight.stuck.same_reflection_count", "Reflections repeat on short plateaus."),
     (
-        "oversight.stuck.alarm_beside",
+        "oversight.stuck.alarm_signals",
         "The alarm treats a plateau of three iterations as critical, even with only one other signal.",
     ),
     (
@@ -196,7 +196,7 @@ const REASONS: [(&str, &str); 32] = [
         "strategy.outlook.enabled",
         "A loop whose rest does not fit into its limit, or costs more than the task is worth, should end early.",
     ),
-    ("strategy.outlook.guided", "A person who could not help is not asked again."),
+    ("strategy.outlook.guided_iterations", "A person who could not help is not asked again."),
     ("strategy.escalation_threshold", "It should come after the overseer's redirects."),
     (
         "strategy.budget_critical",
@@ -335,14 +335,15 @@ fn parts(page: &mut String, mixes: &[MixFigures]) {
 /// Appends the figures under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
-        "## Other assumptions\n\nClosed share of the gap in the mix `everyday`, unchanged and with one assumption changed. `preset seed` is the pipeline with the preset `seed`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset seed |\n\
+        "## Other assumptions\n\nClosed share of the gap in the mix `everyday`, unchanged and with one assumption changed. `preset pinned` is the pipeline with the preset `pinned`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset pinned |\n\
          |---|---|---|---|---|\n",
     );
     let mix = Mix::default();
     let variants = std::iter::once(("unchanged", mix.clone())).chain(mix.variants());
     for (name, mix) in variants {
         let tuned = simulate_mix(&mix, settings, args.seed, args.tasks, false);
-        let seed = simulate_mix(&mix, &SupervisionSettings::of(SupervisionPreset::Seed), args.seed, args.tasks, false);
+        let seed =
+            simulate_mix(&mix, &SupervisionSettings::of(SupervisionPreset::Pinned), args.seed, args.tasks, false);
         let gap = |mix: &MixFigures, policy| of(mix, policy).map(|f| interval(f.gap)).unwrap_or_default();
         let _ = writeln!(
             page,
@@ -405,10 +406,10 @@ fn json_word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// Appends the defaults that differ from the preset `seed`, with the reasons.
+/// Appends the defaults that differ from the preset `pinned`, with the reasons.
 fn changed_defaults(page: &mut String) {
     page.push_str(
-        "## Defaults that were changed\n\nThe preset `seed` has the values before tuning.\n\n| key | `seed` | default | reason |\n|---|---|---|---|\n",
+        "## Defaults that were changed\n\nThe preset `pinned` has the values before tuning.\n\n| key | `pinned` | default | reason |\n|---|---|---|---|\n",
     );
     for (key, before, now) in differences() {
         let reason = REASONS.iter().find(|(of, _)| *of == key).map_or("", |(_, reason)| reason);
@@ -416,12 +417,12 @@ fn changed_defaults(page: &mut String) {
     }
 }
 
-/// Returns the keys whose default differs from the preset `seed`, with both values.
+/// Returns the keys whose default differs from the preset `pinned`, with both values.
 pub(super) fn differences() -> Vec<(String, Value, Value)> {
     let value = |preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap_or_default();
     let mut found = Vec::new();
-    collect_differences("", &value(SupervisionPreset::Seed), &value(SupervisionPreset::Default), &mut found);
-    // The preset `seed` repeats the built-in profiles.
+    collect_differences("", &value(SupervisionPreset::Pinned), &value(SupervisionPreset::Default), &mut found);
+    // The preset `pinned` repeats the built-in profiles.
     found.retain(|(key, ..)| !key.starts_with("control.profiles"));
     found
 }

@@ -40,7 +40,7 @@ pub struct PipelineVariant {
     /// Settings of the pipeline.
     pub settings: SupervisionSettings,
     /// Whether it knows the value of a finished task; otherwise it uses its default.
-    pub knows_task_worth: bool,
+    pub knows_task_value: bool,
     /// Whether it has an estimate of the task's iterations, which resource burn is measured by.
     pub has_estimate: bool,
     /// Whether sessions never start afresh.
@@ -200,8 +200,8 @@ impl<'a> PolicyRun<'a> {
 
     fn review(&mut self, ours: &PipelineVariant, history: &[Record]) -> NextStep {
         let mut settings = Cow::Borrowed(&ours.settings);
-        if ours.knows_task_worth {
-            settings.to_mut().strategy.outlook.task_worth = self.stakes.1;
+        if ours.knows_task_value {
+            settings.to_mut().strategy.outlook.task_value = self.stakes.1;
         }
         let reviewed = self.supervision.review(history, &self.facts, ReviewContext::default(), &settings);
         let Some(review) = reviewed else { return NextStep::Stop };

@@ -230,21 +230,21 @@ fn part_variants_remove_or_add_their_part() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), changed.len());
-    let of =
+    let figures_with =
         |name: &str| changed.iter().find(|change| change.name == name).unwrap_or_else(|| panic!("{name}: {names:?}"));
     let mix = Mix::default();
-    assert!(play_all(&mix, &of("without people").policy, 1, 100).iter().all(|played| played.asked == 0));
+    assert!(play_all(&mix, &figures_with("without people").policy, 1, 100).iter().all(|played| played.asked == 0));
     // Parts that the settings disable are added and change the results; enabled parts are removed.
     let plain = play_all(&mix, &ours(), 1, 200);
     for name in ["the usual iterations", "effort", "model tier", "breadth", "tone", "memory share", "all actuators"] {
-        let with = of(&format!("with {name}"));
+        let with = figures_with(&format!("with {name}"));
         assert!(with.added && play_all(&mix, &with.policy, 1, 200) != plain, "{name}");
     }
-    let all_on = SupervisionSettings::of(SupervisionPreset::Seed);
+    let all_on = SupervisionSettings::of(SupervisionPreset::Pinned);
     assert!(part_variants(&all_on).iter().any(|change| change.name == "without effort" && !change.added));
-    let alarm = (of("with the alarm of a burn"), of("the same without forecast"));
+    let alarm = (figures_with("with the alarm of a burn"), figures_with("the same without forecast"));
     assert!(alarm.0.added && !alarm.1.added && alarm.1.baseline.as_ref() == Some(&alarm.0.policy));
-    let TaskPolicy::Pipeline(without) = &of("without PID control").policy else { panic!("it is ours") };
+    let TaskPolicy::Pipeline(without) = &figures_with("without PID control").policy else { panic!("it is ours") };
     let mix = only(TaskKind::StuckForGood);
     let mut agent = SimulatedAgent::new(&mix, 1);
     let mut supervision = Supervision::default();
@@ -271,6 +271,6 @@ fn policy_compared_with_itself_closes_no_gap() {
     );
     assert_eq!(worth_difference(&ten, &ten, &mix), IntervalEstimate::default());
     assert!(worth_difference(&oracle, &ten, &mix).low > 0.0);
-    let none = policy_figures("none", &[], &[], &[], &mix);
-    assert!(none.gap.value == 0.0 && none.iterations_each.value == 0.0);
+    let baseline_figures = policy_figures("none", &[], &[], &[], &mix);
+    assert!(baseline_figures.gap.value == 0.0 && baseline_figures.iterations_each.value == 0.0);
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 
 /// The row of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
@@ -92,11 +92,11 @@ fn ask_usage(body: &mut Map<String, Value>) {
     }
 }
 
-fn usage(event: &Value, seen: &mut Told) {
+fn usage(event: &Value, seen: &mut AnswerUsage) {
     // Moonshot tells the usage of a stream in its last choice.
     for usage in [&event["usage"], &event["choices"][0]["usage"]] {
         let cached = tokens(&usage["prompt_tokens_details"]["cached_tokens"]).max(tokens(&usage["cached_tokens"]));
-        seen.tell(&SeenUsage {
+        seen.record(&SeenUsage {
             input: tokens(&usage["prompt_tokens"]),
             output: tokens(&usage["completion_tokens"]),
             cache_read: cached,

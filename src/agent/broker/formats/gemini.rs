@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens};
-use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 use crate::domain::providers::prices::Vendor;
 
 /// The row of the format.
@@ -102,11 +102,11 @@ fn limit_output(body: &mut Map<String, Value>, most: u64) {
     }
 }
 
-fn usage(event: &Value, seen: &mut Told) {
+fn usage(event: &Value, seen: &mut AnswerUsage) {
     for event in event.as_array().map_or_else(|| std::slice::from_ref(event), Vec::as_slice) {
         let usage = &event["usageMetadata"];
         let input = tokens(&usage["promptTokenCount"]).saturating_add(tokens(&usage["toolUsePromptTokenCount"]));
-        seen.tell(&SeenUsage {
+        seen.record(&SeenUsage {
             input,
             output: tokens(&usage["candidatesTokenCount"]).saturating_add(tokens(&usage["thoughtsTokenCount"])),
             cache_read: tokens(&usage["cachedContentTokenCount"]),

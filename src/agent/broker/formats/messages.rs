@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 use crate::domain::providers::prices::Vendor;
 
 /// Types of tools that the agent runs itself.
@@ -70,12 +70,12 @@ fn limit_output(body: &mut Map<String, Value>, most: u64) {
     }
 }
 
-fn usage(event: &Value, seen: &mut Told) {
+fn usage(event: &Value, seen: &mut AnswerUsage) {
     for usage in [&event["usage"], &event["message"]["usage"]] {
         let (read, written) =
             (tokens(&usage["cache_read_input_tokens"]), tokens(&usage["cache_creation_input_tokens"]));
         let input = tokens(&usage["input_tokens"]);
-        seen.tell(&SeenUsage {
+        seen.record(&SeenUsage {
             input: input.saturating_add(read).saturating_add(written),
             output: tokens(&usage["output_tokens"]),
             cache_read: read,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 use crate::domain::providers::prices::Vendor;
 
 /// Types of tools that the agent runs itself.
@@ -69,15 +69,15 @@ fn server_tool(tool: &Value) -> Option<String> {
     }
 }
 
-/// An answer that is made later tells its usage to nobody.
+/// Answers in the background report their usage to no request.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     let is_later = body.get("background").is_some_and(|value| *value != Value::Bool(false) && !value.is_null());
     if is_later { vec!["background"] } else { Vec::new() }
 }
 
-fn usage(event: &Value, seen: &mut Told) {
+fn usage(event: &Value, seen: &mut AnswerUsage) {
     for usage in [&event["usage"], &event["response"]["usage"]] {
-        seen.tell(&SeenUsage {
+        seen.record(&SeenUsage {
             input: tokens(&usage["input_tokens"]),
             output: tokens(&usage["output_tokens"]),
             cache_read: tokens(&usage["input_tokens_details"]["cached_tokens"]),

@@ -29,8 +29,8 @@ fn meter(usd: f64) -> Arc<RunMeter> {
 
 fn answer(call: &mut OpenCall, input: u64, output: u64) {
     call.sent();
-    call.tell(|told| {
-        told.tell(&SeenUsage { input, output, ..SeenUsage::default() });
+    call.record_usage(|told| {
+        told.record(&SeenUsage { input, output, ..SeenUsage::default() });
         told.end(true);
     });
 }
@@ -40,10 +40,10 @@ async fn parallel_requests_stay_within_the_budget() {
     let meter = meter(1.0);
     // Each asks for 10 cents and uses all of it.
     let ask = || async {
-        let (mut call, most) = meter.reserve(&quote(0, Some(1_000))).await?;
-        assert!(most.is_none_or(|most| most <= 1_000));
+        let (mut call, output_limit) = meter.reserve(&quote(0, Some(1_000))).await?;
+        assert!(output_limit.is_none_or(|output_limit| output_limit <= 1_000));
         tokio::task::yield_now().await;
-        answer(&mut call, 0, most.unwrap_or(1_000));
+        answer(&mut call, 0, output_limit.unwrap_or(1_000));
         Ok::<_, String>(())
     };
     let all = join_all((0..200).map(|_| ask())).await;
@@ -55,14 +55,14 @@ async fn parallel_requests_stay_within_the_budget() {
 #[tokio::test]
 async fn answer_is_limited_to_what_is_left() {
     let meter = meter(0.5);
-    let (mut call, most) = meter.reserve(&quote(10_000, None)).await.expect("it fits");
+    let (mut call, output_limit) = meter.reserve(&quote(10_000, None)).await.expect("it fits");
     // 10 cents of input leave 40 for the answer.
-    assert_eq!(most, Some(4_000));
+    assert_eq!(output_limit, Some(4_000));
     answer(&mut call, 10_000, 1_000);
     drop(call);
     assert_eq!(meter.counted().cost, Money::from_usd(0.2));
-    let (_call, most) = meter.reserve(&quote(10_000, Some(2_000))).await.expect("it fits");
-    assert_eq!(most, None);
+    let (_call, output_limit) = meter.reserve(&quote(10_000, Some(2_000))).await.expect("it fits");
+    assert_eq!(output_limit, None);
     assert!(meter.reserve(&quote(60_000, Some(10))).await.is_err(), "its input alone costs more than the budget");
 }
 
@@ -73,13 +73,13 @@ async fn cut_answers_are_booked() {
     call.sent();
     drop(call);
     assert_eq!(meter.counted().cost, Money::from_usd(0.01), "at least the input");
-    let whole = Quote { is_streamed: false, ..quote(1_000, Some(5_000)) };
-    let (mut call, _) = meter.reserve(&whole).await.expect("it fits");
+    let unstreamed_quote = Quote { is_streamed: false, ..quote(1_000, Some(5_000)) };
+    let (mut call, _) = meter.reserve(&unstreamed_quote).await.expect("it fits");
     call.sent();
     assert_eq!(meter.counted().cost, Money::from_usd(0.52), "an open one counts in full");
     drop(call);
     assert_eq!(meter.counted().cost, Money::from_usd(0.52));
-    let (mut call, _) = meter.reserve(&whole).await.expect("it fits");
+    let (mut call, _) = meter.reserve(&unstreamed_quote).await.expect("it fits");
     call.sent();
     call.refused();
     drop(call);

@@ -12,12 +12,12 @@ const RESPONSES: &str = "data: {\"type\":\"response.output_text.delta\",\"delta\
 const GEMINI: &str = "data: {\"candidates\":[{\"content\":{}}],\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":1}}\n\n\
     data: {\"modelVersion\":\"gemini-x\",\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":3,\"thoughtsTokenCount\":2,\"cachedContentTokenCount\":4}}\n\n";
 
-fn told(name: FormatName, stream: &str, size: usize) -> Told {
-    let (mut reader, mut told) = (EventReader::default(), Told::default());
+fn usage_of(name: FormatName, stream: &str, size: usize) -> AnswerUsage {
+    let (mut reader, mut reported_usage) = (EventReader::default(), AnswerUsage::default());
     for chunk in stream.as_bytes().chunks(size) {
-        reader.read(name.row().usage, chunk, &mut told);
+        reader.read(name.row().usage, chunk, &mut reported_usage);
     }
-    told
+    reported_usage
 }
 
 #[test]
@@ -29,37 +29,37 @@ fn usage_of_streams_is_read_in_any_chunks() {
         (FormatName::Gemini, GEMINI, "gemini-x", 8, 5, 4),
     ] {
         for size in [1, 7, stream.len()] {
-            let told = told(name, stream, size);
-            let seen = told.or_estimated(999);
+            let reported_usage = usage_of(name, stream, size);
+            let seen = reported_usage.or_estimated(999);
             assert_eq!((seen.input, seen.output, seen.cache_read), (input, output, cached), "{name:?}");
-            assert_eq!((told.model.as_deref(), told.is_complete), (Some(model), true), "{name:?}");
+            assert_eq!((reported_usage.model.as_deref(), reported_usage.is_complete), (Some(model), true), "{name:?}");
         }
     }
-    assert_eq!(told(FormatName::Messages, MESSAGES, 9).usage.searches, 2);
+    assert_eq!(usage_of(FormatName::Messages, MESSAGES, 9).usage.searches, 2);
 }
 
 #[test]
 fn cut_stream_is_estimated() {
     let cut = MESSAGES.find("message_delta").expect("an end");
-    let seen = told(FormatName::Messages, &MESSAGES[..cut], 5).or_estimated(999);
+    let seen = usage_of(FormatName::Messages, &MESSAGES[..cut], 5).or_estimated(999);
     assert_eq!(seen.input, 22);
     assert!((15..60).contains(&seen.output), "{seen:?}");
-    let silent = told(FormatName::Chat, &CHAT[..CHAT.len() / 2], 5).or_estimated(999);
+    let silent = usage_of(FormatName::Chat, &CHAT[..CHAT.len() / 2], 5).or_estimated(999);
     assert_eq!((silent.input, silent.output), (999, 1));
-    assert_eq!(told(FormatName::Chat, "", 1).or_estimated(7).input, 7);
+    assert_eq!(usage_of(FormatName::Chat, "", 1).or_estimated(7).input, 7);
 }
 
 #[test]
 fn usage_of_bodies_is_read() {
-    let mut of_body = Told::default();
+    let mut of_body = AnswerUsage::default();
     let body = r#"{"model":"claude-x","content":[{"type":"text","text":"{\"usage\":{\"output_tokens\":9}}"}],"usage":{"input_tokens":3,"output_tokens":4}}"#;
     read_body(FormatName::Messages.row().usage, body.as_bytes(), &mut of_body);
     assert_eq!((of_body.usage.input, of_body.usage.output, of_body.is_complete), (3, 4, true));
-    let mut of_array = Told::default();
+    let mut of_array = AnswerUsage::default();
     let body = r#"[{"usageMetadata":{"promptTokenCount":3}},{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}]"#;
     read_body(FormatName::Gemini.row().usage, body.as_bytes(), &mut of_array);
     assert_eq!((of_array.usage.input, of_array.usage.output), (3, 2));
-    let mut of_stream = Told::default();
+    let mut of_stream = AnswerUsage::default();
     read_body(FormatName::Chat.row().usage, CHAT.as_bytes(), &mut of_stream);
     assert_eq!((of_stream.usage.input, of_stream.usage.output), (20, 4));
 }

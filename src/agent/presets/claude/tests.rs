@@ -191,7 +191,7 @@ fn unknown_lines_are_reported_as_text() {
     let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], ProcessEnd::Exited(0), "");
     assert_eq!((renamed.status, renamed.final_message.as_str()), (AgentStatus::Finished, "All done."));
 
-    let odd = [
+    let malformed_lines = [
         "[1]",
         "3",
         "null",
@@ -204,7 +204,7 @@ fn unknown_lines_are_reported_as_text() {
         r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":9223372036854775807}}"#,
         r#"{"type":"result","is_error":"no","total_cost_usd":"1","modelUsage":[],"usage":{"input_tokens":18446744073709551615,"cache_read_input_tokens":9},"errors":[1],"permission_denials":[{}]}"#,
     ];
-    let (reading, _) = read(&odd, ProcessEnd::Exited(0), "");
+    let (reading, _) = read(&malformed_lines, ProcessEnd::Exited(0), "");
     assert_eq!((reading.status, reading.tool_errors, reading.cost), (AgentStatus::Finished, 1, None));
     assert_eq!(reading.tokens_in, u64::MAX);
 }
@@ -238,12 +238,12 @@ fn successful_edits_are_reported() {
             r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"Edit","input":{{"file_path":"/t/{id}.rs"}}}}]}}}}"#
         )
     };
-    let over = |id: &str, error: bool| {
+    let tool_result = |id: &str, error: bool| {
         format!(
             r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}","is_error":{error},"content":"x"}}]}}}}"#
         )
     };
-    let lines = [call("a"), call("b"), over("a", true), over("b", false)];
+    let lines = [call("a"), call("b"), tool_result("a", true), tool_result("b", false)];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let (_, events) = read(&lines, ProcessEnd::Exited(0), "");
     let changed: Vec<_> = events.iter().filter(|e| matches!(e, AgentEvent::FileChanged { .. })).collect();

@@ -39,8 +39,8 @@ fn status_follows_from_standard_error() {
 
 #[test]
 fn long_wait_requested_by_provider_stops_the_run() {
-    let how = ProcessEnd::Stopped("it waits".into());
-    let (reading, events) = recorded((PRESET.reader)(), "kimi", "429-long-killed", how);
+    let end = ProcessEnd::Stopped("it waits".into());
+    let (reading, events) = recorded((PRESET.reader)(), "kimi", "429-long-killed", end);
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     let limit = classify(&reading.signals, Timestamp(0)).expect("a limit");
     assert_eq!((limit.kind, limit.until), (LimitKind::Rate, Some(Timestamp(86_400_000))), "{limit:?}");

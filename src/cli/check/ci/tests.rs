@@ -48,17 +48,21 @@ fn triggers_match_like_on_forges() {
 /// See docs/threats.md#s14.
 #[test]
 fn exposed_secrets_are_named() {
-    let of = |job: &str| gives(&format!("on: push\njobs:\n  one:\n{job}")).map(|found| found.1).unwrap_or_default();
-    assert!(of("    steps: [{ run: cargo test }]").is_empty());
-    assert!(of("    env: { T: '${{ secrets.GITHUB_TOKEN }}' }").is_empty(), "each run has it");
-    assert_eq!(of("    env: { A: '${{ secrets.KEY }}', B: '${{ secrets[\"OTHER\"] }}' }"), ["KEY", "OTHER"]);
-    assert_eq!(of("    env: { ALL: '${{ toJSON(secrets) }}' }"), ["all secrets"]);
-    assert_eq!(of("    uses: ./.github/workflows/deploy.yml\n    secrets: inherit"), ["all secrets"]);
-    assert_eq!(of("    permissions: { contents: write, checks: read }"), ["a token with write access (contents)"]);
-    assert_eq!(of("    permissions: write-all"), ["a token with write access (everything)"]);
-    assert!(of("    permissions: read-all").is_empty());
+    let exposed_by =
+        |job: &str| gives(&format!("on: push\njobs:\n  one:\n{job}")).map(|found| found.1).unwrap_or_default();
+    assert!(exposed_by("    steps: [{ run: cargo test }]").is_empty());
+    assert!(exposed_by("    env: { T: '${{ secrets.GITHUB_TOKEN }}' }").is_empty(), "each run has it");
+    assert_eq!(exposed_by("    env: { A: '${{ secrets.KEY }}', B: '${{ secrets[\"OTHER\"] }}' }"), ["KEY", "OTHER"]);
+    assert_eq!(exposed_by("    env: { ALL: '${{ toJSON(secrets) }}' }"), ["all secrets"]);
+    assert_eq!(exposed_by("    uses: ./.github/workflows/deploy.yml\n    secrets: inherit"), ["all secrets"]);
+    assert_eq!(
+        exposed_by("    permissions: { contents: write, checks: read }"),
+        ["a token with write access (contents)"]
+    );
+    assert_eq!(exposed_by("    permissions: write-all"), ["a token with write access (everything)"]);
+    assert!(exposed_by("    permissions: read-all").is_empty());
     let aware = "    if: ${{ !startsWith(github.head_ref, 'ralph/') }}\n    env: { A: '${{ secrets.KEY }}' }";
-    assert!(of(aware).is_empty(), "its author thought of these branches");
+    assert!(exposed_by(aware).is_empty(), "its author thought of these branches");
     let common =
         "on: push\nenv: { A: '${{ secrets.KEY }}' }\npermissions: { id-token: write }\njobs: { one: { steps: [] } }";
     assert_eq!(gives(common).expect("found").1, ["KEY", "a token with write access (id-token)"]);

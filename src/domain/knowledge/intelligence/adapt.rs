@@ -16,7 +16,7 @@ use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, ass
 const SENTENCES: usize = 6;
 /// Number of iterations with the same blocker before it comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Decrease of the rate of progress, as a ratio per iteration, from which on smaller steps are advised.
+/// Minimum decrease of the rate of progress, as a ratio per iteration, for advice to take smaller steps.
 const SLOWER: f64 = 0.02;
 /// Minimum number of calls by which a tool is judged.
 const CALLS: u32 = 4;

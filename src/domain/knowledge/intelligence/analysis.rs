@@ -79,7 +79,7 @@ fn facts(current: &Loop) -> String {
     let failing = assessment.failing.iter().map(|c| format!("{}: {}", c.name, c.error.as_deref().unwrap_or("fails")));
     section("Failing", text::list(&failing.collect::<Vec<_>>(), ITEMS, 240));
     let blockers = assessment.blockers.iter().map(|b| format!("{} (in {} iterations)", b.text, b.seen));
-    section("In the way, in the agent's words", text::list(&blockers.collect::<Vec<_>>(), ITEMS, 240));
+    section("Blockers, in the agent's words", text::list(&blockers.collect::<Vec<_>>(), ITEMS, 240));
     if let Some(course) = &current.course {
         let directives: Vec<String> = course.directives.iter().map(ToString::to_string).collect();
         section("Warnings and orders, which the agent gets anyway", text::list(&directives, ITEMS, 300));

@@ -20,7 +20,7 @@ pub struct Block {
     pub left_out: usize,
     /// Ids of the learnings in the block.
     pub learnings: Vec<String>,
-    /// Digests of the facts in the block, by which a resumed session is not told them again.
+    /// Digests of the facts in the block, so that a resumed session does not get them again.
     #[serde(default)]
     pub told: Vec<String>,
 }
@@ -42,8 +42,7 @@ impl Context {
         self.block_of(facts(self), tokens, count)
     }
 
-    /// Builds the block for a resumed session: the line with the figures, and the facts that it was not told, by the digests of
-    /// those that it was.
+    /// Builds the block for a resumed session: the line with figures, and the facts whose digests are not in `told`.
     pub fn news(&self, told: &[String], tokens: usize, count: Count<'_>) -> Block {
         let is_new = |fact: &Fact| fact.sort == Sort::Now || !(fact.is_background() || told.contains(&fact.digest()));
         self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens, count)

@@ -55,7 +55,7 @@ pub(super) struct Fact {
     pub text: String,
     /// Id of the learning that the fact states, if any.
     pub learning: Option<String>,
-    /// Identity of the fact where its text has figures that change; `None` for the text.
+    /// Identity of the fact if its text contains figures that change; `None` if the text identifies it.
     pub identity: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Fact {
         HEXLOWER.encode(&Sha256::digest(identity)[..8])
     }
 
-    /// Whether a session that was told about the beginning has no use for it: the project, and the session's own changes.
+    /// Whether a resumed session already knows it: the project, and the session's own changes.
     pub fn is_background(&self) -> bool {
         matches!(self.sort, Sort::Files | Sort::Project)
     }

@@ -18,7 +18,7 @@ const HELPED: f64 = 0.7;
 const VERIFIED: f64 = 0.9;
 /// Confidence that an approach that failed is an antipattern.
 const FAILED: f64 = 0.7;
-/// Completion from which on a verified iteration is a success.
+/// Minimum completion of a verified iteration that is a success.
 const DONE: f64 = 0.9;
 /// Confidence in rules: stated with `--remember`, and mentioned in other comments.
 const TOLD: f64 = 0.95;

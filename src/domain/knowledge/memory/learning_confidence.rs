@@ -12,7 +12,7 @@ use crate::domain::model::similarity::similarity;
 const GAIN: f64 = 0.15;
 /// Share of the confidence that a failure removes.
 const LOSS: f64 = 0.2;
-/// Similarity of a learning's approach and an iteration's approach from which on the iteration followed the learning.
+/// Minimum similarity of a learning's approach and an iteration's approach for an iteration that followed the learning.
 const FOLLOWED: f64 = 0.5;
 /// Minimum gain of completion of an iteration that helped.
 pub(super) const MIN_GAIN: f64 = 0.05;

@@ -51,7 +51,7 @@ pub enum MemoryObservation {
         /// Text, on one line.
         text: String,
     },
-    /// People were told about proposals of conventions.
+    /// Proposals of conventions were published.
     Told {
         /// Their numbers.
         numbers: Vec<u64>,

@@ -75,7 +75,7 @@ pub struct Proposal {
     pub loops: u32,
     /// Newest of these loops.
     pub loop_id: LoopId,
-    /// Time at which people were told in a comment.
+    /// Time at which it was published in a comment.
     pub told_at: Option<Timestamp>,
     /// Login of the person who answered, or `the command line`.
     pub decided_by: Option<String>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Number of files from which on more reflections are shown.
+/// Minimum number of files for which more reflections are shown.
 const MANY_FILES: usize = 6;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;

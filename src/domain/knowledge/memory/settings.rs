@@ -12,7 +12,7 @@ config_section! {
         /// Whether loops learn from each other: learnings, and estimates from earlier loops. Otherwise a loop has only the memory of
         /// its own session.
         pub across_loops: bool = true;
-        /// Whether learnings of one repository are used in the other repositories of its owner. What is learnt in a private
+        /// Whether learnings of one repository are used in the other repositories of its owner. What is learned in a private
         /// repository is then in the prompts of the others.
         pub share_within_owner: bool = false;
         /// Maximum number of learnings in a prompt.
@@ -38,8 +38,9 @@ config_section! {
         /// Number of loops of a repository in which a review remark has to be made before it is proposed as a convention. A proposal
         /// is in no prompt until a maintainer accepts it.
         pub propose_after: u32 = 3, in 2..=100;
-        /// Similarity of words from which two review remarks ask for the same. Of 50 labelled pairs that do, the default finds 44,
-        /// and it takes 16 of 50 that do not for such, half of which have words in common on purpose; 0.7 finds 20 and is wrong about 2.
+        /// Minimum similarity of words of two review remarks that ask for the same. Of 50 labeled pairs that do, the default
+        /// finds 44, and wrongly accepts 16 of 50 that do not, half of which have words in common on purpose; 0.7 finds 20 and is
+        /// wrong about 2.
         pub remark_similarity: f64 = 0.45, in 0.0..=1.0;
         /// Similarity above which two learnings are merged.
         pub same_above: f64 = 0.85, in 0.0..=1.0;

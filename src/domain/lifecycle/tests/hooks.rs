@@ -23,7 +23,7 @@ impl LoopRun {
 }
 
 fn block() -> Option<HookObjection> {
-    Some(HookObjection::Block { hook: "gate".into(), reason: "no licence".into() })
+    Some(HookObjection::Block { hook: "gate".into(), reason: "no license".into() })
 }
 
 fn ask() -> Option<HookObjection> {
@@ -56,7 +56,7 @@ fn agent_waits_for_its_hooks() {
 
 #[test]
 fn objection_before_an_agent_pauses_and_returns_the_iteration() {
-    for (objection, says) in [(block(), "no licence"), (ask(), "May it?"), (broken(), "exit code 1")] {
+    for (objection, says) in [(block(), "no license"), (ask(), "May it?"), (broken(), "exit code 1")] {
         let mut run = hooked(&[HookEvent::BeforeAgent]);
         run.current.guidance.clear();
         run.hooks(HookEvent::BeforeAgent, objection.clone()).is(LoopState::Paused, LoopStep::Idle);
@@ -78,7 +78,7 @@ fn review_waits_for_its_hooks() {
     run.iteration(true).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
     run.hooks(HookEvent::BeforeReady, block()).is(LoopState::Running, LoopStep::Agent);
     let told = &run.current.current().expect("an iteration").guidance;
-    assert!(told.iter().any(|guidance| guidance.text.contains("no licence")), "{told:?}");
+    assert!(told.iter().any(|guidance| guidance.text.contains("no license")), "{told:?}");
     assert_eq!(run.current.verified, None);
     run.iteration(true).checked(true).hooks(HookEvent::BeforeReady, broken()).is(LoopState::Paused, LoopStep::Idle);
     assert!(!run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })), "it can go on");

@@ -71,10 +71,10 @@ impl LoopRun {
     }
 
     fn started() -> Self {
-        // The design's thresholds, which stay where they are when defaults move.
+        // Thresholds that stay where they are when defaults move.
         let mut run = Self::with(|s| {
             s.policy.limits.iterations = 40;
-            s.policy.thresholds.insert("preset".to_owned(), "seed".into());
+            s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
         });
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
@@ -153,12 +153,12 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
-/// Runs a loop with the preset `seed` and these thresholds on the same error until it stops.
+/// Runs a loop with the preset `pinned` and these thresholds on the same error until it stops.
 fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::with(|s| {
         s.policy.limits.iterations = 10;
         s.policy.thresholds = thresholds.as_object().cloned().unwrap();
-        s.policy.thresholds.insert("preset".to_owned(), "seed".into());
+        s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
     });
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
@@ -181,11 +181,11 @@ fn pause_without_escalation_is_reported_on_issue() {
         run.is(LoopState::Paused, LoopStep::Idle);
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
-        let on = run.current.place.issue;
+        let home_issue = run.current.place.issue;
         let is_notice = |e: &Effect| match e {
             Effect::Comment { key, on: at, view } => {
                 let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
-                key.starts_with("paused/") && *at == on && at_home
+                key.starts_with("paused/") && *at == home_issue && at_home
             }
             _ => false,
         };
@@ -242,12 +242,12 @@ fn repeated_reflection_is_a_signal() {
                  another approach: find out where the error comes from before changing more";
     assert_eq!(taught[1..], [again; 3], "{}", taught[0]);
     let found = run.current.judged().and_then(|judged| judged.found.first()).expect("it is stuck");
-    assert!(found.evidence.contains("3 times the same reflection: "), "{}", found.evidence);
+    assert!(found.evidence.contains("the agent drew the same conclusion 3 times: "), "{}", found.evidence);
 }
 
 #[test]
 fn failed_approach_is_not_proposed_again() {
-    let way = |failed_elsewhere: &[&str], tries: &str| {
+    let chosen_approach = |failed_elsewhere: &[&str], tries: &str| {
         let mut run = LoopRun::started();
         while run.current.judged().is_none_or(|judged| judged.way.is_empty()) {
             let report = AgentReport { approach: tries.to_owned(), ..AgentReport::default() };
@@ -259,14 +259,17 @@ fn failed_approach_is_not_proposed_again() {
             run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
         }
         let told = run.next_prompt().strategy;
-        let way = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
-        assert!(told.iter().any(|text| text.starts_with(&format!("{way}: "))), "{way}: {told:?}");
+        let chosen_approach = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
+        assert!(
+            told.iter().any(|text| text.starts_with(&format!("{chosen_approach}: "))),
+            "{chosen_approach}: {told:?}"
+        );
         assert_eq!(replay(run.log).as_ref(), Some(&run.current));
-        way
+        chosen_approach
     };
-    assert_eq!(way(&[], "guessing"), "find the cause first");
-    assert_eq!(way(&["Find the cause first, with prints"], "guessing"), "smallest reproduction");
-    assert_eq!(way(&["find the cause first"], "A smallest reproduction"), "take back and redo");
+    assert_eq!(chosen_approach(&[], "guessing"), "find the cause first");
+    assert_eq!(chosen_approach(&["Find the cause first, with prints"], "guessing"), "minimal reproduction");
+    assert_eq!(chosen_approach(&["find the cause first"], "A minimal reproduction"), "revert and redo");
 }
 
 #[test]
@@ -671,7 +674,7 @@ fn limit_takes_precedence_over_pause() {
 fn raised_limit_renews_forecast() {
     let burns = |run: &LoopRun| {
         let found = run.current.judged().map_or(&[][..], |judged| &judged.found);
-        found.iter().any(|found| found.evidence.starts_with("control raised the alarm resource_burn"))
+        found.iter().any(|found| found.evidence.starts_with("the controller raised the alarm \"resource burn\""))
     };
     // An iteration takes four seconds and a dollar.
     let cases: [(Limits, RunOptions); 2] = [
@@ -691,7 +694,7 @@ fn raised_limit_renews_forecast() {
     for (limits, options) in cases {
         let mut run = LoopRun::with(|s| {
             s.policy.limits = Limits { iterations: 40, ..limits };
-            let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
+            let thresholds = json!({ "preset": "pinned", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
         run.tell(LoopInput::SlotGranted).prepared(|_| {});

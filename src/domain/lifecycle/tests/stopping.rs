@@ -103,7 +103,7 @@ fn pause_by_a_hook_puts_best_back() {
     let hook = || "gate".to_owned();
     let ask = || HookObjection::Ask { hook: hook(), question: "May it?".into() };
     let broken = || HookObjection::Broken { hook: hook(), problem: "exit code 1".into() };
-    let block = HookObjection::Block { hook: hook(), reason: "no licence".into() };
+    let block = HookObjection::Block { hook: hook(), reason: "no license".into() };
     let objections = [
         (HookEvent::BeforeAgent, ask()),
         (HookEvent::BeforeAgent, broken()),
@@ -237,12 +237,12 @@ proptest! {
             let best = ranked.map(|one| one.checks.held()).max();
             let newest = now.retained_iterations().rev().find(|one| one.commit.is_some() || one.restored_to.is_some());
             // The same commit may be measured again with another result; its own counts.
-            let at = newest.and_then(|one| match one.restored_to {
+            let final_state = newest.and_then(|one| match one.restored_to {
                 Some(best) => now.retained_iterations().find(|other| other.number == best),
                 None => Some(one).filter(|one| one.record.is_some() && one.number > now.measured_after),
             });
-            if let (Some(best), Some(at)) = (best, at) {
-                let passing = at.checks.held();
+            if let (Some(best), Some(final_state)) = (best, final_state) {
+                let passing = final_state.checks.held();
                 prop_assert!(passing >= best, "{:?} with {passing} of {best}: {}", now.state, now.why);
             }
         }

@@ -197,7 +197,7 @@ fn scheduled(rules: serde_json::Value) -> LoopRun {
     run
 }
 
-const PARKED: &str = "claude: parked for rate limit (try again in 5h)";
+const PARKED: &str = "claude: rate limit (try again in 5h)";
 
 impl LoopRun {
     fn refused(&mut self, reason: &str) -> &mut Self {
@@ -207,24 +207,25 @@ impl LoopRun {
 
 #[test]
 fn schedule_sees_refusals() {
-    let on = |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
-    let mut run = scheduled(on("rate_limit", "pause"));
+    let rule_on_error =
+        |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
+    let mut run = scheduled(rule_on_error("rate_limit", "pause"));
     run.refused(PARKED).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("an error with \"rate limit\""), "{}", run.current.why);
     assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0), "nothing ran");
-    let mut run = scheduled(on("rate_limit", "abort"));
+    let mut run = scheduled(rule_on_error("rate_limit", "abort"));
     run.refused(PARKED).is(LoopState::Aborted, LoopStep::Idle);
-    let mut run = scheduled(on("overloaded", "pause"));
+    let mut run = scheduled(rule_on_error("overloaded", "pause"));
     run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
     // People are told once a wait, however the words change.
-    let mut run = scheduled(on("rate_limit", "escalate"));
+    let mut run = scheduled(rule_on_error("rate_limit", "escalate"));
     let first = run.after(HOUR_MS);
     run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
     assert!(run.escalates("schedule"));
-    run.awake(first).refused("claude: parked for rate limit (try again in 4h)").is(LoopState::Waiting, LoopStep::Idle);
+    run.awake(first).refused("claude: rate limit (try again in 4h)").is(LoopState::Waiting, LoopStep::Idle);
     assert!(!run.escalates("schedule"));
     // Where the work went on with another backend, too.
-    let mut run = scheduled(on("rate_limit", "pause"));
+    let mut run = scheduled(rule_on_error("rate_limit", "pause"));
     let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
     facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
     run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
@@ -234,14 +235,15 @@ fn schedule_sees_refusals() {
 
 #[test]
 fn scheduled_backend_is_tried_once() {
-    let to = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
-    let mut run = scheduled(serde_json::json!([to("codex", "claude: parked"), to("claude", "codex: parked")]));
+    let switch_rule = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
+    let mut run =
+        scheduled(serde_json::json!([switch_rule("codex", "claude: parked"), switch_rule("claude", "codex: parked")]));
     run.refused(PARKED).is(LoopState::Running, LoopStep::Agent);
     assert_eq!((run.current.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
-    run.refused("codex: parked for used-up quota").is(LoopState::Waiting, LoopStep::Idle);
+    run.refused("codex: used-up quota").is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
     // Money that is gone is nothing that a backend said.
-    let mut run = scheduled(serde_json::json!([to("codex", "budget")]));
+    let mut run = scheduled(serde_json::json!([switch_rule("codex", "budget")]));
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.wanted.backend, None);
 }

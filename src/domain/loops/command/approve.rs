@@ -97,7 +97,7 @@ fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
             Err(format!("{} approved the plan `{}` already.", approval.by, plan.short_hash()))
         }
         (None, None) => Err(format!(
-            "The loop is {state}, and no plan waits to be approved. `/ralph plan` asks for one before the first iteration."
+            "The loop is {state}, and no plan needs an approval. `/ralph plan` asks for one before the first iteration."
         )),
     }
 }

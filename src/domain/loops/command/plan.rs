@@ -13,14 +13,14 @@ use crate::domain::model::stated_facts::StatedFacts;
 pub struct MakePlan {
     /// Options of the loop.
     pub options: RunOptions,
-    /// Wishes for the plan; may be empty.
+    /// Requests for the plan; may be empty.
     pub wishes: String,
 }
 
 impl CommandDefinition for MakePlan {
     const ROW: CommandRow = CommandRow {
         name: "plan",
-        usage: "/ralph plan [options of run] [wishes…]",
+        usage: "/ralph plan [options of run] [requests…]",
         help: "Has the agent make a plan, or another one, and waits for its approval before anything is implemented.",
         record: CommandRecord::SessionAndAudit,
     };

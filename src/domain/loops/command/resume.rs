@@ -43,7 +43,7 @@ impl CommandDefinition for Resume {
                     "The loop is in review: request changes on the pull request, or `/ralph guide TEXT`."
                 }
                 LoopState::NeedsApproval | LoopState::NeedsAnswer => {
-                    "The loop waits for `/ralph approve`, or `/ralph plan WISHES` for another plan."
+                    "The loop waits for `/ralph approve`, or `/ralph plan CHANGES` for another plan."
                 }
                 _ => "The loop waits for `/ralph run`; see its last comment.",
             };
@@ -66,7 +66,7 @@ impl CommandDefinition for Resume {
         current.wait = None;
         add_guidance(target, self.guidance, false);
         target.reset_supervision();
-        let reason = format!("{} resumed it", target.author().login);
+        let reason = format!("{} resumed the loop", target.author().login);
         target.accept(reason.clone());
         target.queue(&reason);
     }

@@ -130,14 +130,14 @@ pub enum BlockedBy {
 impl fmt::Display for BlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parked(kind, words) if words.is_empty() => write!(f, "parked for {kind}"),
-            Self::Parked(kind, words) => write!(f, "parked for {kind} ({words})"),
+            Self::Parked(kind, words) if words.is_empty() => write!(f, "{kind}"),
+            Self::Parked(kind, words) => write!(f, "{kind} ({words})"),
             Self::Disabled(kind, words) if words.is_empty() => write!(f, "{kind}"),
             Self::Disabled(kind, words) => write!(f, "{kind} ({words})"),
             Self::NotEnabled => f.write_str("`enabled` is false in the configuration"),
-            Self::Excluded => f.write_str("not allowed for this run"),
-            Self::Threshold(threshold) => write!(f, "`{threshold}` would be crossed"),
-            Self::OnTrial => f.write_str("is being tried after a park"),
+            Self::Excluded => f.write_str("not allowed in this loop"),
+            Self::Threshold(threshold) => write!(f, "`{threshold}` would be exceeded"),
+            Self::OnTrial => f.write_str("is being tried after a cool-down"),
         }
     }
 }

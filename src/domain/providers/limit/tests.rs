@@ -90,7 +90,7 @@ fn real_messages_are_read_with_kind_and_time() {
     assert!(real.iter().all(|line| !line.source.is_empty()));
     let faults: Vec<String> = real.iter().filter_map(fault).collect();
     let unseen = faults.iter().filter(|fault| fault.starts_with("not seen")).count();
-    assert!(unseen * 50 <= real.len(), "{unseen} of {} not recognised:\n{}", real.len(), faults.join("\n"));
+    assert!(unseen * 50 <= real.len(), "{unseen} of {} not recognized:\n{}", real.len(), faults.join("\n"));
     assert!(faults.len() == unseen, "kinds and times that are wrong:\n{}", faults.join("\n"));
 }
 

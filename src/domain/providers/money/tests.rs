@@ -54,7 +54,7 @@ fn refusal_names_limit_and_end() {
     assert_eq!(day.free_at, Some(Timestamp(NOON.0 + 12 * 3_600_000)));
     assert_eq!(
         day.to_string(),
-        "the repository's budget for the day is $5.00, of which $4.50 are used or reserved; about $1.00 more are needed"
+        "the repository's budget for the day is $5.00: $4.50 is used or reserved, and the next run needs about $1.00"
     );
     let full = account(5.0, 0.0, 5.0);
     let Permit::No(first) = ledger(full, full, full).permit(usd(1.0), NOON) else { panic!() };
@@ -100,18 +100,18 @@ fn likely_cost_follows_past_runs() {
 fn lost_run_costs_reported_or_reserved_amount() {
     let quiet = Reservation::new(usd(1.0), NOON);
     let shown = quiet.showing(usd(0.3)).showing(usd(0.2));
-    let much = quiet.showing(usd(1.7));
+    let overspent = quiet.showing(usd(1.7));
     for (reservation, ending, booked) in [
         (quiet, Ending::Lost, 1.0),
         (shown, Ending::Lost, 0.3),
-        (much, Ending::Lost, 1.7),
+        (overspent, Ending::Lost, 1.7),
         (shown, Ending::Cost(usd(0.4)), 0.4),
         (shown, Ending::Cost(usd(-0.4)), 0.0),
         (quiet, Ending::NeverRan, 0.0),
     ] {
         assert_eq!(reservation.settle(ending), usd(booked), "{reservation:?} {ending:?}");
     }
-    assert_eq!((shown.held(), much.held()), (usd(1.0), usd(1.7)));
+    assert_eq!((shown.held(), overspent.held()), (usd(1.0), usd(1.7)));
     assert_eq!(Reservation::new(usd(-3.0), NOON).amount, Money(0));
 }
 

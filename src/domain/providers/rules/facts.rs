@@ -129,7 +129,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     bounded("context_pct", 100.0),
 ];
 
-/// Other names for the same.
+/// Other names of the same facts.
 pub(super) const ALIASES: &[(&str, &str)] =
     &[("elapsed", "elapsed_minutes"), ("total_cost", "cost"), ("total_tokens", "tokens")];
 

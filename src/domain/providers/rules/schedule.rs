@@ -197,7 +197,7 @@ impl Schedule {
                     fired = (!was_true).then(|| when.text().to_owned());
                 }
             }
-            if let Some(trigger) = fired.or_else(|| entry.happened(facts, &since)) {
+            if let Some(trigger) = fired.or_else(|| entry.trigger_reason(facts, &since)) {
                 let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
                 look.firings.push(Firing { rule: index, action: entry.action.clone(), reason, trigger });
             }
@@ -221,7 +221,7 @@ impl Schedule {
 
 impl CompiledEntry {
     /// Returns the trigger of this rule that fired since the last evaluation.
-    fn happened(&self, facts: &RuleFacts, since: &ElapsedSinceLook) -> Option<String> {
+    fn trigger_reason(&self, facts: &RuleFacts, since: &ElapsedSinceLook) -> Option<String> {
         let iterations = since.iteration..facts.iteration;
         if let Some(at) = self.at_iteration.filter(|at| iterations.contains(&(at - 1))) {
             return Some(format!("iteration {at}"));

@@ -55,7 +55,7 @@ pub(super) struct Typing<'a> {
 }
 
 impl<'a> Typing<'a> {
-    /// Creates a typing; `source` has the positions of the nodes.
+    /// Creates a type checker; `source` has the positions of the nodes.
     pub(super) fn new(source: &'a SourceInfo) -> Self {
         Self { source, names: Vec::new(), depth: 0 }
     }

@@ -6,7 +6,7 @@ use super::{
     outcome_words, pull_link, seconds, sentence,
 };
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, GuidanceSource, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
+    BranchFinding, EscalationCause, GuidanceSource, Iteration, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
     iterations_used,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
@@ -17,6 +17,8 @@ use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
     PullView, RecentIteration, SpentLine, View,
 };
+use crate::domain::supervision::strategy::Tried;
+use crate::domain::trust::policy::ProgressReport;
 use crate::domain::trust::protected::ProtectedPolicy;
 use crate::domain::trust::tamper;
 
@@ -198,8 +200,12 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         LoopState::Closed => LoopOutcome::Closed,
         _ => LoopOutcome::Failed,
     };
-    let (files, more_files) = file_lines(&current.branch_stat().cloned().unwrap_or_default());
-    let report = current.latest_checks().cloned().unwrap_or_default();
+    let (files, more_files, checks) = if shown_by_iteration(current) {
+        (Vec::new(), 0, Vec::new())
+    } else {
+        let (files, more) = file_lines(&current.branch_stat().cloned().unwrap_or_default());
+        (files, more, check_lines(&current.latest_checks().cloned().unwrap_or_default()))
+    };
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
@@ -216,7 +222,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         } else {
             unsolved(current)
         },
-        checks: check_lines(&report),
+        checks,
         files,
         more_files,
         learnings: learnings(current),
@@ -273,11 +279,27 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
     }))
 }
 
-/// Returns the approaches that supervision proposed, each with its cause and first iteration.
+/// Returns the approaches that an iteration has followed, each with its first iteration and the cause.
 fn tried(current: &Loop) -> Vec<String> {
-    let tried = current.supervision.iter().flat_map(|known| &known.strategy.tried);
-    let cause = |cause: &str| cause.replace('_', " ");
-    tried.map(|tried| format!("{} ({}, from iteration {})", tried.name, cause(&tried.cause), tried.since)).collect()
+    let last = current.retained_iterations().map(|iteration| iteration.number).max().unwrap_or_default();
+    let proposed = current.supervision.iter().flat_map(|known| &known.strategy.tried);
+    let followed = proposed.filter(|tried| tried.since <= last);
+    let words = |tried: &Tried| {
+        let since = match tried.since {
+            since if since == last => format!("iteration {since}"),
+            since => format!("iterations {since} and later"),
+        };
+        format!("{} ({since}; cause: {})", tried.name, tried.cause.replace('_', " "))
+    };
+    followed.map(words).collect()
+}
+
+/// Whether the comment of the last iteration, which is directly above the result, shows the loop's checks and files.
+fn shown_by_iteration(current: &Loop) -> bool {
+    let shows = |last: &Iteration| {
+        !last.discarded && last.ended_at.is_some() && last.restored_to.is_none() && !last.checks.outcomes.is_empty()
+    };
+    current.policy.progress == ProgressReport::Comments && current.iterations.last().is_some_and(shows)
 }
 
 /// Returns the blockers that the last iteration reported.
@@ -347,12 +369,12 @@ fn next_of_ended(current: &Loop) -> String {
 }
 
 /// Maximum length of a headline that is taken from the evidence, in characters.
-const HEADLINE_LENGTH: usize = 80;
+const HEADLINE_LENGTH: usize = 100;
 
 /// Returns the first phrase of the evidence without its quotation; the detection's title if that is too long.
 fn detection_headline(found: &JudgedDetection) -> String {
     const NUMBERS: [&str; 8] = ["two", "three", "four", "five", "six", "seven", "eight", "nine"];
-    let phrase = found.evidence.split([';', ':']).next().unwrap_or_default().trim().replace('`', "");
+    let phrase = found.evidence.split([';', ':']).next().unwrap_or_default().trim().replace('`', "\"");
     if !(1..=HEADLINE_LENGTH).contains(&phrase.chars().count()) {
         return found.kind.title().to_lowercase();
     }
@@ -411,7 +433,7 @@ pub fn test_question(current: &Loop) -> View {
     view
 }
 
-/// Fills an escalation because control ended the loop.
+/// Builds the escalation issue of a loop that the controller ended.
 pub fn emergency(current: &Loop) -> View {
     let advice = "Narrow the task, or split it, before you start a new loop";
     let mut view = escalation(current, &EscalationCause::Emergency, advice);

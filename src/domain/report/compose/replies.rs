@@ -12,7 +12,8 @@ pub(super) fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
 /// Returns the commands that are valid in the loop's state.
 pub fn commands(current: &Loop) -> Vec<CommandHint> {
     let guide = || hint("/ralph guide TEXT", "add guidance for the next iteration");
-    let retry = || hint("/ralph retry", "discard the last iteration and repeat it");
+    let retry =
+        current.retained_iterations().next().map(|_| hint("/ralph retry", "discard the last iteration and repeat it"));
     let abort = || hint("/ralph abort", "end the loop and keep the branch");
     match current.state {
         LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "start with this check"), abort()],
@@ -30,19 +31,23 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
                     approve(" CHANGES", "start with this plan and your changes"),
                 ],
             };
-            hints.extend([hint("/ralph plan WISHES", "have another plan made"), hint("/ralph abort", "end the loop")]);
+            hints.extend([hint("/ralph plan CHANGES", "request another plan"), hint("/ralph abort", "end the loop")]);
             hints
         }
         LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
         LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
-        LoopState::Paused if !current.open_findings().is_empty() => vec![
-            hint("/ralph accept-tests", "accept the changes to tests as they are now"),
-            hint("/ralph resume GUIDANCE", "have the agent put them back; guidance is optional"),
-            retry(),
-            abort(),
-        ],
+        LoopState::Paused if !current.open_findings().is_empty() => {
+            let mut hints = vec![
+                hint("/ralph accept-tests", "accept the changes to tests as they are now"),
+                hint("/ralph resume GUIDANCE", "have the agent restore them; guidance is optional"),
+            ];
+            hints.extend(retry.into_iter().chain([abort()]));
+            hints
+        }
         LoopState::Paused | LoopState::Failed => {
-            vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
+            let mut hints = vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional")];
+            hints.extend(retry.into_iter().chain([abort()]));
+            hints
         }
         LoopState::LimitReached => vec![limit_hint(current), abort()],
         LoopState::Review => vec![hint("/ralph guide TEXT", "request a change"), abort()],

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, next_actions, place, plain};
+use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place};
 use super::{Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
@@ -24,7 +24,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if let Some(page) = notice.dashboard_url.as_deref().and_then(address).filter(|page| page.len() < VALUE_MAX / 2) {
         fields.push(field("Dashboard", format!("[loop]({page})")));
     }
-    let evidence = list(notice.evidence.iter().map(|text| line(text)), "• ", LINES, VALUE_MAX, escape);
+    let evidence = list(evidence(notice), "• ", LINES, VALUE_MAX, escape);
     if !evidence.is_empty() {
         fields.push(field("Evidence", evidence));
     }
@@ -32,7 +32,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if !ways.is_empty() {
         fields.push(field("What to do", ways));
     }
-    let colour = match notice.level {
+    let color = match notice.level {
         _ if notice.occasion == Occasion::Resolved => 0x1a_7f_37,
         EscalationLevel::Info => 0x8b_94_9e,
         EscalationLevel::Warning => 0xd2_99_22,
@@ -40,9 +40,9 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
         EscalationLevel::Emergency => 0xb6_02_05,
     };
     let mut embed = json!({
-        "title": fitted(&headline(notice), TITLE_MAX, plain),
+        "title": escaped(&headline(notice), TITLE_MAX),
         "description": description,
-        "color": colour,
+        "color": color,
         "fields": fields,
         "timestamp": moment(notice.at),
     });

@@ -1,11 +1,11 @@
 //! Mail: subject, plain text and simple HTML. The sender adds the headers.
 //!
-//! The subject is the same for all notices of a loop, because some programs start another thread when it changes. It has one
-//! line. Foreign text in HTML is escaped and contains no links.
+//! The subject is one line with state, issue and reason; the headers `In-Reply-To` and `References` keep the notices of a loop in
+//! one thread. Foreign text in HTML is escaped and contains no links.
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, next_actions, place, plain};
+use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain, subject};
 use super::{Notice, Occasion};
 
 const SUBJECT_MAX: usize = 200;
@@ -14,7 +14,7 @@ const LIST_MAX: usize = 20_000;
 const LINES: usize = 50;
 
 pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
-    let subject = fitted(&format!("[ralph-bot] {}: {}", place(notice), line(&notice.title)), SUBJECT_MAX, plain);
+    let subject = fitted(&subject(notice), SUBJECT_MAX, plain);
     json!({ "subject": subject, "text": text(notice, answer), "html": html(notice, answer) })
 }
 
@@ -29,9 +29,8 @@ fn links(notice: &Notice, answer: Option<&str>) -> Vec<(String, String)> {
 }
 
 fn lists(notice: &Notice, mark: &str, form: impl Fn(char, &mut String) + Copy) -> [(&'static str, String); 2] {
-    let evidence = notice.evidence.iter().map(|text| line(text));
     [
-        ("Evidence", list(evidence, mark, LINES, LIST_MAX, form)),
+        ("Evidence", list(evidence(notice), mark, LINES, LIST_MAX, form)),
         ("What to do", list(next_actions(notice), mark, LINES, LIST_MAX, form)),
     ]
 }

@@ -26,7 +26,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
         EscalationLevel::Critical | EscalationLevel::Emergency => "critical",
     };
     let place = place(notice);
-    let summary = format!("{} ({place}): {}", headline(notice), line(&notice.what_happened));
+    let summary = format!("{}. {}", headline(notice), line(&notice.what_happened));
     let short = |text: &str| fitted(&line(text), LINE_MAX, plain);
     let lines = |all: Vec<String>| all.iter().take(LINES).map(|text| fitted(text, LINE_MAX, plain)).collect::<Vec<_>>();
     let issue = address(&notice.issue_url);

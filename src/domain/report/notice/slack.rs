@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, next_actions, place, plain};
+use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain};
 use super::{Notice, Occasion};
 
 const HEADER_MAX: usize = 150;
@@ -23,7 +23,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
         json!({ "type": "header", "text": { "type": "plain_text", "text": fitted(&headline, HEADER_MAX, plain) } }),
         section(format!("{issue} {title}\n{happened}")),
     ];
-    let evidence = list(notice.evidence.iter().map(|text| line(text)), "• ", LINES, SECTION_MAX, escape);
+    let evidence = list(evidence(notice), "• ", LINES, SECTION_MAX, escape);
     if !evidence.is_empty() {
         blocks.push(section(format!("*Evidence*\n{evidence}")));
     }
@@ -43,7 +43,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     }
     blocks.push(json!({ "type": "context", "elements": [mrkdwn(small.join(" · "))] }));
     json!({
-        "text": format!("{} ({}): {}", escaped(&headline, HEADER_MAX), escaped(&place(notice), TITLE_MAX), happened),
+        "text": format!("{}. {}", escaped(&headline, HEADER_MAX), happened),
         "blocks": blocks,
         "unfurl_links": false,
         "unfurl_media": false,

@@ -35,6 +35,7 @@ pub(crate) fn notice() -> Notice {
         title: "The answer is wrong".into(),
         issue_url: "https://git.example.org/mira/app/issues/42".into(),
         cause: "limit_iterations".into(),
+        reason: "all 10 iterations are used".into(),
         what_happened: "All 10 iterations are spent.".into(),
         evidence: vec!["`sh check.sh`: exit code 1, the answer is 41".into()],
         recommendations: vec!["Give it more iterations, or narrow the task.".into()],
@@ -52,6 +53,7 @@ fn hostile(text: &str) -> Notice {
     Notice {
         title: text.into(),
         cause: text.into(),
+        reason: text.into(),
         what_happened: text.into(),
         evidence: vec![text.into(); 60],
         recommendations: vec![text.into(); 60],

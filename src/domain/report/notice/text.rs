@@ -62,24 +62,44 @@ pub(super) fn list(
     out
 }
 
-/// Returns the headline: action needed, cause and loop. It contains no foreign text.
+/// Returns the headline: state, issue and reason, without markup, mentions or links.
 pub(super) fn headline(notice: &Notice) -> String {
-    let reminder = if notice.occasion == Occasion::Reminder { "Reminder: " } else { "" };
-    let action = match notice.level {
-        _ if notice.occasion == Occasion::Resolved => "Resolved",
-        EscalationLevel::Info if notice.cause == PLAN_APPROVAL => "ralph waits for an approval",
-        EscalationLevel::Info => "ralph reports",
-        EscalationLevel::Warning => "ralph warns",
-        EscalationLevel::Critical => "ralph needs a decision",
-        EscalationLevel::Emergency => "ralph stopped work",
+    let state = match notice.level {
+        EscalationLevel::Info if notice.cause == PLAN_APPROVAL => "ralph needs an approval on",
+        EscalationLevel::Info => "ralph reports on",
+        EscalationLevel::Warning => "ralph warns about",
+        EscalationLevel::Critical => "ralph needs a decision on",
+        EscalationLevel::Emergency => "ralph stopped work on",
     };
-    let cause = word(&notice.cause).replace('_', " ");
-    format!("{reminder}{action}: {cause} (loop {})", word(notice.loop_id.as_str()))
+    with_issue_and_reason(state, notice)
 }
 
-/// Removes everything but ASCII letters, digits, hyphens and underscores.
-fn word(text: &str) -> String {
-    text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(60).collect()
+/// Returns the subject of a mail: state, issue and reason.
+pub(super) fn subject(notice: &Notice) -> String {
+    let state = match notice.level {
+        EscalationLevel::Info if notice.cause == PLAN_APPROVAL => "Approval needed on",
+        EscalationLevel::Info => "Report on",
+        EscalationLevel::Warning => "Warning about",
+        EscalationLevel::Critical => "Decision needed on",
+        EscalationLevel::Emergency => "Work stopped on",
+    };
+    format!("[ralph-bot] {}", with_issue_and_reason(state, notice))
+}
+
+fn with_issue_and_reason(state: &str, notice: &Notice) -> String {
+    let reason = if notice.reason.is_empty() { notice.cause.replace('_', " ") } else { notice.reason.clone() };
+    let issue = safe(&format!("{}#{}", notice.repo.full_name(), notice.issue), "#/._-");
+    let reason = safe(&reason, " %.,-'/");
+    match notice.occasion {
+        Occasion::Raised => format!("{state} {issue}: {reason}"),
+        Occasion::Reminder => format!("Reminder: {state} {issue}: {reason}"),
+        Occasion::Resolved => format!("Resolved: {issue} ({reason})"),
+    }
+}
+
+/// Keeps letters, digits and `allowed`, at most 120 characters: no service makes a mention or a link of the rest.
+fn safe(text: &str, allowed: &str) -> String {
+    line(text).chars().filter(|c| c.is_alphanumeric() || allowed.contains(*c)).take(120).collect()
 }
 
 /// Returns the name of a level.
@@ -120,8 +140,17 @@ pub(super) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-/// Lists the recommendations, then the replies.
+/// Returns the evidence as lines; none if the notice is resolved.
+pub(super) fn evidence(notice: &Notice) -> impl Iterator<Item = String> {
+    let open = notice.occasion != Occasion::Resolved;
+    notice.evidence.iter().filter(move |_| open).map(|text| line(text))
+}
+
+/// Returns the recommendations, then the replies; none if the notice is resolved.
 pub(super) fn next_actions(notice: &Notice) -> Vec<String> {
+    if notice.occasion == Occasion::Resolved {
+        return Vec::new();
+    }
     let advice = notice.recommendations.iter().map(|text| line(text));
     advice.chain(notice.replies.iter().map(|reply| line(&format!("{} — {}", reply.usage, reply.what)))).collect()
 }

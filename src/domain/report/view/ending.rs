@@ -174,9 +174,9 @@ pub struct CompletionView {
     /// Problems that remain although the checks may pass, one sentence each.
     #[serde(default)]
     pub unsolved: Vec<String>,
-    /// Latest results of the checks.
+    /// Latest results of the checks; empty if the comment of the last iteration shows them.
     pub checks: Vec<CheckLine>,
-    /// Changed files, largest change first.
+    /// Changed files, largest change first; empty if the comment of the last iteration shows them.
     pub files: Vec<FileLine>,
     /// Number of changed files beyond `files`.
     pub more_files: usize,

@@ -11,7 +11,7 @@ use crate::domain::supervision::TaskFacts;
 
 /// Complexity up to which a task is simple.
 const SIMPLE: f64 = 3.0;
-/// Complexity from which on a task begins with the early profile.
+/// Minimum complexity of a task that begins with the early profile.
 const COMPLEX: f64 = 7.0;
 /// Share of the iterations that counts as the beginning.
 const EARLY: f64 = 0.2;
@@ -89,15 +89,15 @@ impl ControlSettings {
         let winds_up = i > WINDUP && !(self.windup_guard && velocity >= self.min_progress_rate);
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
-            (&self.schedule.regressing, format!("the loop gets worse: D is {d:.2}"))
+            (&self.schedule.regressing, format!("the loop gets worse (D {d:.2})"))
         } else if trend == Trend::Oscillating {
             (&self.schedule.oscillating, "it goes back and forth".to_owned())
         } else if p < NEAR && 1.0 - gap > HALF {
-            (&self.schedule.near_completion, format!("it is nearly done: P is {p:.2}"))
+            (&self.schedule.near_completion, format!("nearly done (P {p:.2})"))
         } else if p > FAR && d_raw.abs() < UNMOVED && task.iteration > GRACE {
-            (&self.schedule.stuck, format!("no progress: P is {p:.2} and changes by {d_raw:+.3} per iteration"))
+            (&self.schedule.stuck, format!("no progress (P {p:.2}, change {d_raw:+.3} per iteration)"))
         } else if winds_up {
-            (&self.schedule.windup, format!("errors accumulate: I is {i:.2}"))
+            (&self.schedule.windup, format!("errors accumulate (I {i:.2})"))
         } else if task.complexity >= COMPLEX && early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
         } else if let Some(profile) = task.redirected {

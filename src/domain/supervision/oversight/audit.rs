@@ -11,7 +11,7 @@ use super::intervention::InterventionLevel;
 pub enum AuditEvent {
     /// The overseer stepped in.
     Intervened,
-    /// People are told.
+    /// People are notified.
     Escalated,
     /// A regression recovered.
     Withdrawn,

@@ -22,7 +22,7 @@ pub enum DetectionSeverity {
 }
 
 impl DetectionSeverity {
-    /// One less.
+    /// Returns the next lower severity.
     #[must_use]
     pub fn lowered(self) -> Self {
         match self {
@@ -77,7 +77,7 @@ pub struct Detection {
     pub evidence: Vec<DetectionEvidence>,
     /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
-    /// The same for as long as the cause is the same: the kind, or the kind and what it is about (`stuck:` and the error).
+    /// Name that stays the same while the cause does: the kind, or the kind and its subject (`stuck:` and the error).
     pub cause: String,
 }
 
@@ -103,7 +103,7 @@ impl Detection {
         })
     }
 
-    /// The same with what its cause is about.
+    /// Returns the detection with `what` in its cause, such as the error of `stuck:E0308`.
     #[must_use]
     pub(super) fn about(mut self, what: &str) -> Self {
         self.cause = format!("{}:{}", self.kind, what.chars().take(MAX_CAUSE).collect::<String>());

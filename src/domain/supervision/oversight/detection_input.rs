@@ -21,7 +21,7 @@ pub struct ControlView {
     pub alarms: Vec<(AlarmKind, DetectionSeverity)>,
     /// Trend of the gap.
     pub trend: Trend,
-    /// Iterations still needed; `None` where there is no telling.
+    /// Iterations still needed; `None` if it cannot be estimated.
     pub forecast: Option<f64>,
 }
 
@@ -69,9 +69,8 @@ impl<'a> DetectionInput<'a> {
         }
     }
 
-    /// Whether the loop is getting somewhere: one of the last two iterations was better than any before, by completion,
-    /// by failing tests or by errors, or met another error where nothing is counted. So it is until there are three; before,
-    /// there is no telling.
+    /// Whether the loop makes progress: one of the last two iterations was better than all before it, by completion, failing
+    /// tests or errors, or had a new error where nothing is counted. Also `true` with fewer than three iterations.
     pub fn progressing(&self) -> bool {
         let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
         if before.is_empty() {
@@ -117,7 +116,7 @@ pub(super) fn number(history: &[Record]) -> u32 {
     }
 }
 
-/// Outcome of a check by its name; `at` is where it probably is.
+/// Returns the outcome of the check `name`; `at` is the index to try first.
 pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a CheckFact> {
     match record.checks.get(at) {
         Some(check) if check.name == name => Some(check),

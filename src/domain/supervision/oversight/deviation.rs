@@ -33,7 +33,7 @@ detection_settings! {
         pub window: u32 = 3, in 1..=10;
         /// Number of iterations in the window with low similarity.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
-        /// Low iterations in a row from which on it is severe.
+        /// Minimum number of consecutive low iterations of a severe deviation.
         pub high_after: u32 = 4, in 1..=10;
         /// Files outside the task's scope for each one within.
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
@@ -78,7 +78,7 @@ impl DetectionDefinition for DeviationSettings {
             let of_latest = similarities.iter().skip(similarities.len().saturating_sub(latest.len()));
             let deviating = latest.iter().zip(of_latest).filter(|(_, found)| is_low(found)).map(|(record, _)| record);
             let text = format!(
-                "{low} of the last {} iterations are less than {} like the objective{}",
+                "the changes of {low} of the last {} iterations match less than {} of the task's words{}",
                 judged.len(),
                 percent(self.objective_similarity),
                 named_files(deviating)

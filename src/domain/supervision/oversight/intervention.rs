@@ -25,7 +25,7 @@ pub enum InterventionLevel {
 }
 
 impl InterventionLevel {
-    /// One more; a pause is the most that is climbed to.
+    /// Returns the next higher level, at most PAUSE.
     pub(super) fn climbed(self) -> Self {
         match self {
             Self::Log => Self::Warn,
@@ -68,8 +68,7 @@ pub struct Intervention {
     pub severity: DetectionSeverity,
     /// Basis of the detection.
     pub basis: Basis,
-    /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
-    /// again.
+    /// Whether this cause reaches this level for the first time. Later ones are not reported again.
     pub fresh: bool,
     /// Reason, one sentence.
     pub reason: String,
@@ -79,7 +78,7 @@ pub struct Intervention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EscalationLevel {
-    /// The log; also what waits for a person although nothing is wrong.
+    /// Log entry; also the level of what waits for a person although nothing is wrong.
     Info,
     /// The status comment.
     Warning,
@@ -94,7 +93,7 @@ pub enum EscalationLevel {
 pub struct Escalation {
     /// Urgency.
     pub level: EscalationLevel,
-    /// Whether an escalation issue, webhooks and the desktop are told; else only the loop's own issue.
+    /// Whether escalation issue, webhooks and desktop are notified; otherwise only the loop's own issue.
     pub outside: bool,
 }
 

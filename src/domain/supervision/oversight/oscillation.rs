@@ -87,12 +87,12 @@ impl DetectionDefinition for OscillationSettings {
         }
         let turns = turns(window, self.min_swing);
         if !progressing && turns >= self.sign_changes {
-            let text = format!("completion turned {turns} times in the last {} iterations", window.len());
+            let text = format!("completion changed direction {turns} times in the last {} iterations", window.len());
             evidence.push(DetectionEvidence::new("sign_changes", turns, self.sign_changes, text));
         }
         // A single error of a tool moves P as well; completion has to turn too.
         if !progressing && input.control.trend == Trend::Oscillating && turns >= self.trend_turns {
-            evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
+            evidence.push(DetectionEvidence::new("trend", 1, 1, "the trend oscillates".to_owned()));
         }
         let redirected =
             input.redirected.get(&DetectionKind::Oscillation).is_some_and(|then| *then < number(input.history));

@@ -16,7 +16,7 @@ detection_settings! {
     RegressionSettings {
         /// Whether tests and checks that passed and fail now count.
         pub test_pass_to_fail: bool = true;
-        /// Iterations in a row that show it; one flaky run is none.
+        /// Consecutive iterations that show it; 1 would count a flaky run.
         pub consecutive: u32 = 2, in 1..=100;
         /// Share of all tests, more of which lost at once needs no second iteration.
         pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
@@ -46,7 +46,7 @@ impl DetectionDefinition for RegressionSettings {
         order: "Mend what used to hold before anything else.",
         advice: &[
             "Fix the check that used to pass before anything else.",
-            "Compare with the best iteration and take back the change that broke it.",
+            "Compare with the best iteration and revert the change that broke it.",
         ],
         high: InterventionLevel::Warn,
         profile: |schedule| &schedule.sensitive,
@@ -65,7 +65,7 @@ impl DetectionDefinition for RegressionSettings {
                 let signal = if *at_baseline { "baseline_check" } else { "check" };
                 let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
                 let runs = self.consecutive;
-                let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
+                let text = format!("check `{}` passed {when} and has failed for {runs} iterations", line(name));
                 evidence.push(DetectionEvidence::new(signal, runs, runs, text));
             }
             evidence.extend(lost_tests(input));
@@ -77,7 +77,12 @@ impl DetectionDefinition for RegressionSettings {
         let best = || input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
         let seeming = input.partial && input.last.completion.get() >= best();
         if !seeming && input.control.alarm(AlarmKind::Regression) == Some(DetectionSeverity::Critical) {
-            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
+            evidence.push(DetectionEvidence::new(
+                "alarm",
+                1,
+                1,
+                "the controller raised the alarm \"regression\"".to_owned(),
+            ));
         }
         let about = evidence.first().map(|evidence| evidence.signal.clone())?;
         Some(Detection::of(DetectionKind::Regression, severity, evidence)?.about(&about))
@@ -130,8 +135,8 @@ fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
     lost
 }
 
-/// Fewer passing tests than at best: many fewer at once, or some fewer, with failures, for as long as a flaky run is not.
-/// They are not told of while they come back.
+/// Returns evidence that fewer tests pass than in the best iteration: many fewer in one iteration, or some fewer together with
+/// failures for longer than a flaky run lasts. `None` while the count rises again.
 fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let now = input.last.tests_passing?;
@@ -149,12 +154,12 @@ fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let lasting = input.last.tests_failing.is_some_and(|failing| failing > 0.0)
         && recent.len() >= settings.consecutive as usize
         && recent.iter().all(|record| record.tests_passing.is_some_and(|passing| passing < best_before));
-    let text = format!("{now} tests pass, {best} did at best");
+    let text = format!("{now} tests pass; {best} passed earlier");
     (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
 }
 
-/// More failures, not counted but known by name: in each of the last iterations everything fails that failed in an
-/// earlier one, and more.
+/// Returns evidence of more failures that are known by name but not counted: in each of the last iterations everything fails that
+/// failed in an earlier one, and more.
 fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let runs = input.settings.regression.consecutive;
     let recent = input.recent(runs);
@@ -166,16 +171,16 @@ fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let then = before.iter().filter(worse).min_by_key(|then| then.failures.len())?;
     let (few, many) = (then.failures.len(), input.last.failures.len());
     let new = added(&then.failures, &input.last.failures)?;
-    let text = format!("{many} failures, {few} at best; new: {}", line(new.first()?));
+    let text = format!("{many} failures; the fewest were {few}; new: {}", line(new.first()?));
     Some(DetectionEvidence::new("failures", many as f64, few as f64, text))
 }
 
-/// More points of coverage lost than may be, in one step or bit by bit.
+/// Returns evidence that coverage fell by more than `coverage_drop_percent` points, in one step or in several.
 fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let allowed = input.settings.regression.coverage_drop_percent;
     let now = input.last.coverage?;
     let best = input.history.iter().filter_map(|record| record.coverage).fold(now, f64::max);
-    let text = format!("coverage is {now:.1} %, it was {best:.1} % at best");
+    let text = format!("coverage is {now:.1} %, down from {best:.1} %");
     (best - now > allowed).then(|| DetectionEvidence::new("coverage", best - now, allowed, text))
 }
 

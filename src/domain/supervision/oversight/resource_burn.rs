@@ -10,7 +10,7 @@ use super::state::OverseerState;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Records over which the gain is read that control's alarm is held against.
+/// Iterations over which the gain is measured that is compared with the alarm.
 const ALARM_OVER: u32 = 5;
 
 detection_settings! {
@@ -82,7 +82,12 @@ impl DetectionDefinition for ResourceBurnSettings {
         // A loop that still gets better is left to its limits.
         let slow = input.rate(ALARM_OVER) < self.alarm_below;
         if slow && input.control.alarm(AlarmKind::ResourceBurn).is_some() {
-            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
+            evidence.push(DetectionEvidence::new(
+                "alarm",
+                1,
+                1,
+                "the controller raised the alarm \"resource burn\"".to_owned(),
+            ));
         }
         let severity =
             if worst >= self.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };

@@ -10,7 +10,7 @@ use super::audit::{AuditEntry, AuditEvent};
 use super::detection::Detection;
 use super::intervention::InterventionLevel;
 
-/// Causes that a standing detection remembers having told.
+/// Maximum number of reported causes that a detection remembers.
 const MAX_TOLD: usize = 8;
 /// Interventions whose effect is waited for.
 const MAX_AWAITED: usize = 16;
@@ -93,7 +93,7 @@ struct ActiveDetection {
     since: u32,
     /// After which iteration it was seen last.
     seen: u32,
-    /// Causes that were told at this level.
+    /// Causes that were reported at this level.
     told: Vec<String>,
     /// REDIRECTs until now.
     #[serde(default)]
@@ -135,7 +135,8 @@ impl OverseerState {
         AuditEntry::new(iteration, AuditEvent::Resumed, format!("resumed by {by}"))
     }
 
-    /// Drops what is not seen any more; a regression that is gone in the next iteration was none.
+    /// Removes detections that were not seen for `climb_after` iterations; a regression is withdrawn as soon as one iteration
+    /// lacks it.
     pub(super) fn forget(&mut self, iteration: u32, detections: &[Detection], climb_after: u32) -> Vec<AuditEntry> {
         let mut withdrawn = Vec::new();
         self.standing.retain(|kind, standing| {
@@ -155,10 +156,9 @@ impl OverseerState {
         withdrawn
     }
 
-    /// Notes a detection whose severity asks for a level, and says which level it has come to (one more where it persisted
-    /// for `climb_after` iterations; without them it does not climb) and whether that is new for its cause.
-    /// From a REDIRECT it climbs to a pause only after so many of them; until then it is redirected anew. It reaches no level
-    /// that its basis does not support.
+    /// Records a detection that asks for a level. Returns the level that it reaches and whether that is new for its cause: one
+    /// level more if it persisted for `climb_after` iterations; a pause only after `redirects` REDIRECTs; never more than its
+    /// basis supports.
     pub(super) fn reach(
         &mut self,
         iteration: u32,

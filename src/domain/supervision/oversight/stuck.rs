@@ -29,12 +29,12 @@ detection_settings! {
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Iterations without progress.
         pub no_progress_iterations: u32 = 8, in 2..=100;
-        /// Completion that they gain together, less than which is no progress.
+        /// Minimum completion gained over these iterations; less is no progress.
         pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
         /// Iterations in a row with the same reflection.
         pub same_reflection_count: u32 = 4, in 2..=100;
-        /// Other signals that control's alarm needs beside it to be one.
-        pub alarm_beside: u32 = 2, in 0..=3;
+        /// Number of other signals without which the controller's alarm does not count.
+        pub alarm_signals: u32 = 2, in 0..=3;
         /// Chance of a run without a step by the loop's own pace, less than which it is stuck; 0 leaves this out.
         pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
         /// Share of iterations without a step that is expected of a loop of which nothing is known.
@@ -79,8 +79,8 @@ impl DetectionDefinition for StuckSettings {
 
     /// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
-        let pace = input.progress_rate();
-        let stands = pace.chance < self.standstill_chance;
+        let rate = input.progress_rate();
+        let stands = rate.chance < self.standstill_chance;
         if input.progressing() && !stands {
             return None;
         }
@@ -96,8 +96,8 @@ impl DetectionDefinition for StuckSettings {
             evidence.push(DetectionEvidence::new("same_error", *times, self.same_error_count, text));
         }
         if stands {
-            let text = format!("no progress for {} iterations, which its own pace does not explain", pace.still);
-            evidence.push(DetectionEvidence::new("standstill", pace.chance, self.standstill_chance, text));
+            let text = format!("no progress for {} iterations, longer than this loop's usual pauses", rate.still);
+            evidence.push(DetectionEvidence::new("standstill", rate.chance, self.standstill_chance, text));
         }
         if let Some(gain) = gain_without_progress(input) {
             let text = format!("{} gained in {} iterations", percent(gain), self.no_progress_iterations);
@@ -109,13 +109,18 @@ impl DetectionDefinition for StuckSettings {
                 "same_reflection",
                 times,
                 times,
-                format!("{times} times the same reflection: {reflection}"),
+                format!("the agent drew the same conclusion {times} times: {reflection}"),
             ));
         }
         // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
-        let enough = evidence.len() >= self.alarm_beside as usize;
+        let enough = evidence.len() >= self.alarm_signals as usize;
         if slow && enough && input.control.alarm(AlarmKind::StuckLoop).is_some() {
-            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
+            evidence.push(DetectionEvidence::new(
+                "alarm",
+                1,
+                1,
+                "the controller raised the alarm \"stuck loop\"".to_owned(),
+            ));
         }
         if let (Some(blocker), Some(last)) = (input.last.blockers.last(), evidence.last_mut()) {
             last.text.push_str(&format!("; the agent names the blocker: {}", line(blocker)));

@@ -31,8 +31,8 @@ fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
 }
 
 /// The thresholds of the design, which stay where they are when defaults move.
-fn design() -> OversightSettings {
-    SupervisionSettings::of(SupervisionPreset::Seed).oversight
+fn pinned_settings() -> OversightSettings {
+    SupervisionSettings::of(SupervisionPreset::Pinned).oversight
 }
 
 /// A loop that is reviewed after each iteration.
@@ -46,7 +46,7 @@ struct ReviewedLoop {
 impl Default for ReviewedLoop {
     fn default() -> Self {
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
-        Self { facts, control: ControlView::default(), settings: design(), state: OverseerState::default() }
+        Self { facts, control: ControlView::default(), settings: pinned_settings(), state: OverseerState::default() }
     }
 }
 

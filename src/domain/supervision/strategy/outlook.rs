@@ -29,7 +29,8 @@ pub struct Outlook {
     /// Number of remaining iterations.
     pub left: f64,
     /// Expected value of continuing, in typical iterations; negative if it costs more than it yields.
-    pub worth: f64,
+    #[serde(alias = "worth")]
+    pub expected_gain: f64,
     /// Number of earlier loops of the repository that were considered.
     #[serde(default)]
     pub earlier: u32,
@@ -40,7 +41,7 @@ impl Outlook {
     /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
     pub fn of(rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
         let alone = Self::alone(rate, left, settings);
-        let learns = settings.learnt_after > 0 && rate.later >= settings.learnt_after;
+        let learns = settings.learned_after_iterations > 0 && rate.later >= settings.learned_after_iterations;
         if !learns || experience.paces().next().is_none() {
             return alone;
         }
@@ -56,7 +57,7 @@ impl Outlook {
         let (mean, variance) = rate.gained(rate.moving);
         let chance = chance(rest, left, (mean, variance), f64::from(rate.moving.max(1)), settings.benefit);
         let needs = rest / mean;
-        Some(Self { chance, needs, left, worth: chance * settings.task_worth - needs.min(left), earlier: 0 })
+        Some(Self { chance, needs, left, expected_gain: chance * settings.task_value - needs.min(left), earlier: 0 })
     }
 
     /// Estimates the outlook by Bayes' rule: the loop resembles one of the earlier loops, weighted by how well each
@@ -72,7 +73,7 @@ impl Outlook {
         let (rest, paced) = ((1.0 - rate.level).max(0.0), f64::from(rate.paced));
         // A loop that has gained nothing yet tells none of them from another.
         let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
-        let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, worth: 0.0 };
+        let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, expected_gain: 0.0 };
         for earlier in experience.paces() {
             let EarlierLoop { mean, variance, .. } = *earlier;
             let known = f64::from(earlier.paced);
@@ -82,8 +83,8 @@ impl Outlook {
         let earlier = all.loops;
         let (chance, needs) = alone.map_or((1.0, rest / USUAL_PACE), |alone| (alone.chance, alone.needs));
         all.add(UNKNOWN_LOOPS * told(1.0 / (paced * UNKNOWN_PACE)), chance, needs);
-        let Mixture { weight, chance, needs, worth, .. } = all;
-        Self { chance: chance / weight, needs: needs / weight, left, worth: worth / weight, earlier }
+        let Mixture { weight, chance, needs, expected_gain, .. } = all;
+        Self { chance: chance / weight, needs: needs / weight, left, expected_gain: expected_gain / weight, earlier }
     }
 
     /// Whether the remaining work fits into the remaining iterations at this rate.
@@ -94,13 +95,13 @@ impl Outlook {
     /// Describes the outlook, without a full stop.
     pub fn text(&self) -> String {
         let Self { chance, needs, left, earlier, .. } = self;
-        let pace = match earlier {
+        let rates = match earlier {
             0 => "at its rate".to_owned(),
             1 => "at its rate and that of an earlier loop".to_owned(),
             earlier => format!("at its rate and those of {earlier} earlier loops"),
         };
         format!(
-            "{pace} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
+            "{rates} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
             chance * 100.0
         )
     }
@@ -114,17 +115,17 @@ struct Mixture<'a> {
     weight: f64,
     chance: f64,
     needs: f64,
-    worth: f64,
+    expected_gain: f64,
 }
 
 impl Mixture<'_> {
     fn add(&mut self, weight: f64, chance: f64, needs: f64) {
-        let worth = chance * self.settings.task_worth - needs.min(self.left);
+        let expected_gain = chance * self.settings.task_value - needs.min(self.left);
         self.loops += 1;
         self.weight += weight;
         self.chance += weight * chance;
         self.needs += weight * needs.min(MOST_NEEDED);
-        self.worth += weight * worth.max(-f64::from(self.settings.learnt_within));
+        self.expected_gain += weight * expected_gain.max(-f64::from(self.settings.trial_iterations));
     }
 }
 
@@ -180,9 +181,12 @@ mod tests {
     #[test]
     fn worth_depends_on_whether_rest_fits() {
         let good = outlook(5, 0.5, 0.6, 15.0).unwrap();
-        assert!(good.chance > 0.95 && good.worth > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9, "{good:?}");
+        assert!(
+            good.chance > 0.95 && good.expected_gain > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9,
+            "{good:?}"
+        );
         let bad = outlook(5, 0.05, 0.15, 15.0).unwrap();
-        assert!(bad.chance < 0.05 && bad.worth < -10.0 && !bad.fits(), "{bad:?}");
+        assert!(bad.chance < 0.05 && bad.expected_gain < -10.0 && !bad.fits(), "{bad:?}");
         assert_eq!(bad.text(), "at its rate the rest takes 85 iterations, 15 are left, and the chance is 0 %");
     }
 
@@ -200,16 +204,16 @@ mod tests {
         let standing = ProgressRate { later: 5, still: 5, level: 0.05, ..ProgressRate::default() };
         assert_eq!(among(&[], standing), None);
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
-        assert!(slow.worth < 0.0 && fast.worth > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
+        assert!(slow.expected_gain < 0.0 && fast.expected_gain > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
         assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
-        // A few slow ones are no rule, and one that could be like a good one is worth some iterations more.
-        assert!(among(&[0.01; 5], standing).unwrap().worth > 0.0);
-        assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().worth > 0.0);
+        // A few slow ones are no rule, and one that could be like a good one is expected_gain some iterations more.
+        assert!(among(&[0.01; 5], standing).unwrap().expected_gain > 0.0);
+        assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().expected_gain > 0.0);
         // What it showed itself outweighs what others were like.
         let going = pace(5, 0.5, 0.6);
-        assert!(among(&[0.01; 40], going).unwrap().worth > 0.0);
+        assert!(among(&[0.01; 40], going).unwrap().expected_gain > 0.0);
         let crawling = pace(12, 0.12, 0.13);
-        assert!(among(&[0.2; 40], crawling).unwrap().worth < 0.0);
+        assert!(among(&[0.2; 40], crawling).unwrap().expected_gain < 0.0);
     }
 
     #[test]
@@ -218,8 +222,8 @@ mod tests {
             ProgressRate { later: 3, ..ProgressRate::default() },
             ProgressRate { later: 4, ..ProgressRate::default() },
         );
-        let of = |pace: &ProgressRate, learnt_after| {
-            let settings = OutlookSettings { learnt_after, ..OutlookSettings::default() };
+        let of = |pace: &ProgressRate, learned_after_iterations| {
+            let settings = OutlookSettings { learned_after_iterations, ..OutlookSettings::default() };
             Outlook::of(pace, 18.0, &loops(&[0.01; 50]), &settings)
         };
         assert!(of(&young, 4).is_none() && of(&old, 4).is_some() && of(&old, 0).is_none());
@@ -229,22 +233,22 @@ mod tests {
         for (left, gain) in [(0.0, 0.0), (1e300, 0.9), (18.0, 1e-300)] {
             let odd = ProgressRate { later: 9, paced: 9, gain, ..ProgressRate::default() };
             let found = Outlook::of(&odd, left, &loops(&[1e-9, 1.0]), &OutlookSettings::default()).unwrap();
-            assert!(found.worth.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
+            assert!(found.expected_gain.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
         }
     }
 
     #[test]
     fn task_value_and_benefit_decide_borderline_cases() {
-        let with = |task_worth, benefit| {
-            let settings = OutlookSettings { task_worth, benefit, ..OutlookSettings::default() };
+        let with = |task_value, benefit| {
+            let settings = OutlookSettings { task_value, benefit, ..OutlookSettings::default() };
             Outlook::of(&pace(5, 0.25, 0.3), 12.0, &Experience::default(), &settings).unwrap()
         };
-        assert!(with(100.0, 0.0).worth > 0.0 && with(20.0, 0.0).worth < 0.0);
+        assert!(with(100.0, 0.0).expected_gain > 0.0 && with(20.0, 0.0).expected_gain < 0.0);
         assert!(with(40.0, 1.0).chance > with(40.0, 0.0).chance);
         for (left, benefit) in [(0.0, 0.0), (1e300, 0.0), (0.0, 100.0)] {
             let settings = OutlookSettings { benefit, ..OutlookSettings::default() };
             let found = Outlook::of(&pace(5, 0.25, 0.3), left, &Experience::default(), &settings).unwrap();
-            assert!(found.worth.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
+            assert!(found.expected_gain.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
         }
     }
 }

@@ -12,14 +12,14 @@ const PIVOTS: [(&str, &str); 7] = [
         "find the cause first",
         "Before changing anything, read the failing check and the code it calls, and write down the cause.",
     ),
-    ("smallest reproduction", "Write the smallest input that shows the first failure, and work with that alone."),
-    ("take back and redo", "Revert the last changes to the files concerned, and redo them in a different way."),
+    ("minimal reproduction", "Write the smallest input that shows the first failure, and work with that alone."),
+    ("revert and redo", "Revert the last changes to the files concerned, and redo them in a different way."),
     ("observe at run time", "Print the values where they go wrong, run, read, fix; then remove the printing."),
     (
         "follow an example",
         "Find a place in this repository that does something similar and works, and do it the same way.",
     ),
-    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried so far."),
+    ("different layer", "Solve it in the caller, the data or the interface, not where it was tried so far."),
     ("smallest step", "Make one failing test pass with the least code, however plain; then the next."),
 ];
 

@@ -10,9 +10,9 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{Basis, DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// Returns the thresholds of the preset `seed`, which do not change with the defaults.
-fn design() -> StrategySettings {
-    SupervisionSettings::of(SupervisionPreset::Seed).strategy
+/// Returns the thresholds of the preset `pinned`, which do not change with the defaults.
+fn pinned_settings() -> StrategySettings {
+    SupervisionSettings::of(SupervisionPreset::Pinned).strategy
 }
 
 fn history(completions: &[f64]) -> Vec<Record> {
@@ -25,7 +25,7 @@ fn history(completions: &[f64]) -> Vec<Record> {
 }
 
 fn assessed(history: &[Record]) -> StateAssessment {
-    assess(history, &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() }, None, None, &design())
+    assess(history, &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() }, None, None, &pinned_settings())
 }
 
 fn blocked(history: &mut [Record], times: usize, what: &str) {
@@ -38,7 +38,7 @@ fn situation(assessment: &StateAssessment) -> PlanInput<'_> {
 }
 
 fn planned(situation: &PlanInput<'_>) -> StrategyPlan {
-    plan(&mut StrategyState::default(), situation, &design())
+    plan(&mut StrategyState::default(), situation, &pinned_settings())
 }
 
 fn redirected(reason: &str) -> Intervention {
@@ -59,7 +59,7 @@ fn redirect_by_words_alone_never_escalates_for_lack_of_an_approach() {
     let mut state = StrategyState::default();
     let mut plan_by = |basis| {
         let redirect = Intervention { basis, ..redirected("the work does not match the task") };
-        plan(&mut state, &PlanInput { redirect: Some(&redirect), ..situation(&begun) }, &design()).approach
+        plan(&mut state, &PlanInput { redirect: Some(&redirect), ..situation(&begun) }, &pinned_settings()).approach
     };
     let pivots = (0..40).take_while(|_| plan_by(Basis::Measured) == Approach::Pivot).count();
     assert!((1..40).contains(&pivots), "{pivots}");
@@ -89,9 +89,9 @@ fn phase_follows_budget_and_completion() {
     assert_eq!(phase(&[0.81]), Phase::Late);
     assert_eq!(phase(&[0.3; 17]), Phase::Late);
     let facts = TaskFacts { max_iterations: 20.0, max_cost_usd: Some(1.0), ..TaskFacts::default() };
-    let mut dear = history(&[0.1, 0.2]);
-    dear[0].cost_usd = 0.5;
-    let assessment = assess(&dear, &facts, None, None, &design());
+    let mut costly_history = history(&[0.1, 0.2]);
+    costly_history[0].cost_usd = 0.5;
+    let assessment = assess(&costly_history, &facts, None, None, &pinned_settings());
     assert_eq!((assessment.phase, assessment.budget_used, assessment.iterations_left), (Phase::Mid, 0.5, 2.0));
 }
 
@@ -107,7 +107,7 @@ fn failing_checks_have_first_error_and_dependents() {
     };
     let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false, change: None };
     let change = DiffStat { files: vec![file("a"), file("b")] };
-    let settings = design();
+    let settings = pinned_settings();
     let found = assess(&history(&[0.4]), &TaskFacts::default(), Some(&report), Some(&change), &settings);
     let failing: Vec<_> = found.failing.iter().map(|c| (c.name.as_str(), c.error.as_deref(), c.waiting)).collect();
     let build = Some("src/a.ts(#): error TS2304: Cannot find name 'x'.");
@@ -180,7 +180,7 @@ fn no_approach_is_proposed_twice() {
     for iteration in 1..40 {
         let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
         let stuck = PlanInput { stuck: true, failed: &failed, ..situation(&assessment) };
-        let found = plan(&mut state, &stuck, &design());
+        let found = plan(&mut state, &stuck, &pinned_settings());
         if found.approach == Approach::Escalate {
             assert!(found.reasoning.contains("no approach is left; tried before: find the cause first, "));
             break;
@@ -192,7 +192,7 @@ fn no_approach_is_proposed_twice() {
     assert_eq!(names.len(), 12);
     names.dedup();
     assert_eq!(names.len(), 6);
-    assert!(!names.contains(&"smallest reproduction".to_owned()));
+    assert!(!names.contains(&"minimal reproduction".to_owned()));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn blocker_is_addressed_once() {
     let mut approaches = Vec::new();
     for iteration in 3..6 {
         let assessment = StateAssessment { iteration, ..assessment.clone() };
-        approaches.push(plan(&mut state, &situation(&assessment), &design()).approach);
+        approaches.push(plan(&mut state, &situation(&assessment), &pinned_settings()).approach);
     }
     assert_eq!(approaches, [Approach::Pivot, Approach::Pivot, Approach::Persist]);
     let stored = serde_json::to_string(&state).expect("a state is JSON");
@@ -231,7 +231,7 @@ fn priorities_are_ordered() {
 
 #[test]
 fn validation_before_iteration_finds_issues() {
-    let settings = design();
+    let settings = pinned_settings();
     let mut records = history(&[0.5; 4]);
     blocked(&mut records, 1, "no key");
     let assessment = assessed(&records);
@@ -256,7 +256,7 @@ fn validation_before_iteration_finds_issues() {
 #[test]
 fn validation_after_iteration_finds_issues() {
     let check = |record: Record| {
-        let found = validate_after(&record, &design());
+        let found = validate_after(&record, &pinned_settings());
         found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
     };
     let record = Record { completion: Ratio::new(0.9), ..Record::default() };
@@ -280,7 +280,7 @@ proptest! {
         flags in any::<[bool; 3]>(),
         limit in any::<f64>(),
     ) {
-        let settings = design();
+        let settings = pinned_settings();
         let mut records = history(&completions);
         records.iter_mut().for_each(|record| record.blockers.clone_from(&texts));
         let facts = TaskFacts { max_iterations: limit, max_cost_usd: Some(limit), ..TaskFacts::default() };
@@ -308,7 +308,7 @@ proptest! {
 #[test]
 fn invalid_settings_are_rejected() {
     use crate::domain::model::settings::{Settings, lines, without_range};
-    let settings = design();
+    let settings = pinned_settings();
     assert_eq!(settings.validate(), []);
     assert_eq!(without_range::<StrategySettings>(), [""; 0], "every number has a range");
     let wrong = |layer| lines(&settings.merged(&layer).unwrap_err());

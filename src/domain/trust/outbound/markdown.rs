@@ -132,8 +132,7 @@ fn harmless_line(line: &str) -> String {
     out
 }
 
-/// Whether a line may begin the definition of a link: the bracket that closes its name stands in code, which forges read as a
-/// name before they read it as code, or may stand in a later line.
+/// Whether a line may begin a link definition whose closing bracket is in code or in a later line (forges read the name first).
 fn may_define_link(line: &str) -> bool {
     let closed = |line| pieces(line).iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(']')));
     line.starts_with('[') && (line.contains("]:") || !closed(line))

@@ -64,7 +64,8 @@ fn is_random(part: &[u8]) -> bool {
     different.len() >= MIN_DIFFERENT && classes.iter().filter(|has| **has).count() >= 2 && words <= 2
 }
 
-/// Returns a part in all forms in which it is likely to leave; none that is too short to be told from ordinary text.
+/// Returns a part in all forms in which it is likely to leave; without those that are too short to be distinguished from ordinary
+/// text.
 pub(super) fn forms(part: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     encodings_of(part).into_iter().filter(|form| form.len() >= MIN_VALUE)
 }

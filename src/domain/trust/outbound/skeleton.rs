@@ -17,7 +17,7 @@ impl Skeleton {
         self.positions.push(u32::try_from(position).unwrap_or(u32::MAX));
     }
 
-    /// Returns the range of the original bytes that a range of this view stands for.
+    /// Returns the range of the original bytes that corresponds to a range of this view.
     pub fn original(&self, range: Range<usize>) -> Range<usize> {
         let at = |index: usize| self.positions.get(index).map_or(0, |position| *position as usize);
         match range.is_empty() {
@@ -51,7 +51,7 @@ fn kept(bytes: &[u8], keeps: fn(&u8) -> bool) -> Skeleton {
     view
 }
 
-/// Returns the bytes with escapes of addresses, JSON, source code and HTML replaced by what they stand for; `None` if there are none.
+/// Returns the bytes with escapes of addresses, JSON, source code and HTML decoded; `None` if there are none.
 pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
     if !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\' | b'&' | b'=')) {
         return None;
@@ -130,7 +130,7 @@ pub(super) struct Decoded {
 }
 
 impl Decoded {
-    /// Returns the range of the view that a range of the decoded bytes stands for.
+    /// Returns the range of the view that corresponds to a range of the decoded bytes.
     pub fn encoded(&self, range: Range<usize>, length: usize) -> Range<usize> {
         let (characters, bytes) = self.ratio;
         let start = self.offset + range.start * characters / bytes;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::SecretForms;
 
-/// Index that stands for all forms, before their first symbol.
+/// Index of the state in which all forms are before their first symbol.
 pub(super) const ANY_FORM: u16 = u16::MAX;
 /// Maximum number of bytes between two symbols: separators, quotes, line breaks, parts of wide characters.
 const MOST_SKIPPED: u8 = 6;
-/// Number of symbols from which on bytes are held back although separators follow them.
+/// Minimum number of symbols for which bytes are held back although separators follow them.
 const HELD_SYMBOLS: u16 = 4;
 /// Maximum number of digits of an escaped character, leading zeros included.
 const MOST_DIGITS: u8 = 8;
@@ -107,7 +107,7 @@ impl Scan {
         self.threads.len()
     }
 
-    /// Cuts what was read off from the threads.
+    /// Removes the bytes that were read from the threads.
     fn cut(&mut self) {
         for thread in &mut self.threads {
             thread.start = thread.start.max(self.position);
@@ -250,7 +250,7 @@ impl Step<'_> {
 pub struct StreamRedactor {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
-    /// Number of symbols of a secret from which on its begin is held back.
+    /// Minimum number of symbols of a secret for which its beginning is held back.
     least: u16,
     scan: Scan,
     held: Vec<u8>,

@@ -130,7 +130,7 @@ pattern!(
 /// Rank of an assertion: what it demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Demand {
-    /// It holds always.
+    /// Always holds.
     Nothing,
     /// Nearly every value satisfies it.
     Little,

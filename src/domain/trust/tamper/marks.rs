@@ -48,8 +48,8 @@ impl ChangeMarks {
         Self { files }
     }
 
-    /// Digest that identifies the change behind a finding: of the lines that the file lost; where new expectations
-    /// stand in for old ones, of all its changed lines.
+    /// Digest that identifies the change of a finding: that of the removed lines, or of all changed lines where expectations were
+    /// replaced.
     pub fn mark(&self, found: &TamperFinding) -> String {
         self.files.get(&found.path).map_or_else(String::new, |marks| match found.kind.may_be_required() {
             true => marks.all.clone(),

@@ -174,7 +174,7 @@ const KIND: [&str; 51] = [
     "zero",
     "success",
 ];
-/// Parts of the names of exceptions of which all others are.
+/// Name parts of exceptions that are supertypes of all others.
 const BROAD: [&str; 12] = [
     "exception",
     "throwable",
@@ -217,15 +217,15 @@ const DEMANDS: [&str; 19] = [
 /// Difference of two versions of an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AssertionChange {
-    /// It accepts more, beyond doubt.
+    /// Certainly accepts more values.
     Wider,
-    /// It accepts more, as honest work also does at times: a part of a value instead of the value.
+    /// Accepts more values in a way that honest work also uses: a part of a value instead of the value.
     Looser,
-    /// It expects another value.
+    /// Expects another value.
     Expectation,
-    /// It names no value any more: the value stands elsewhere, or comes from the code under test.
+    /// Names no value any more: the value is elsewhere, or comes from the code under test.
     Unnamed,
-    /// It demands as much.
+    /// Demands as much.
     Other,
 }
 
@@ -326,7 +326,7 @@ pattern!(
     r"(?i)\btypeof\b|\bisinstance\b|\binstanceof\b|\bgettype\(|\btype\(|\.class\b|\bis_a\?|\bkind_of\b|\bTypeOf\(|%T|\bIsType\(|\btypeid\(|\bexpect\.any\("
 );
 
-/// Whether fewer bytes or characters are compared, or nothing stands for what is expected.
+/// Whether fewer bytes or characters are compared, or the expected value is left unset.
 fn compares_less(old: &str, new: &str) -> bool {
     pattern!(
         LENGTH,
@@ -341,8 +341,8 @@ fn compares_less(old: &str, new: &str) -> bool {
     shorter || fewer || unset || new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0
 }
 
-/// Whether the type of a value or its existence stands for the value, or a failure no longer ends the test; `types` says that
-/// the new version looks at the type.
+/// Whether the new assertion only checks the type or existence of a value, or its failure no longer ends the test; `types` says
+/// that the new version looks at the type.
 fn asks_little(difference: &Difference, types: bool, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let demanded = lost.literals.iter().any(|literal| !is_trivial(literal));
@@ -352,7 +352,7 @@ fn asks_little(difference: &Difference, types: bool, fails_if: bool) -> bool {
     types && demanded || denied || soft(gained) && !soft(lost)
 }
 
-/// Compares the values that two versions name, and whether they stand for what must be or for what must not be.
+/// Compares the values in two versions, and whether they are required or forbidden.
 fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained: bool) -> AssertionChange {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let flipped = |from: &str, to: &str| lost.has_word(&[from]) && gained.has_word(&[to]);

@@ -69,7 +69,7 @@ pattern!(
     r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b"
 );
 
-/// Looks for things that stand in for others in one file with a language.
+/// Reports code in a file of a known language that replaces what a test checks.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;

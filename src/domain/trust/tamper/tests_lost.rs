@@ -10,7 +10,7 @@ use super::diff::{FileDiff, LineChange};
 use super::language::{Demand, Language, excludes_others, is_group, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
-/// Number of removed assertions from which a few added ones do not replace them.
+/// Minimum number of removed assertions that a few added ones do not replace.
 const MANY_ASSERTIONS: usize = 4;
 /// Minimum similarity of two names at which one counts as the other, renamed.
 const ALIKE: f64 = 0.85;

@@ -136,7 +136,7 @@ async fn team_visibility_follows_the_installation() {
     assert_eq!(github.team_visibility(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
     for (org, permissions, words, advice) in [
         ("acme", json!({ "issues": "write" }), "may not read", "Members: read"),
-        ("other", json!({ "members": "read" }), "`other`", "repository's organisation"),
+        ("other", json!({ "members": "read" }), "`other`", "repository's organization"),
     ] {
         answered(org, permissions);
         let TeamVisibility::Hidden { why, fix } = github.team_visibility(&repo(), &leads).await.unwrap() else {

@@ -202,8 +202,8 @@ async fn all_pages_of_the_same_server_are_read_oldest_first() {
     assert_eq!(found.iter().map(|comment| comment.id.0).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(found[0].author.as_ref().unwrap().id, UserId(5));
 
-    let abroad = [("link", "<https://evil.test/x>; rel=\"next\"")];
-    transport.on_with("GET", first, 200, &abroad, page(json!([])));
+    let foreign_link = [("link", "<https://evil.test/x>; rel=\"next\"")];
+    transport.on_with("GET", first, 200, &foreign_link, page(json!([])));
     let failure = github.comments(&repo(), Number(42), Some(START)).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::Bug, "{failure}");
     transport.finish();

@@ -81,8 +81,8 @@ async fn conclusions_are_counted_and_failures_have_logs() {
     scripted(&transport, runs, json!([]));
     let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
     assert_eq!((state.pending, state.failed[0].log.as_str()), (1, "ended as failure"));
-    let abroad = transport.seen().into_iter().find(|seen| seen.target.starts_with("/logs/")).unwrap();
-    assert!(abroad.headers.is_empty(), "nothing of ours goes to the storage: {:?}", abroad.headers);
+    let foreign_request = transport.seen().into_iter().find(|seen| seen.target.starts_with("/logs/")).unwrap();
+    assert!(foreign_request.headers.is_empty(), "nothing of ours goes to the storage: {:?}", foreign_request.headers);
     transport.finish();
 }
 

@@ -110,11 +110,11 @@ async fn logs_on_another_host_are_fetched_without_credential() {
             http::StatusCode::BAD_REQUEST.into_response()
         }
     };
-    let (abroad, storage) = served(Router::new().fallback(storage)).await;
+    let (foreign_server, storage) = served(Router::new().fallback(storage)).await;
     let api = move |request: Incoming| async move {
         let path = request.uri().path().to_owned();
         if path.ends_with("/logs") {
-            return (http::StatusCode::FOUND, [("location", format!("{abroad}/log?sig=1"))]).into_response();
+            return (http::StatusCode::FOUND, [("location", format!("{foreign_server}/log?sig=1"))]).into_response();
         }
         let run = json!({
             "id": 4, "name": "test", "status": "completed", "conclusion": "failure", "app": { "slug": "github-actions" },

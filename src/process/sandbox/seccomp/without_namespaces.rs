@@ -125,7 +125,7 @@ fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     Ok(rules)
 }
 
-/// Conditions that a socket's family is none of these.
+/// Conditions that exclude these families of sockets.
 fn other_than(families: impl Iterator<Item = libc::c_int>) -> Result<Vec<SeccompCondition>, BackendError> {
     families.map(|family| argument(0, SeccompCmpOp::Ne, family as u32)).collect()
 }

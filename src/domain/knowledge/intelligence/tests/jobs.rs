@@ -32,7 +32,7 @@ fn advice_question_matches_snapshot() {
     - types: `mypy src`, passes with exit code 0
     Failing:
     - tests: E IndexError: list index out of range
-    In the way, in the agent's words:
+    Blockers, in the agent's words:
     - The fixture for empty input is not in the repository (in 3 iterations)
     Warnings and orders, which the agent gets anyway:
     - OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: IndexError: list index out of range.
@@ -226,7 +226,7 @@ fn summary_question_covers_iterations() {
     let done: Vec<_> = current.retained_iterations().filter(|iteration| iteration.ended_at.is_some()).collect();
     let job = Summarising::of(&done).unwrap();
     let question = ask(&job, "c0ffee").prompt;
-    assert!(question.starts_with("Summarise the iterations 1 to 3 of a coding agent"), "{question}");
+    assert!(question.starts_with("Summarize the iterations 1 to 3 of a coding agent"), "{question}");
     assert!(question.contains("Iteration 2: catch the error. I tried to catch the error. "), "{question}");
     let answer = SummaryAnswer { summary: "Two ways\nfailed.".into(), key_decisions: vec![String::new(), "d".into()] };
     let kept = job.checked(answer).unwrap();

@@ -142,20 +142,20 @@ fn second_sighting_promotes_candidate() {
 
 #[test]
 fn sources_are_bounded_and_counted() {
-    let mut one = learning(strategy("a b c"), 0.7);
+    let mut stored = learning(strategy("a b c"), 0.7);
     for n in 0..100 {
-        assert!(one.add_source(&source(&format!("r-x{n}"))));
+        assert!(stored.add_source(&source(&format!("r-x{n}"))));
     }
-    assert_eq!((one.seen, one.sources.len()), (101, 32));
+    assert_eq!((stored.seen, stored.sources.len()), (101, 32));
 }
 
 #[test]
 fn learnings_merge_within_repository_kind_and_type() {
     let settings = MemorySettings::default();
-    let one = learning(strategy("Reproduce the failing parser test first"), 0.7);
+    let original = learning(strategy("Reproduce the failing parser test first"), 0.7);
     let reworded = learning(strategy("reproduce the failing parser tests first!"), 0.7);
-    assert_ne!(one.id, reworded.id);
-    assert!(are_same(&one, &reworded, &settings));
+    assert_ne!(original.id, reworded.id);
+    assert!(are_same(&original, &reworded, &settings));
     let elsewhere = RepoRef { id: RepoId(8), ..repository() };
     let others = [
         Learning { repository: elsewhere, ..reworded.clone() },
@@ -164,9 +164,9 @@ fn learnings_merge_within_repository_kind_and_type() {
         learning(antipattern("Reproduce the failing parser test first"), 0.7),
     ];
     for other in &others {
-        assert!(!are_same(&one, other, &settings), "{other:?}");
+        assert!(!are_same(&original, other, &settings), "{other:?}");
     }
-    assert!(contradicts(&one, &others[3], &settings) && !contradicts(&one, &reworded, &settings));
+    assert!(contradicts(&original, &others[3], &settings) && !contradicts(&original, &reworded, &settings));
 }
 
 #[test]
@@ -182,13 +182,13 @@ fn contradiction_lowers_rarer_learning_more() {
 #[test]
 fn unused_learning_decays() {
     let settings = MemorySettings::default();
-    let one = active(strategy("a b c"), 0.8);
-    let at = |days: i64| one.confidence_at(Timestamp(days * DAY), &settings);
+    let learning = active(strategy("a b c"), 0.8);
+    let at = |days: i64| learning.confidence_at(Timestamp(days * DAY), &settings);
     assert_eq!([at(0), at(179), at(180), at(359), at(360), at(i64::MAX / DAY)], [0.8, 0.8, 0.4, 0.4, 0.2, 0.0]);
-    assert!(one.is_worth_telling(&settings, Timestamp(179 * DAY)));
-    assert!(!one.is_worth_telling(&settings, Timestamp(180 * DAY)));
-    assert!(!one.is_spent(&settings, Timestamp(360 * DAY)) && one.is_spent(&settings, Timestamp(540 * DAY)));
-    let used = Learning { last_used_at: Some(Timestamp(100 * DAY)), ..one };
+    assert!(learning.is_worth_telling(&settings, Timestamp(179 * DAY)));
+    assert!(!learning.is_worth_telling(&settings, Timestamp(180 * DAY)));
+    assert!(!learning.is_spent(&settings, Timestamp(360 * DAY)) && learning.is_spent(&settings, Timestamp(540 * DAY)));
+    let used = Learning { last_used_at: Some(Timestamp(100 * DAY)), ..learning };
     assert_eq!(used.confidence_at(Timestamp(279 * DAY), &settings), 0.8);
     assert_eq!(used.confidence_at(Timestamp(-5), &settings), 0.8, "a clock that went back");
 }
@@ -272,20 +272,20 @@ fn repeated_sighting_restores_confidence() {
 
 #[test]
 fn checksum_detects_any_change() {
-    let one = active(strategy("a b c"), 0.8);
-    let text = serde_json::to_string(&one).expect("it serialises");
+    let learning = active(strategy("a b c"), 0.8);
+    let text = serde_json::to_string(&learning).expect("it serializes");
     let read: Learning = serde_json::from_str(&text).expect("it reads");
-    assert_eq!((read.checksum(), read.checksum().len()), (one.checksum(), 64));
+    assert_eq!((read.checksum(), read.checksum().len()), (learning.checksum(), 64));
     let others = [
-        Learning { confidence: 0.81, ..one.clone() },
-        Learning { state: LearningState::Archived, ..one.clone() },
-        Learning { about: "x".into(), ..one.clone() },
-        Learning { seen: 2, ..one.clone() },
+        Learning { confidence: 0.81, ..learning.clone() },
+        Learning { state: LearningState::Archived, ..learning.clone() },
+        Learning { about: "x".into(), ..learning.clone() },
+        Learning { seen: 2, ..learning.clone() },
     ];
-    assert!(others.iter().all(|other| other.checksum() != one.checksum()));
-    assert!(Learning { id: "l-0".into(), ..one.clone() }.check().is_err());
-    assert!(Learning { confidence: f64::NAN, ..one.clone() }.check().is_err());
-    assert!(Learning { evidence: LearningEvidence { successes: -1.0, failures: 0.0 }, ..one }.check().is_err());
+    assert!(others.iter().all(|other| other.checksum() != learning.checksum()));
+    assert!(Learning { id: "l-0".into(), ..learning.clone() }.check().is_err());
+    assert!(Learning { confidence: f64::NAN, ..learning.clone() }.check().is_err());
+    assert!(Learning { evidence: LearningEvidence { successes: -1.0, failures: 0.0 }, ..learning }.check().is_err());
 }
 
 #[test]
@@ -368,10 +368,10 @@ proptest! {
         left in prop::collection::vec(-1e6f64..1e6, 0..20), right in prop::collection::vec(-1e6f64..1e6, 0..20),
     ) {
         let of = |samples: &[f64]| samples.iter().fold(Dispersion::default(), |sum, sample| sum.with(*sample));
-        let (there, back) = (of(&left).plus(of(&right)), of(&right).plus(of(&left)));
-        prop_assert_eq!(there.samples as usize, left.len() + right.len());
-        prop_assert!((there.mean - back.mean).abs() < 1e-3);
-        prop_assert!((there.deviation() - back.deviation()).abs() < 1.0);
+        let (left_plus_right, right_plus_left) = (of(&left).plus(of(&right)), of(&right).plus(of(&left)));
+        prop_assert_eq!(left_plus_right.samples as usize, left.len() + right.len());
+        prop_assert!((left_plus_right.mean - right_plus_left.mean).abs() < 1e-3);
+        prop_assert!((left_plus_right.deviation() - right_plus_left.deviation()).abs() < 1.0);
     }
 
     #[test]

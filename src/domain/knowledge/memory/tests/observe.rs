@@ -142,8 +142,8 @@ fn only_redirects_about_approach_become_learnings() {
         });
         facts(&before, &now).0.redirected
     };
-    let told = redirect(Detected::Stuck, InterventionLevel::Redirect, true, "").expect("an order");
-    assert_eq!((told.from.as_str(), told.to.as_str()), ("mend one case after the other", "find the cause first"));
+    let order = redirect(Detected::Stuck, InterventionLevel::Redirect, true, "").expect("an order");
+    assert_eq!((order.from.as_str(), order.to.as_str()), ("mend one case after the other", "find the cause first"));
     assert_eq!(redirect(Detected::Stuck, InterventionLevel::Warn, true, ""), None);
     assert_eq!(redirect(Detected::Stuck, InterventionLevel::Redirect, false, ""), None, "it was given before");
     assert_eq!(redirect(Detected::AgentFailure, InterventionLevel::Redirect, true, ""), None);
@@ -298,7 +298,7 @@ fn returning_guidance_is_not_learnt_twice() {
     let mut taken = with_rules.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);
     assert_eq!(observed_step(&with_rules, &taken), []);
-    let mut back = taken.clone();
-    back.guidance = vec![rule("Run  the linter")];
-    assert_eq!(observed_step(&taken, &back), []);
+    let mut readded = taken.clone();
+    readded.guidance = vec![rule("Run  the linter")];
+    assert_eq!(observed_step(&taken, &readded), []);
 }

@@ -53,22 +53,23 @@ fn one_loop_tries_a_recovered_backend() {
     let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
     assert_eq!(scene.chosen(Some("b"), at(4)), "b");
-    let back = scene.until("a");
-    let choice = scene.choose(Some("b"), back);
+    let end_of_cooldown = scene.until("a");
+    let choice = scene.choose(Some("b"), end_of_cooldown);
     assert!(
         matches!(&choice, BackendChoice::Use { backend, why: ChoiceReason::Trial, .. } if backend == "a"),
         "{choice:?}"
     );
     let mut first = call("first", "a");
     first.previous = Some("b".to_owned());
-    let changes = scene.see(BackendObservation::CallStarted { call: first.clone(), likely_cost: None }, back);
+    let changes =
+        scene.see(BackendObservation::CallStarted { call: first.clone(), likely_cost: None }, end_of_cooldown);
     assert!(changes.iter().any(|change| matches!(change, BackendChange::Rotated { .. })), "{changes:?}");
-    assert_eq!(scene.chosen(Some("b"), back), "b");
-    assert_eq!(scene.chosen(None, back.plus_ms(1_000)), "b");
+    assert_eq!(scene.chosen(Some("b"), end_of_cooldown), "b");
+    assert_eq!(scene.chosen(None, end_of_cooldown.plus_ms(1_000)), "b");
     // The first words of the model are enough.
-    let answered = scene.see(BackendObservation::CallAnswered { call: first }, back.plus_ms(5_000));
+    let answered = scene.see(BackendObservation::CallAnswered { call: first }, end_of_cooldown.plus_ms(5_000));
     assert_eq!(answered, [BackendChange::Proven { backend: "a".to_owned() }]);
-    assert_eq!(scene.chosen(Some("b"), back.plus_ms(5_000)), "a");
+    assert_eq!(scene.chosen(Some("b"), end_of_cooldown.plus_ms(5_000)), "a");
 }
 
 #[test]

@@ -8,8 +8,8 @@ fn reported_end_is_used_with_jitter() {
     for (kind, minutes) in [(LimitKind::Rate, 1), (LimitKind::Quota, 5 * 60), (LimitKind::Overload, 10)] {
         let mut scene = BackendsFixture::new(settings());
         let changes = scene.limited("a", kind, Some(at(minutes)), at(0));
-        let over = scene.until("a").since(at(minutes));
-        assert!((0..=30_000).contains(&over) && over <= minutes * MINUTE / 20, "{kind:?}: {over}");
+        let jitter_ms = scene.until("a").since(at(minutes));
+        assert!((0..=30_000).contains(&jitter_ms) && jitter_ms <= minutes * MINUTE / 20, "{kind:?}: {jitter_ms}");
         assert!(matches!(&changes[..], [BackendChange::Parked { backend, .. }] if backend == "a"), "{changes:?}");
         let again = scene.see(BackendObservation::Elapsed, scene.until("a"));
         assert_eq!(again, [BackendChange::Reactivated { backend: "a".to_owned(), probation: true }]);
@@ -158,14 +158,14 @@ fn clock_jumps_do_not_extend_cooldowns() {
     for jump in [-10 * 365 * 24 * HOUR, -HOUR, HOUR, 10 * 365 * 24 * HOUR] {
         let mut scene = BackendsFixture::new(only(&["a"]));
         scene.limited("a", LimitKind::Rate, Some(at(10)), at(0));
-        let there = at(1).plus_ms(jump);
-        scene.see(BackendObservation::Elapsed, there);
-        assert_eq!(scene.chosen(None, there.plus_ms(11 * MINUTE)), "a", "{jump}");
+        let after_jump = at(1).plus_ms(jump);
+        scene.see(BackendObservation::Elapsed, after_jump);
+        assert_eq!(scene.chosen(None, after_jump.plus_ms(11 * MINUTE)), "a", "{jump}");
         // And without an observation in between.
         let mut scene = BackendsFixture::new(only(&["a"]));
         scene.limited("a", LimitKind::Rate, Some(at(10)), at(0));
-        match scene.choose(None, there) {
-            BackendChoice::Wait { until, .. } => assert!(until.since(there) <= 11 * MINUTE, "{jump}"),
+        match scene.choose(None, after_jump) {
+            BackendChoice::Wait { until, .. } => assert!(until.since(after_jump) <= 11 * MINUTE, "{jump}"),
             other => assert!(jump > 0, "{other:?}"),
         }
     }
@@ -199,9 +199,9 @@ fn thresholds_block_calls_until_capacity_returns() {
 
     let mut scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(5.0))));
     scene.spend("x", "a", 4.0, at(0));
-    let mut dear = request(None);
-    dear.likely_cost = Some(Money::from_usd(2.0));
-    let choice = choose(&scene.state, &scene.settings, &dear, 1, at(1));
+    let mut expensive_request = request(None);
+    expensive_request.likely_cost = Some(Money::from_usd(2.0));
+    let choice = choose(&scene.state, &scene.settings, &expensive_request, 1, at(1));
     assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "b"), "{choice:?}");
     assert_eq!(scene.chosen(None, at(1)), "a", "a call of unknown cost fits");
     scene.spend("x", "a", 1.0, at(30));
@@ -210,13 +210,13 @@ fn thresholds_block_calls_until_capacity_returns() {
     let mut scene = of(|t| t.max_cost_per_day = Some(Usd(Money::from_usd(5.0))));
     let likely_cost = Some(Money::from_usd(4.0));
     scene.see(BackendObservation::CallStarted { call: call("x", "a"), likely_cost }, at(0));
-    let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
+    let choice = choose(&scene.state, &scene.settings, &expensive_request, 1, at(0));
     assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "b"), "{choice:?}");
     scene.spend("x", "a", 6.0, at(1));
     assert_eq!(scene.until("a"), at(1).plus_ms(24 * HOUR));
     // A call that is dearer than the threshold is made where nothing was spent.
     let scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(0.5))));
-    let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
+    let choice = choose(&scene.state, &scene.settings, &expensive_request, 1, at(0));
     assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "a"), "{choice:?}");
 }
 

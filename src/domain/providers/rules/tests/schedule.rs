@@ -125,7 +125,7 @@ fn refusals_fire_only_on_error_rules() {
     let failed = RuleFacts { last_error: Some("boom".to_owned()), ..iteration(1) };
     let rules = |look: Look| look.firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>();
     assert_eq!(rules(schedule.look(&failed, START, &mut state)), [1, 3]);
-    let waits = RuleFacts { last_error: failed.last_error, ..refused(2, "claude: parked for rate limit (5m)") };
+    let waits = RuleFacts { last_error: failed.last_error, ..refused(2, "claude: rate limit (5m)") };
     assert_eq!(rules(schedule.look_at_refusal(&waits, &mut state)), [0]);
     assert!(schedule.look_at_refusal(&waits, &mut state).firings.is_empty());
     assert_eq!(rules(schedule.look(&iteration(2), START, &mut state)), [2], "once it has ended");

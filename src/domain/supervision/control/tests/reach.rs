@@ -10,17 +10,17 @@ use crate::domain::supervision::control::{
 };
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// Returns the thresholds of the preset `seed`, with every actuator enabled.
-fn design() -> ControlSettings {
-    SupervisionSettings::of(SupervisionPreset::Seed).control
+/// Returns the thresholds of the preset `pinned`, with every actuator enabled.
+fn pinned_settings() -> ControlSettings {
+    SupervisionSettings::of(SupervisionPreset::Pinned).control
 }
 
 fn course(values: &[f64]) -> Vec<ControlDecision> {
-    run(&completions(values), &long(), &design())
+    run(&completions(values), &long(), &pinned_settings())
 }
 
 fn of_task(values: &[f64], facts: &TaskFacts) -> Vec<ControlDecision> {
-    run(&completions(values), facts, &design())
+    run(&completions(values), facts, &pinned_settings())
 }
 
 fn has(decisions: &[ControlDecision], condition: impl Fn(&ControlDecision) -> bool) -> bool {
@@ -37,7 +37,7 @@ fn qualities(values: &[f64]) -> Vec<ControlDecision> {
     for (record, quality) in records.iter_mut().zip(values) {
         record.quality = *quality;
     }
-    run(&records, &long(), &design())
+    run(&records, &long(), &pinned_settings())
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn every_profile_is_reachable() {
     }
     let changed = traces[7].1[0].transition.as_ref().unwrap();
     assert_eq!((changed.from.as_str(), changed.to.as_str()), ("standard", "cautious"));
-    assert_eq!(changed.reason, "it is nearly done: P is 0.10");
+    assert_eq!(changed.reason, "nearly done (P 0.10)");
     assert_eq!(course(&[0.4])[0].transition, None);
 }
 
@@ -143,7 +143,7 @@ fn prompt_states_breadth_of_work() {
 #[test]
 fn movements_have_a_cause_and_disabled_actuators_stay() {
     let records = completions(&[0.1; 4]);
-    let decisions = run(&records, &long(), &design());
+    let decisions = run(&records, &long(), &pinned_settings());
     let said: Vec<_> =
         decisions[3].actuation.movements.iter().map(|m| format!("{} -> {}: {}", m.from, m.to, m.cause)).collect();
     insta::assert_snapshot!(said.join("\n"), @"
@@ -151,7 +151,7 @@ fn movements_have_a_cause_and_disabled_actuators_stay() {
     default -> strong: the profile is recovery
     35 % -> 39 %: I is 3.10
     ");
-    let mut off = design();
+    let mut off = pinned_settings();
     off.actuators.effort.enabled = false;
     off.actuators.model.enabled = false;
     off.actuators.breadth.enabled = false;
@@ -164,7 +164,7 @@ fn movements_have_a_cause_and_disabled_actuators_stay() {
 fn remaining_time_and_money_are_reported() {
     let facts = TaskFacts { timeout_minutes: Some(10.0), max_cost_usd: Some(2.0), ..long() };
     let record = Record { duration_s: 540.0, cost_usd: 0.5, ..Record::default() };
-    let actuation = run(&[record], &facts, &design()).remove(0).actuation;
+    let actuation = run(&[record], &facts, &pinned_settings()).remove(0).actuation;
     assert_eq!((actuation.seconds_left, actuation.usd_left), (Some(60.0), Some(1.5)));
 }
 
@@ -182,7 +182,7 @@ fn prompt_names_problems() {
         ..Record::default()
     };
     let records: Vec<_> = (1..=4).map(|n| record(f64::from(n))).collect();
-    let last = run(&records, &long(), &design()).pop().unwrap();
+    let last = run(&records, &long(), &pinned_settings()).pop().unwrap();
     insta::assert_snapshot!(last.prompt_adjustments.join("\n"), @"
     Urgency is critical: 75 % is open, and there is no progress.
     2 of 3 checks fail: `clippy`, `test`.
@@ -196,7 +196,7 @@ fn prompt_names_problems() {
 
 #[test]
 fn fixed_gains_stay_and_explicit_profile_wins() {
-    let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..design() };
+    let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..pinned_settings() };
     for decision in run(&completions(&[0.1; 6]), &long(), &fixed) {
         assert_eq!((decision.gains.profile.as_str(), decision.gains.gains.kp), ("cautious", 0.2));
         assert_eq!(decision.transition, None);
@@ -206,15 +206,15 @@ fn fixed_gains_stay_and_explicit_profile_wins() {
 #[test]
 fn pause_and_abort_need_auto_intervene() {
     let records = completions(&[0.3; 4]);
-    let alone = ControlSettings { auto_intervene: true, ..design() };
+    let alone = ControlSettings { auto_intervene: true, ..pinned_settings() };
     let effects: Vec<_> = run(&records, &long(), &alone).iter().map(|decision| decision.takes_effect).collect();
     assert_eq!(effects, [false, false, false, true]);
-    assert!(!run(&records, &long(), &design())[3].takes_effect);
+    assert!(!run(&records, &long(), &pinned_settings())[3].takes_effect);
 }
 
 #[test]
 fn acknowledged_alarm_does_not_pause() {
-    let (facts, settings) = (long(), design());
+    let (facts, settings) = (long(), pinned_settings());
     let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
     assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));
     let next =

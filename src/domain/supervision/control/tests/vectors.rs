@@ -64,7 +64,7 @@ fn figures_match_recorded_vectors() {
         let facts: TaskFacts = serde_json::from_value(input[0].clone()).unwrap();
         let records: Vec<Record> =
             input[1..].iter().map(|line| serde_json::from_value(line.clone()).unwrap()).collect();
-        let decisions = run(&records, &facts, &SupervisionSettings::of(SupervisionPreset::Seed).control);
+        let decisions = run(&records, &facts, &SupervisionSettings::of(SupervisionPreset::Pinned).control);
         let expected = lines(&format!("{name}.expected.jsonl"));
         assert_eq!(decisions.len(), expected.len(), "{name}");
         for (decision, line) in decisions.iter().zip(&expected) {

@@ -27,7 +27,7 @@ fn alternating(at: usize, record: &mut Record) {
 }
 
 #[test]
-fn stuck() {
+fn every_signal_and_severity_of_stuck_is_reached() {
     use DetectionSeverity::{Critical, High};
     reached(usual(), DetectionKind::Stuck, "same_error", High, &flat(5, same_error));
     reached(usual(), DetectionKind::Stuck, "same_error", Critical, &flat(10, same_error));
@@ -54,7 +54,7 @@ fn stuck() {
 }
 
 #[test]
-fn oscillation() {
+fn every_signal_and_severity_of_oscillation_is_reached() {
     use DetectionSeverity::{Critical, High};
     reached(usual(), DetectionKind::Oscillation, "undo_redo", High, &flat(5, alternating));
     reached(usual(), DetectionKind::Oscillation, "undo_redo", Critical, &flat(8, alternating));
@@ -68,7 +68,7 @@ fn oscillation() {
 }
 
 #[test]
-fn deviation_no_change_and_failure() {
+fn every_severity_of_deviation_no_change_and_agent_failure_is_reached() {
     use DetectionSeverity::{High, Medium};
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
     reached(usual(), DetectionKind::Deviation, "objective", Medium, &flat(3, strange));
@@ -85,7 +85,7 @@ fn deviation_no_change_and_failure() {
 }
 
 #[test]
-fn token_growth() {
+fn token_growth_is_reached_with_the_default_thresholds() {
     use DetectionSeverity::{High, Medium};
     let tokens = |growth: f64| flat(6, move |at, r| r.tokens_in = if at < 3 { 1e5 } else { growth * 1e5 });
     reached(usual(), DetectionKind::TokenGrowth, "tokens", Medium, &tokens(2.0));
@@ -93,7 +93,7 @@ fn token_growth() {
 }
 
 #[test]
-fn resource_burn() {
+fn every_signal_and_severity_of_resource_burn_is_reached() {
     use DetectionSeverity::{Critical, High, Medium};
     let limited = || {
         let facts = TaskFacts {
@@ -132,7 +132,7 @@ fn resource_burn() {
 }
 
 #[test]
-fn regression() {
+fn every_signal_and_severity_of_regression_is_reached() {
     use DetectionSeverity::{Critical, High};
     let rising = [0.3, 0.35, 0.4, 0.45];
     let tests =
@@ -159,7 +159,7 @@ fn regression() {
 }
 
 #[test]
-fn test_tampering_and_the_ladder() {
+fn test_tampering_is_reached_and_climbs_the_levels() {
     let weakened = |_: usize, r: &mut Record| r.tampering = vec!["a test was removed".to_owned()];
     reached(usual(), DetectionKind::TestTampering, "weakened_checks", DetectionSeverity::High, &flat(1, weakened));
     let skipped = trace(&[0.3, 0.4], |at, r| {

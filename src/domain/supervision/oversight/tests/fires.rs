@@ -1,4 +1,4 @@
-//! Traces with a fault: each must be found, by the signal that it is about; under the design's thresholds, and where the
+//! Traces with a fault: each must be found, by the signal that it is about; under the thresholds of the preset `pinned`, and where the
 //! defaults are the same, under them.
 
 use super::*;
@@ -51,10 +51,10 @@ fn error(text: &str) -> Option<String> {
 }
 
 #[test]
-fn stuck() {
-    let it = ReviewedLoop::default;
+fn stuck_fires_on_its_patterns() {
+    let reviewed_loop = ReviewedLoop::default;
     fires(
-        it(),
+        reviewed_loop(),
         DetectionKind::Stuck,
         "same_error",
         3,
@@ -62,13 +62,13 @@ fn stuck() {
     );
     let moved =
         flat(3, |at, r| r.error_signature = error(&format!("/tmp/t{at}/src/a.rs:{}:9: E0308 mismatched", at * 17)));
-    fires(it(), DetectionKind::Stuck, "same_error", 3, &moved);
+    fires(reviewed_loop(), DetectionKind::Stuck, "same_error", 3, &moved);
     let others = flat(5, |at, r| r.error_signature = error(["ab", "cd", "ef", "gh", "ij"][at]));
-    fires(it(), DetectionKind::Stuck, "no_progress", 5, &others);
+    fires(reviewed_loop(), DetectionKind::Stuck, "no_progress", 5, &others);
     let creeping = trace(&[0.3, 0.305, 0.31, 0.315, 0.32, 0.325], |_, _| {});
-    fires(it(), DetectionKind::Stuck, "no_progress", 5, &creeping);
+    fires(reviewed_loop(), DetectionKind::Stuck, "no_progress", 5, &creeping);
     fires(
-        it(),
+        reviewed_loop(),
         DetectionKind::Stuck,
         "same_reflection",
         3,
@@ -82,7 +82,7 @@ fn stuck() {
         &flat(3, |_, _| {}),
     );
     let alternating = flat(5, |at, r| r.error_signature = error(["left", "right"][at % 2]));
-    fires(it(), DetectionKind::Stuck, "same_error", 5, &alternating);
+    fires(reviewed_loop(), DetectionKind::Stuck, "same_error", 5, &alternating);
 }
 
 fn tree(record: &mut Record, hash: &str) {
@@ -91,30 +91,48 @@ fn tree(record: &mut Record, hash: &str) {
 }
 
 #[test]
-fn oscillation() {
-    let it = ReviewedLoop::default;
+fn oscillation_fires_on_its_patterns() {
+    let reviewed_loop = ReviewedLoop::default;
     // One file, always the same: only its content shows it.
-    fires(it(), DetectionKind::Oscillation, "undo_redo", 4, &flat(4, |at, r| tree(r, ["a", "b"][at % 2])));
-    fires(it(), DetectionKind::Oscillation, "undo_redo", 5, &flat(5, |at, r| tree(r, ["a", "b", "c"][at % 3])));
+    fires(reviewed_loop(), DetectionKind::Oscillation, "undo_redo", 4, &flat(4, |at, r| tree(r, ["a", "b"][at % 2])));
+    fires(
+        reviewed_loop(),
+        DetectionKind::Oscillation,
+        "undo_redo",
+        5,
+        &flat(5, |at, r| tree(r, ["a", "b", "c"][at % 3])),
+    );
     let sets = [["src/auth.ts", "src/login.ts"], ["src/api.ts", "src/routes.ts"]];
     let churn = flat(4, |at, r| r.files = sets[at % 2].map(str::to_owned).to_vec());
-    fires(it(), DetectionKind::Oscillation, "undo_redo", 4, &churn);
-    fires(it(), DetectionKind::Oscillation, "sign_changes", 5, &trace(&[0.3, 0.5, 0.3, 0.5, 0.3], |_, _| {}));
-    fires(it(), DetectionKind::Oscillation, "sign_changes", 5, &trace(&[0.6, 0.4, 0.62, 0.4, 0.61], |_, _| {}));
+    fires(reviewed_loop(), DetectionKind::Oscillation, "undo_redo", 4, &churn);
+    fires(
+        reviewed_loop(),
+        DetectionKind::Oscillation,
+        "sign_changes",
+        5,
+        &trace(&[0.3, 0.5, 0.3, 0.5, 0.3], |_, _| {}),
+    );
+    fires(
+        reviewed_loop(),
+        DetectionKind::Oscillation,
+        "sign_changes",
+        5,
+        &trace(&[0.6, 0.4, 0.62, 0.4, 0.61], |_, _| {}),
+    );
     let control = ControlView { trend: Trend::Oscillating, ..ControlView::default() };
-    fires(ReviewedLoop { control, ..it() }, DetectionKind::Oscillation, "trend", 3, &flat(3, |_, _| {}));
+    fires(ReviewedLoop { control, ..reviewed_loop() }, DetectionKind::Oscillation, "trend", 3, &flat(3, |_, _| {}));
 }
 
 #[test]
-fn deviation() {
-    let it = || ReviewedLoop::on("Fix the authentication tests of the login service");
+fn deviation_fires_on_its_patterns() {
+    let reviewed_loop = || ReviewedLoop::on("Fix the authentication tests of the login service");
     let docs = |_: usize, r: &mut Record| {
         r.summary = "Rewrote the introduction of the manual and added badges".to_owned();
         r.files = vec!["README.md".to_owned(), "docs/manual/introduction.md".to_owned()];
     };
-    fires(it(), DetectionKind::Deviation, "objective", 3, &flat(3, docs));
+    fires(reviewed_loop(), DetectionKind::Deviation, "objective", 3, &flat(3, docs));
     fires(
-        it(),
+        reviewed_loop(),
         DetectionKind::Deviation,
         "objective",
         3,
@@ -125,22 +143,28 @@ fn deviation() {
         }),
     );
     let files = flat(3, |_, r| r.files = vec!["src/colours/palette.ts".to_owned(), "src/colours/theme.ts".to_owned()]);
-    fires(it(), DetectionKind::Deviation, "objective", 3, &files);
+    fires(reviewed_loop(), DetectionKind::Deviation, "objective", 3, &files);
     let learnings = flat(3, |_, r| r.learnings = vec!["The palette needs more contrast".to_owned()]);
-    fires(it(), DetectionKind::Deviation, "objective", 3, &learnings);
-    fires(it(), DetectionKind::Deviation, "objective", 3, &flat(3, |_, r| r.objective_similarity = Some(0.2)));
+    fires(reviewed_loop(), DetectionKind::Deviation, "objective", 3, &learnings);
+    fires(
+        reviewed_loop(),
+        DetectionKind::Deviation,
+        "objective",
+        3,
+        &flat(3, |_, r| r.objective_similarity = Some(0.2)),
+    );
     let creep = flat(3, |at, r| {
         r.summary = "Fixed authentication tests of the login service".to_owned();
         r.files = (0..5).map(|n| format!("web/page{at}{n}.ts")).chain(["src/login/session.ts".to_owned()]).collect();
     });
     fires(ReviewedLoop::on("Fix the tests of src/login/"), DetectionKind::Deviation, "scope", 3, &creep);
-    let mut named = it();
+    let mut named = reviewed_loop();
     named.facts.scope = vec!["src/login".to_owned()];
     fires(named, DetectionKind::Deviation, "scope", 3, &creep);
 }
 
 #[test]
-fn resource_burn() {
+fn resource_burn_fires_on_its_patterns() {
     let facts = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
     let defaults = TaskFacts::default;
     let seed: Vec<f64> = (1..=22).map(|n| 0.0205 * f64::from(n)).collect();
@@ -176,40 +200,52 @@ fn checks(record: &mut Record, outcomes: &[(&str, bool, Option<bool>)]) {
 }
 
 #[test]
-fn regression() {
-    let it = ReviewedLoop::default;
+fn regression_fires_on_its_patterns() {
+    let reviewed_loop = ReviewedLoop::default;
     let rising = [0.3, 0.35, 0.4, 0.45, 0.5];
-    fires(it(), DetectionKind::Regression, "tests", 2, &flat(2, |at, r| tests(r, [10.0, 1.0][at], [0.0, 9.0][at])));
+    fires(
+        reviewed_loop(),
+        DetectionKind::Regression,
+        "tests",
+        2,
+        &flat(2, |at, r| tests(r, [10.0, 1.0][at], [0.0, 9.0][at])),
+    );
     let one = trace(&rising[..3], |at, r| tests(r, [10.0, 9.0, 9.0][at], [0.0, 1.0, 1.0][at]));
-    fires(it(), DetectionKind::Regression, "tests", 3, &one);
+    fires(reviewed_loop(), DetectionKind::Regression, "tests", 3, &one);
     let step = trace(&rising[..2], |at, r| r.coverage = Some([85.0, 72.5][at]));
-    fires(it(), DetectionKind::Regression, "coverage", 2, &step);
+    fires(reviewed_loop(), DetectionKind::Regression, "coverage", 2, &step);
     let bleeding = trace(&rising, |at, r| r.coverage = Some(85.0 - 3.0 * at as f64));
-    fires(it(), DetectionKind::Regression, "coverage", 5, &bleeding);
-    fires(it(), DetectionKind::Regression, "completion", 3, &trace(&[0.6, 0.58, 0.56], |_, _| {}));
-    fires(it(), DetectionKind::Regression, "completion", 5, &trace(&[0.6, 0.595, 0.59, 0.585, 0.58], |_, _| {}));
+    fires(reviewed_loop(), DetectionKind::Regression, "coverage", 5, &bleeding);
+    fires(reviewed_loop(), DetectionKind::Regression, "completion", 3, &trace(&[0.6, 0.58, 0.56], |_, _| {}));
+    fires(
+        reviewed_loop(),
+        DetectionKind::Regression,
+        "completion",
+        5,
+        &trace(&[0.6, 0.595, 0.59, 0.585, 0.58], |_, _| {}),
+    );
     let lost = trace(&rising[..2], |_, r| checks(r, &[("build", false, Some(true)), ("test", false, Some(false))]));
-    fires(it(), DetectionKind::Regression, "baseline_check", 2, &lost);
+    fires(reviewed_loop(), DetectionKind::Regression, "baseline_check", 2, &lost);
     let reached = trace(&rising[..3], |at, r| checks(r, &[("lint", at == 0, Some(false)), ("test", false, None)]));
-    fires(it(), DetectionKind::Regression, "check", 3, &reached);
+    fires(reviewed_loop(), DetectionKind::Regression, "check", 3, &reached);
     let failures: [&[&str]; 3] = [&["test: a"], &["test: a", "test: b"], &["test: a", "test: c"]];
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     fires(
-        it(),
+        reviewed_loop(),
         DetectionKind::Regression,
         "failures",
         3,
         &trace(&rising[..3], |at, r| r.failures = owned(failures[at])),
     );
     let repaired: [&[&str]; 3] = [&["test: a"], &["test: b", "test: c"], &["test: b", "test: c"]];
-    let verdicts = it().run(&trace(&rising[..3], |at, r| r.failures = owned(repaired[at])));
+    let verdicts = reviewed_loop().run(&trace(&rising[..3], |at, r| r.failures = owned(repaired[at])));
     assert!(signals(&verdicts, DetectionKind::Regression).is_empty(), "what failed first was repaired");
     let alarm = ReviewedLoop::with_alarm(AlarmKind::Regression, DetectionSeverity::Critical);
     fires(alarm, DetectionKind::Regression, "alarm", 1, &trace(&rising[..1], |_, _| {}));
 }
 
 #[test]
-fn test_tampering() {
+fn test_tampering_fires_on_its_patterns() {
     let weakened = |found: &'static [&'static str]| {
         move |at: usize, r: &mut Record| {
             r.tampering = if at == 1 { found.iter().map(|f| (*f).to_owned()).collect() } else { vec![] }
@@ -247,12 +283,12 @@ fn test_tampering() {
 }
 
 #[test]
-fn no_change() {
-    let it = ReviewedLoop::default;
+fn no_change_fires_on_its_patterns() {
+    let reviewed_loop = ReviewedLoop::default;
     let same = |at: usize, r: &mut Record| r.tree = Some(["a", "b", "b", "b"][at].to_owned());
-    fires(it(), DetectionKind::NoChange, "unchanged", 2, &flat(3, |_, r| r.tree = Some("a".to_owned())));
+    fires(reviewed_loop(), DetectionKind::NoChange, "unchanged", 2, &flat(3, |_, r| r.tree = Some("a".to_owned())));
     fires(
-        it(),
+        reviewed_loop(),
         DetectionKind::NoChange,
         "unchanged",
         4,
@@ -261,33 +297,45 @@ fn no_change() {
             r.files = vec!["a.rs".to_owned()];
         }),
     );
-    fires(it(), DetectionKind::NoChange, "unchanged", 3, &flat(3, |_, r| r.summary = "I looked around.".to_owned()));
-    fires(it(), DetectionKind::NoChange, "unchanged", 3, &trace(&[0.5, 0.5, 0.5, 0.5], |_, r| tests(r, 5.0, 5.0)));
+    fires(
+        reviewed_loop(),
+        DetectionKind::NoChange,
+        "unchanged",
+        3,
+        &flat(3, |_, r| r.summary = "I looked around.".to_owned()),
+    );
+    fires(
+        reviewed_loop(),
+        DetectionKind::NoChange,
+        "unchanged",
+        3,
+        &trace(&[0.5, 0.5, 0.5, 0.5], |_, r| tests(r, 5.0, 5.0)),
+    );
     let after_work = trace(&[0.1, 0.3, 0.5, 0.5, 0.5], |at, r| {
         r.tree = Some(at.min(2).to_string());
         r.files = if at < 3 { vec!["a.rs".to_owned()] } else { Vec::new() };
     });
-    fires(it(), DetectionKind::NoChange, "unchanged", 5, &after_work);
+    fires(reviewed_loop(), DetectionKind::NoChange, "unchanged", 5, &after_work);
 }
 
 #[test]
-fn agent_failure() {
-    let it = ReviewedLoop::default;
+fn agent_failure_fires_on_its_patterns() {
+    let reviewed_loop = ReviewedLoop::default;
     let failed = |which: &'static [usize]| {
         move |at: usize, r: &mut Record| {
             r.agent_failure = which.contains(&at).then(|| format!("timed out after {at} s"))
         }
     };
     let rising: Vec<f64> = (1..=8).map(|n| 0.05 * f64::from(n)).collect();
-    fires(it(), DetectionKind::AgentFailure, "failed_runs", 3, &trace(&rising[..3], failed(&[0, 1, 2])));
-    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[0, 2, 4])));
-    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[2, 3, 4])));
-    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[1, 3, 4])));
-    fires(it(), DetectionKind::AgentFailure, "failed_runs", 8, &trace(&rising, failed(&[0, 4, 6, 7])));
+    fires(reviewed_loop(), DetectionKind::AgentFailure, "failed_runs", 3, &trace(&rising[..3], failed(&[0, 1, 2])));
+    fires(reviewed_loop(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[0, 2, 4])));
+    fires(reviewed_loop(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[2, 3, 4])));
+    fires(reviewed_loop(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[1, 3, 4])));
+    fires(reviewed_loop(), DetectionKind::AgentFailure, "failed_runs", 8, &trace(&rising, failed(&[0, 4, 6, 7])));
 }
 
 #[test]
-fn token_growth() {
+fn token_growth_fires_on_its_patterns() {
     let used = |thousands: &'static [f64]| move |at: usize, r: &mut Record| r.tokens_in = 1_000.0 * thousands[at];
     let fired = |from: usize, thousands: &'static [f64]| {
         fires(
@@ -317,29 +365,29 @@ fn told(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String
 
 #[test]
 fn evidence_names_blockers_files_and_efficiency() {
-    let it = ReviewedLoop::default;
+    let reviewed_loop = ReviewedLoop::default;
     let blocked = flat(3, |_, r| {
         r.error_signature = error("E0308: mismatched types");
         r.blockers = vec!["The schema is\nnot here".to_owned()];
     });
-    let text = told(it(), DetectionKind::Stuck, &blocked);
+    let text = told(reviewed_loop(), DetectionKind::Stuck, &blocked);
     assert!(
         text.contains("E0308") && text.ends_with("; the agent names the blocker: The schema is not here"),
         "{text}"
     );
     let sets = [["src/auth.ts", "src/login.ts"], ["src/api.ts", "src/routes.ts"]];
     let churn = flat(4, |at, r| r.files = sets[at % 2].map(str::to_owned).to_vec());
-    let text = told(it(), DetectionKind::Oscillation, &churn);
+    let text = told(reviewed_loop(), DetectionKind::Oscillation, &churn);
     let files = "; iteration 3 changed src/auth.ts, src/login.ts, iteration 4 changed src/api.ts, src/routes.ts";
     assert!(text.contains(files), "{text}");
     let strange = flat(3, |_, r| {
         r.objective_similarity = Some(0.2);
         r.files = ["a.md", "b.md", "c.md", "d.md"].map(str::to_owned).to_vec();
     });
-    let text = told(it(), DetectionKind::Deviation, &strange);
+    let text = told(reviewed_loop(), DetectionKind::Deviation, &strange);
     assert!(text.contains("iteration 1 changed a.md, b.md, c.md and others"), "{text}");
     let facts = TaskFacts { estimated_iterations: Some(3.0), ..TaskFacts::default() };
     let burn: Vec<f64> = (1..=8).map(|n| 0.0205 * f64::from(n)).collect();
-    let text = told(ReviewedLoop { facts, ..it() }, DetectionKind::ResourceBurn, &trace(&burn, |_, _| {}));
+    let text = told(ReviewedLoop { facts, ..reviewed_loop() }, DetectionKind::ResourceBurn, &trace(&burn, |_, _| {}));
     assert!(text.ends_with(", for 16.4 % of completion, 2.1 % per iteration"), "{text}");
 }

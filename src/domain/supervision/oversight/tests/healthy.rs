@@ -32,7 +32,7 @@ fn work(at: usize, record: &mut Record) {
 }
 
 #[test]
-fn near_stuck() {
+fn loops_near_stuck_are_left_alone() {
     let error = |_: usize, r: &mut Record| r.error_signature = Some("assertion failed".to_owned());
     quiet("the same first error, ever fewer", ReviewedLoop::default(), &trace(&rising(10, 0.05), error));
     quiet(
@@ -71,7 +71,7 @@ fn near_stuck() {
 }
 
 #[test]
-fn near_oscillation() {
+fn loops_near_oscillation_are_left_alone() {
     quiet(
         "one revert",
         ReviewedLoop::default(),
@@ -99,7 +99,7 @@ fn near_oscillation() {
 }
 
 #[test]
-fn near_deviation() {
+fn loops_near_deviation_are_left_alone() {
     let task = "Fix the login bug: users are logged out after a minute";
     let words = |at: usize, r: &mut Record| {
         work(at, r);
@@ -145,13 +145,13 @@ fn near_deviation() {
 }
 
 #[test]
-fn near_resource_burn() {
-    let on = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
+fn loops_near_resource_burn_are_left_alone() {
+    let with_facts = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
     let facts = || TaskFacts { estimated_iterations: Some(10.0), max_iterations: 40.0, ..TaskFacts::default() };
-    quiet("twice the estimate and no more", on(facts()), &trace(&rising(20, 0.03), work));
+    quiet("twice the estimate and no more", with_facts(facts()), &trace(&rising(20, 0.03), work));
     quiet(
         "dear, but within twice the limit",
-        on(TaskFacts { max_cost_usd: Some(10.0), ..facts() }),
+        with_facts(TaskFacts { max_cost_usd: Some(10.0), ..facts() }),
         &trace(&rising(10, 0.05), |at, r| {
             work(at, r);
             r.cost_usd = 1.9;
@@ -159,7 +159,7 @@ fn near_resource_burn() {
     );
     quiet(
         "many calls that were worth it",
-        on(facts()),
+        with_facts(facts()),
         &trace(&rising(12, 0.08), |at, r| {
             work(at, r);
             r.tool_calls = 450.0;
@@ -167,7 +167,7 @@ fn near_resource_burn() {
     );
     quiet(
         "slow, but within its time",
-        on(TaskFacts { timeout_minutes: Some(100.0), ..facts() }),
+        with_facts(TaskFacts { timeout_minutes: Some(100.0), ..facts() }),
         &trace(&rising(10, 0.05), |at, r| {
             work(at, r);
             r.duration_s = 1_100.0;
@@ -177,7 +177,7 @@ fn near_resource_burn() {
 }
 
 #[test]
-fn near_regression() {
+fn loops_near_regression_are_left_alone() {
     let tests = |r: &mut Record, passing: f64, failing: f64| {
         (r.tests_passing, r.tests_failing) = (Some(passing), Some(failing))
     };
@@ -218,7 +218,7 @@ fn near_regression() {
 }
 
 #[test]
-fn near_tampering() {
+fn loops_near_test_tampering_are_left_alone() {
     let counted = |counts: [[f64; 3]; 2]| {
         move |at: usize, r: &mut Record| {
             work(at, r);
@@ -238,7 +238,7 @@ fn near_tampering() {
 }
 
 #[test]
-fn near_tampering_no_change_and_failure() {
+fn loops_near_no_change_and_agent_failure_are_left_alone() {
     let mut renamed = rising(5, 0.05);
     renamed.push(0.5);
     quiet(
@@ -291,7 +291,7 @@ fn near_tampering_no_change_and_failure() {
 }
 
 #[test]
-fn near_token_growth() {
+fn loops_near_token_growth_are_left_alone() {
     let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     // Otherwise what is found would be no more than recorded.
     it.settings.token_growth.observe = false;

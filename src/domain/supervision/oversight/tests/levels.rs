@@ -46,7 +46,7 @@ fn oscillation_of_four_cycles_pauses() {
         course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &records),
         "- - - high/redirect high/redirect critical/pause"
     );
-    let slow = OversightSettings { climb_after: 50, ..design() };
+    let slow = OversightSettings { climb_after: 50, ..pinned_settings() };
     let mut it = ReviewedLoop { settings: slow, ..ReviewedLoop::default() };
     assert!(course(&mut it, DetectionKind::Oscillation, &records).ends_with("critical/pause"));
 }
@@ -156,7 +156,7 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
     assert_eq!((failed.decision, it.state.health), (OversightDecision::Abort, Health::Aborted));
     assert_eq!(failed.escalation, Some(Escalation { level: EscalationLevel::Emergency, outside: true }));
 
-    let strict = OversightSettings { strict_regression: true, ..design() };
+    let strict = OversightSettings { strict_regression: true, ..pinned_settings() };
     let mut it = ReviewedLoop { settings: strict, ..ReviewedLoop::default() };
     let last = it.run(&broken(5)).pop().unwrap_or_default();
     assert_eq!((last.decision, last.restore), (OversightDecision::Abort, None));

@@ -90,7 +90,7 @@ proptest! {
         seed in any::<bool>(),
     ) {
         let facts = TaskFacts { task, ..TaskFacts::default() };
-        let settings = if seed { design() } else { OversightSettings::default() };
+        let settings = if seed { pinned_settings() } else { OversightSettings::default() };
         let mut state = OverseerState::default();
         for until in 1..=records.len() {
             let verdict = review(&mut state, &records[..until], &facts, &ControlView::default(), &settings);

@@ -29,8 +29,8 @@ fn setting_one_leaves_its_neighbours() {
 #[test]
 fn every_detection_has_its_switches() {
     for kind in DetectionKind::ALL.iter().copied() {
-        let off = OversightSettings::default().merged(&json!({kind.name(): {"enabled": false, "observe": true}}));
-        assert_eq!(off.expect("valid").switches(kind), (false, true), "{kind}");
+        let disabled = OversightSettings::default().merged(&json!({kind.name(): {"enabled": false, "observe": true}}));
+        assert_eq!(disabled.expect("valid").switches(kind), (false, true), "{kind}");
         let observed = kind == DetectionKind::TokenGrowth;
         assert_eq!(OversightSettings::default().switches(kind), (true, observed), "{kind}");
     }
@@ -38,7 +38,7 @@ fn every_detection_has_its_switches() {
 
 #[test]
 fn faults_say_what_is_allowed() {
-    let faults = |over: serde_json::Value| match design().merged(&over) {
+    let faults = |over: serde_json::Value| match pinned_settings().merged(&over) {
         Ok(_) => String::new(),
         Err(problems) => lines(&problems),
     };
@@ -69,8 +69,8 @@ fn tighter_thresholds_find_sooner() {
     let error = |_: usize, r: &mut Record| r.error_signature = Some("boom".to_owned());
     assert!(signals(&it.run(&flat(3, error)), DetectionKind::Stuck).contains(&"same_error"));
     let mut it = ReviewedLoop::default();
-    let over = json!({"stuck": {"same_error_count": 5, "no_progress_iterations": 8}});
-    it.settings = it.settings.merged(&over).expect("valid");
+    let overlay = json!({"stuck": {"same_error_count": 5, "no_progress_iterations": 8}});
+    it.settings = it.settings.merged(&overlay).expect("valid");
     assert!(signals(&it.run(&flat(4, error)), DetectionKind::Stuck).is_empty());
     it.settings.regression.coverage_drop_percent = 1.0;
     let bleed = trace(&[0.3, 0.4], |at, r| r.coverage = Some([80.0, 78.5][at]));

@@ -199,7 +199,7 @@ fn style_hides(declaration: &str) -> bool {
     }
 }
 
-/// Whether a color can hardly be told from the page.
+/// Whether a color can hardly be distinguished from the page.
 fn is_faint(color: &str) -> bool {
     const FAINT: &[&str] = &[
         "white",
