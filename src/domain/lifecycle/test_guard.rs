@@ -64,15 +64,22 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
     // After a merge of the base, the baseline is one of other tests.
     let baseline = next.baseline.as_ref().filter(|_| next.base.is_some() && next.baseline_base == next.base);
-    let all = |tests: TestCounts| tests.passing + tests.failing + tests.skipped;
+    // Who skips a test runs it no more.
+    let ran = |tests: TestCounts| tests.passing + tests.failing;
     // A counter that never saw a test pass does not count all of them.
-    let counted = |outcome: &CheckOutcome| outcome.tests.filter(|tests| tests.passing > 0).map(all);
+    let counted = |outcome: &CheckOutcome| outcome.tests.filter(|tests| tests.passing > 0);
     let fell = |outcome: &CheckOutcome| {
         let then = [baseline, with_base].into_iter().flatten().flat_map(|report| &report.outcomes);
-        let then = then.filter(|then| then.name == outcome.name).filter_map(counted).max()?;
-        let now = outcome.tests.map_or(0, all);
-        let words = if outcome.tests.is_some() { now.to_string() } else { "none".to_owned() };
-        let evidence = format!("{then} tests counted at the base, {words} now");
+        let then = then.filter(|then| then.name == outcome.name).filter_map(counted).max_by_key(|then| ran(*then))?;
+        let skipped = outcome.tests.map_or(0, |now| now.skipped);
+        let (then, more_skipped) = (ran(then), skipped.saturating_sub(then.skipped));
+        let now = outcome.tests.map_or(0, ran);
+        let words = match outcome.tests {
+            None => "none now".to_owned(),
+            Some(_) if more_skipped > 0 => format!("{now} now, {more_skipped} more skipped"),
+            Some(_) => format!("{now} now"),
+        };
+        let evidence = format!("{then} tests counted at the base, {words}");
         (now < then).then(|| finding(&outcome.command, TamperKind::TestCountFell, evidence, now.to_string()))
     };
     now.outcomes.iter().filter_map(fell).collect()
