@@ -9,26 +9,8 @@ use crate::domain::model::task::{Check, CheckRule, TestResults};
 
 /// Words of commands that run tests.
 const TEST_WORDS: [&str; 20] = [
-    "test",
-    "tests",
-    "spec",
-    "specs",
-    "pytest",
-    "unittest",
-    "nose2",
-    "tox",
-    "nox",
-    "jest",
-    "vitest",
-    "mocha",
-    "ava",
-    "rspec",
-    "phpunit",
-    "pest",
-    "ctest",
-    "nextest",
-    "bats",
-    "prove",
+    "test", "tests", "spec", "specs", "pytest", "unittest", "nose2", "tox", "nox", "jest", "vitest", "mocha", "ava",
+    "rspec", "phpunit", "pest", "ctest", "nextest", "bats", "prove",
 ];
 /// Parts of commands that run no test, or may find none.
 const RUNS_NONE: [&str; 13] = [
@@ -97,13 +79,13 @@ pub fn contradiction(check: &Check, tests: &TestResults) -> Option<String> {
         return None;
     }
     match tests.counts {
-        Some(counts) if counts.passing == 0 && counts.skipped == 0 => Some("exit code 0, but it ran no tests".to_owned()),
+        Some(counts) if counts.passing == 0 && counts.skipped == 0 => {
+            Some("exit code 0, but it ran no tests".to_owned())
+        }
         Some(counts) if counts.passing == 0 => {
             Some(format!("exit code 0, but it ran no tests ({} skipped)", counts.skipped))
         }
-        None if calls_reporting_runner(&command) => {
-            Some("exit code 0, but the output reports no tests".to_owned())
-        }
+        None if calls_reporting_runner(&command) => Some("exit code 0, but the output reports no tests".to_owned()),
         _ => None,
     }
 }
@@ -149,12 +131,20 @@ mod tests {
     #[test]
     fn failing_tests_contradict_exit_code_of_any_command() {
         let one = "exit code 0, but the output reports 1 failed test";
-        for command in ["make all", "pytest | tee log", "cd app && npm test || exit 1", "./ci.sh || { echo no; exit 2; }"] {
+        for command in
+            ["make all", "pytest | tee log", "cd app && npm test || exit 1", "./ci.sh || { echo no; exit 2; }"]
+        {
             assert_eq!(why(command, &counted(5, 1, 0)), one, "{command}");
         }
         assert_eq!(why("sh ci.sh", &counted(5, 2, 0)), "exit code 0, but the output reports 2 failed tests");
         assert_eq!(why("make all", &counted(5, 0, 3)), "");
-        let own = ["pytest || pytest --lf", "! cargo test", "make x || exit 0", "pytest; [ $? -eq 5 ]", "if pytest; then :; fi"];
+        let own = [
+            "pytest || pytest --lf",
+            "! cargo test",
+            "make x || exit 0",
+            "pytest; [ $? -eq 5 ]",
+            "if pytest; then :; fi",
+        ];
         for command in own.into_iter().chain(["mvn -Dmaven.test.failure.ignore=true verify"]) {
             assert_eq!(why(command, &counted(5, 1, 0)), "", "{command}");
         }
@@ -178,11 +168,19 @@ mod tests {
     #[test]
     fn test_command_without_tests_does_not_pass() {
         let none = "exit code 0, but it ran no tests";
-        for command in ["cargo test negates", "make test", "./scripts/run-tests.sh x", "npm t", "ctest -R x", "python3 -m unittest"] {
+        for command in [
+            "cargo test negates",
+            "make test",
+            "./scripts/run-tests.sh x",
+            "npm t",
+            "ctest -R x",
+            "python3 -m unittest",
+        ] {
             assert_eq!(why(command, &counted(0, 0, 0)), none, "{command}");
         }
         assert_eq!(why("npx vitest run -t x", &counted(0, 0, 7)), "exit code 0, but it ran no tests (7 skipped)");
-        let others = ["make ci", "cargo bench", "cargo test --no-run", "jest --passWithNoTests", "test -f spec && make"];
+        let others =
+            ["make ci", "cargo bench", "cargo test --no-run", "jest --passWithNoTests", "test -f spec && make"];
         for command in others {
             assert_eq!(why(command, &counted(0, 0, 0)), "", "{command}");
         }
@@ -191,13 +189,26 @@ mod tests {
     #[test]
     fn known_runner_without_report_does_not_pass() {
         let silent = "exit code 0, but the output reports no tests";
-        let known =
-            ["python3 -m unittest", "cd app && python3.11 -m pytest -q tests/", "FOO=1 cargo test 2>&1", "pytest tests && mypy .", "uv run pytest"];
+        let known = [
+            "python3 -m unittest",
+            "cd app && python3.11 -m pytest -q tests/",
+            "FOO=1 cargo test 2>&1",
+            "pytest tests && mypy .",
+            "uv run pytest",
+        ];
         for command in known {
             assert_eq!(why(command, &TestResults::default()), silent, "{command}");
         }
-        let unknown =
-            ["npm test", "make test", "pytest > log", "pytest -qq", "pytest | grep x", "jest --json", "go test ./...", "sh t.sh"];
+        let unknown = [
+            "npm test",
+            "make test",
+            "pytest > log",
+            "pytest -qq",
+            "pytest | grep x",
+            "jest --json",
+            "go test ./...",
+            "sh t.sh",
+        ];
         for command in unknown {
             assert_eq!(why(command, &TestResults::default()), "", "{command}");
         }
