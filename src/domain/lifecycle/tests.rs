@@ -421,7 +421,9 @@ fn loop_without_work_closes_at_once() {
 /// Checks of the repository say nothing about the task: a suite is as green before a feature as after it.
 #[test]
 fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
-    let detected = || crate::domain::checks::criteria::plain("cargo test", CheckSource::Detected);
+    fn detected() -> crate::domain::model::task::Check {
+        crate::domain::checks::criteria::plain("cargo test", CheckSource::Detected)
+    }
     let by_file: fn(&mut PreparedTree) = |tree| tree.policy.checks = vec![detected()];
     let by_detection: fn(&mut PreparedTree) = |tree| tree.detected = vec![detected()];
     for (from, sources) in [(CheckSource::RepositoryFile, by_file), (CheckSource::Detected, by_detection)] {
