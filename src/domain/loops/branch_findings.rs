@@ -78,9 +78,10 @@ pub struct AcceptedFindings {
 /// Whether a text names a file by its path, by the end of it, by its name, or by a folder of more than one part.
 pub fn names_file(text: &str, path: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '@');
-    text.split(|c: char| !is_part(c)).any(|word| {
+    // Markdown may escape underscores.
+    text.replace('\\', "").split(|c: char| !is_part(c)).any(|word| {
         let word = word.trim_end_matches(['.', '/']).trim_start_matches("./").trim_start_matches('/');
-        let is_name = word.contains(['.', '/']) && !word.starts_with('.') || word.len() > 1 && path.ends_with(word);
+        let is_name = word.len() > 1 && (word.contains(['.', '/']) || word.starts_with(char::is_uppercase));
         let ends = || path.strip_suffix(word).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'));
         let begins = || word.contains('/') && path.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'));
         is_name && (ends() || begins())
