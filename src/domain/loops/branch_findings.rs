@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::aggregate::Loop;
 use crate::domain::model::ids::{Sha, Timestamp};
 use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
 
@@ -102,18 +101,6 @@ impl BaseCounts {
     pub fn of(base: Sha, report: &CheckReport) -> Self {
         let counted = report.outcomes.iter().filter_map(|outcome| Some((outcome.name.clone(), outcome.tests?)));
         Self { base: Some(base), tests: counted.collect() }
-    }
-}
-
-impl Loop {
-    /// Tests that the checks count at the base; `None` if they did not run there, because the base was merged since, or because
-    /// the checks were named when the branch had work in it.
-    pub fn base_counts(&self) -> Option<BaseCounts> {
-        let base = self.base.as_ref()?;
-        match &self.baseline {
-            Some(baseline) if self.baseline_base.as_ref() == Some(base) => Some(BaseCounts::of(base.clone(), baseline)),
-            _ => self.guard.base.clone().filter(|counts| counts.base.as_ref() == Some(base)),
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the tests of a run say against its exit code: a program can end its test runner with exit code 0, and a filter can match
-//! no test.
+//! Contradictions between the exit code of a command and the tests that it ran: a program can end its test runner with exit
+//! code 0, and a filter can match no test.
 
 use std::sync::LazyLock;
 
