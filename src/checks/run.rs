@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reports::Reports;
 use super::{counts, coverage};
-use crate::domain::checks::criteria::{CheckVerdict, judge};
+use crate::domain::checks::criteria::{CheckVerdict, contradiction, judge};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxSettings, SandboxView, ScratchHome};
@@ -202,7 +202,10 @@ fn outcome(
     output: &str,
     written: Option<TestResults>,
 ) -> CheckOutcome {
-    let (exit_code, verdict) = match finished.ended {
+    let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, output));
+    let mut tests = written.unwrap_or_else(|| counts::read(output));
+    tests.counts = tests.counts.or_else(by_pattern);
+    let (exit_code, mut verdict) = match finished.ended {
         _ if finished.out_of_memory => {
             (finished.exit_code, failed("the machine's memory ran out and the system killed it".to_owned()))
         }
@@ -213,9 +216,9 @@ fn outcome(
             (None, judge(&check.rule, None, output))
         }
     };
-    let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, output));
-    let mut tests = written.unwrap_or_else(|| counts::read(output));
-    tests.counts = tests.counts.or_else(by_pattern);
+    if let Some(why) = contradiction(check, &tests).filter(|_| verdict.holds) {
+        (verdict.holds, verdict.why) = (false, why);
+    }
     CheckOutcome {
         name: check.name.clone(),
         command: check.command.clone(),

@@ -89,7 +89,8 @@ config_section! {
         pub name: Option<String>;
         /// Command, run by `sh -c` in the root of the tree. Required.
         pub run: String;
-        /// Condition to pass: exit code 0, also no output, a minimum percentage, or a number within bounds.
+        /// Condition to pass: exit code 0, also no output, also a minimum percentage, or a number within bounds with any exit code.
+        /// What a test runner reports must not contradict exit code 0.
         pub kind: CheckKind;
         /// Regular expression whose first group is the number, for `coverage` and `count`.
         pub pattern: Option<String>;

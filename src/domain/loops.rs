@@ -36,7 +36,9 @@ pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
     BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
 };
-pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
+pub use branch_findings::{
+    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard, names_file,
+};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
@@ -56,6 +58,6 @@ pub use remarks::{SEE_REMARKS, ToldProposal, remark_key, remark_of};
 pub use run_options::RunOptions;
 pub use second_opinion::{OpinionCost, SecondOpinions, VerifiedState};
 pub use state::LoopState;
-pub use stop_reason::{LoopStopReason, StopAfterRestore};
+pub use stop_reason::{LoopStopReason, StopAfterRestore, restored_words};
 pub use suggestion::{AppliedSuggestion, CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};

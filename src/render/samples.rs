@@ -375,6 +375,7 @@ pub(super) fn all() -> Vec<View> {
                 "this issue: no `ralph` block or completion criteria".into(),
                 "Cargo.toml, package.json, go.mod: no known test command".into(),
             ],
+            holding: Vec::new(),
             repository_file: ".github/ralph.yml".into(),
             who_may: "people with write access".into(),
         }),

@@ -211,6 +211,15 @@ fn templates_of_other_states_match_snapshots() {
         let view = IterationView { folded: true, next: String::new(), strategy: String::new(), ..iteration() };
         renderer.render(&View::Iteration(Box::new(view)))
     });
+    insta::assert_snapshot!("needs_criteria_that_fail", {
+        renderer.render(&View::NeedsCriteria(NeedsCriteriaView {
+            loop_id: loop_id(),
+            looked_at: Vec::new(),
+            holding: vec!["cargo test".into(), "cargo clippy".into()],
+            repository_file: ".ralph.yml".into(),
+            who_may: "people with write access".into(),
+        }))
+    });
     insta::assert_snapshot!("completion_success", {
         let view = CompletionView {
             outcome: LoopOutcome::Success,
@@ -488,12 +497,14 @@ fn prompt_view(text: &str) -> PromptView {
             line: Some(12),
             kind: TamperKind::TestSkipped,
             evidence: "#[ignore]".into(),
+            may_be_asked_for: true,
         }],
         changed_tests: vec![PromptFinding {
             path: "tests/print.rs".into(),
             line: None,
             kind: TamperKind::OnlyChangedTests,
             evidence: "with the base's version, `cargo test` fails: exit code 101".into(),
+            may_be_asked_for: false,
         }],
         conflict_files: vec!["src/lib.rs".into()],
         history: vec![PromptHistory { n: 2, approach: "persist".into(), outcome: "two tests fail".into() }],

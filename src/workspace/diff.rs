@@ -47,6 +47,11 @@ pub(super) fn stat_of(files: ChangedFiles) -> DiffStat {
 }
 
 impl Workspaces {
+    /// Setting by which differences show sources as text. Attributes of a tree do not count beside it.
+    pub(super) fn sources_as_text(&self) -> String {
+        format!("core.attributesFile={}", self.layout.source_attributes().display())
+    }
+
     /// Returns the paths that differ between two commits or trees.
     pub(super) async fn differing(
         &self,
@@ -73,17 +78,20 @@ impl Workspaces {
         if let Some(known) = self.known.sizes(from, to) {
             return Ok(known);
         }
-        let call = GitCommand::new("measure all changes", &tree_paths.store).attributes_of(empty_tree(to)).args([
-            "diff-tree",
-            "-r",
-            "--no-renames",
-            "--numstat",
-            "-z",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            to.as_str(),
-        ]);
+        let call = GitCommand::new("measure all changes", &tree_paths.store)
+            .attributes_of(empty_tree(to))
+            .config(self.sources_as_text())
+            .args([
+                "diff-tree",
+                "-r",
+                "--no-renames",
+                "--numstat",
+                "-z",
+                "--no-ext-diff",
+                "--no-textconv",
+                from.as_str(),
+                to.as_str(),
+            ]);
         let output = self.git.ok(call).await?;
         if output.truncated {
             return Err(too_large());
@@ -100,21 +108,24 @@ impl Workspaces {
         from: &Sha,
         tree: &Sha,
     ) -> Result<TreeDiff, WorkspaceError> {
-        let call = GitCommand::new("measure the change", &tree_paths.store).attributes_of(empty_tree(tree)).args([
-            "diff-tree",
-            "-r",
-            "-M",
-            "--raw",
-            "--no-abbrev",
-            "--numstat",
-            "--patch",
-            "-z",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            tree.as_str(),
-        ]);
+        let call = GitCommand::new("measure the change", &tree_paths.store)
+            .attributes_of(empty_tree(tree))
+            .config(self.sources_as_text())
+            .args([
+                "diff-tree",
+                "-r",
+                "-M",
+                "--raw",
+                "--no-abbrev",
+                "--numstat",
+                "--patch",
+                "-z",
+                "--no-color",
+                "--no-ext-diff",
+                "--no-textconv",
+                from.as_str(),
+                tree.as_str(),
+            ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
         let (objects, rest) = raw_entries(&output.stdout);
         let (mut files, patch) = numstat(rest);

@@ -33,6 +33,20 @@ pub(super) struct TreePaths {
     pub store: PathBuf,
 }
 
+/// Names of files whose changes are read as text: a NUL byte in a comment must not hide a change.
+const SOURCES: &str = "rs py pyi pyx js jsx mjs cjs ts tsx mts cts vue svelte go java kt kts scala sbt groovy gradle c h cc cpp \
+    cxx hh hpp hxx m mm cs fs vb swift rb rake gemspec php ex exs erl hs ml lua pl pm t r jl dart sh bash zsh fish bats ps1 sql \
+    json jsonc json5 yml yaml toml ini cfg conf properties xml csproj feature snap mk cmake bzl bazel proto txt csv";
+/// Such files without an extension.
+const NAMED_SOURCES: &str =
+    "Makefile GNUmakefile makefile Rakefile Gemfile Dockerfile Justfile justfile BUILD WORKSPACE Jenkinsfile Procfile";
+
+/// Returns attributes that make git show sources as text.
+fn source_attributes() -> String {
+    let ending = SOURCES.split_whitespace().map(|ending| format!("*.{ending} diff\n"));
+    ending.chain(NAMED_SOURCES.split_whitespace().map(|name| format!("{name} diff\n"))).collect()
+}
+
 impl Layout {
     pub fn open(root: &Path) -> Result<Self, WorkspaceError> {
         private::create_folder(root).map_err(WorkspaceError::io("create", root))?;
@@ -44,6 +58,8 @@ impl Layout {
         for dir in [layout.mirrors(), layout.stores(), layout.trees(), layout.pools(), layout.home()] {
             std::fs::create_dir_all(&dir).map_err(WorkspaceError::io("create", &dir))?;
         }
+        let attributes = layout.source_attributes();
+        std::fs::write(&attributes, source_attributes()).map_err(WorkspaceError::io("write", &attributes))?;
         Ok(layout)
     }
 
@@ -62,6 +78,10 @@ impl Layout {
     }
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+    /// Returns the file of attributes by which differences show sources as text, whatever they contain.
+    pub fn source_attributes(&self) -> PathBuf {
+        self.root.join("source-attributes")
     }
     /// Returns an empty folder, used as git's HOME.
     pub fn home(&self) -> PathBuf {

@@ -33,6 +33,7 @@ on_one_forge!(
     invalid_repository_file_is_reported_with_position,
     checks_in_issue_count_only_from_writers,
     already_solved_issue_is_reported,
+    green_checks_of_the_repository_are_asked_about,
     resume_raises_limits,
     iteration_limit_is_raised_by_command,
     iteration_limit_below_used_iterations_is_rejected,
@@ -450,12 +451,37 @@ async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
 
 async fn already_solved_issue_is_reported(dialect: Dialect) {
     story(Setup::new(dialect).file("answer.txt", "42\n"), async |world| {
-        let done = world.run().await;
+        world.comment("/ralph run --check 'sh check.sh'").await;
+        world.settle().await;
+        let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
         assert!(done.iterations.is_empty());
         assert!(world.bot_commented("already passes"), "{:?}", world.bot_comments());
         assert_eq!(world.state_labels(), ["closed"]);
         assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
+    })
+    .await;
+}
+
+/// A green suite says nothing about a feature that is not there yet.
+async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
+    let agent = "echo 43 >next.txt\n";
+    story(Setup::new(dialect).file("answer.txt", "42\n").agent(agent), async |world| {
+        let waiting = world.run().await;
+        assert_eq!((waiting.state, waiting.iterations.len()), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
+        assert_eq!(world.state_labels(), ["needs-criteria"]);
+        for said in ["Every check of the repository already passes", "- `sh check.sh`", "fails until the task is done"]
+        {
+            assert!(world.bot_commented(said), "{:?}", world.bot_comments());
+        }
+        world.comment("/ralph run").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria, "they pass as before");
+        world.comment("/ralph run --check 'test -f next.txt'").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.checks_from, Some(CheckSource::Command));
     })
     .await;
 }

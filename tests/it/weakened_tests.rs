@@ -4,13 +4,20 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use crate::harness::{Setup, on_both_forges, story};
+use crate::harness::{Setup, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     tests_deleted_in_an_earlier_iteration_are_put_back,
     skipped_tests_are_accepted_by_maintainers_only,
     changed_expectation_is_asked_about_once,
     honest_tests_need_no_acceptance,
+);
+
+on_one_forge!(
+    failed_tests_in_the_output_outweigh_exit_code,
+    change_that_the_task_names_is_asked_about_instead_of_undone,
+    files_that_the_first_run_wrote_are_not_there_in_the_second,
+    better_state_before_first_iteration_is_restored_at_limit,
 );
 
 /// Tests in Python syntax, so that they are recognised; `check.sh` reads their assertions.
@@ -110,6 +117,75 @@ async fn honest_tests_need_no_acceptance(dialect: Dialect) {
         let text = format!("{receipts:?}");
         assert!(text.contains("with the base's tests 1 of 1"), "{text}");
         assert_eq!(done.findings(), []);
+    })
+    .await;
+}
+
+/// The program decides about the exit code of its test runner.
+async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
+    let check = "echo 'running 2 tests'\nif [ \"$(cat answer.txt)\" = 42 ]; then n=2; else n=1; fi\n\
+        if [ $n = 2 ]; then word=ok; else word=FAILED; fi\n\
+        echo \"test result: $word. $n passed; $((2 - n)) failed; 0 ignored; 0 measured; 0 filtered out\"\n\
+        [ $n = 2 ] || exit \"$(cat code.txt)\"\n";
+    let agent = "echo 0 >code.txt\n[ \"$RALPH_ITERATION\" -lt 2 ] || echo 42 >answer.txt\n";
+    let setup = Setup::new(dialect).file("check.sh", check).file("code.txt", "1\n").agent(agent);
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+        let why = "exit code 0, but the output reports 1 failed test";
+        assert_eq!((done.iterations[0].checks.outcomes[0].why.as_str(), done.iterations[0].checks.held()), (why, 0));
+        assert!(world.prompt(2).await.contains(why));
+    })
+    .await;
+}
+
+async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
+    let agent = "printf '{ \"rules\": { \"no-unused-vars\": \"error\" } }\\n' >.eslintrc.json\necho 42 >answer.txt\n";
+    let mut setup = Setup::new(dialect).file(".eslintrc.json", "{ \"rules\": {} }\n").agent(agent);
+    setup.body = "Set no-unused-vars to error in .eslintrc.json, and answer 42.".into();
+    story(setup, async |world| {
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("which the task may ask for: `.eslintrc.json`"), "{}", paused.why);
+        assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
+        let kept = world.file(&paused.branch, ".eslintrc.json").await;
+        assert!(kept.is_some_and(|text| text.contains("error")), "nothing was undone");
+        world.comment("/ralph accept-tests").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
+}
+
+/// The changed test makes the check leave an ignored file by which it would pass with the base's test, too.
+async fn files_that_the_first_run_wrote_are_not_there_in_the_second(dialect: Dialect) {
+    let agent = "sed -i \"s/'42'/'40'/; \\$a # leave\" tests/test_answer.py\n";
+    let check = "[ ! -e local.ok ] || exit 0\n! grep -q leave tests/test_answer.py || touch local.ok\n";
+    let check = format!("{check}{CHECK}");
+    story(setup(dialect, agent).file("check.sh", &check).file(".gitignore", "local.ok\n"), async |world| {
+        let paused = world.run().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `tests/test_answer.py`"), "{}", paused.why);
+        let text = format!("{:?}", world.receipts().await);
+        assert!(text.contains("with the base's tests 0 of 1"), "{text}");
+    })
+    .await;
+}
+
+async fn better_state_before_first_iteration_is_restored_at_limit(dialect: Dialect) {
+    let checks = "checks:\n  - run: test -f other.txt\n  - run: sh check.sh\n";
+    let setup = Setup::new(dialect).file(".ralph.yml", checks).file("other.txt", "kept\n");
+    story(setup.agent("rm -f other.txt\necho 40 >answer.txt\n"), async |world| {
+        world.comment("/ralph run --max-iterations 1").await;
+        world.settle().await;
+        let spent = world.the_loop().await;
+        assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
+        assert!(spent.why.contains("as they were before the first iteration"), "{}", spent.why);
+        assert_eq!(world.file(&spent.branch, "other.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&spent.branch, "answer.txt").await.as_deref(), Some("41\n"));
+        let kept = spent.why.split('`').find(|part| part.starts_with("refs/ralph/keep/"));
+        assert!(kept.is_some(), "the work can be found: {}", spent.why);
     })
     .await;
 }

@@ -208,6 +208,7 @@ fn unusual_forms_are_parsed() {
         ),
         ("Finished in 0.1 seconds\n1 doctest, 2 properties, 3 tests, 1 failure", "5 passing, 1 failing, 0 skipped"),
         ("ok  \texample.org/a\t0.1s\tcoverage: 80.0% of statements", "1 passing, 0 failing, 0 skipped"),
+        ("ok  \texample.org/a\t0.1s [no tests to run]", "0 passing, 0 failing, 0 skipped"),
         (
             "FAIL\texample.org/a [build failed]\nok  \texample.org/b\t0.1s",
             "1 passing, 0 failing, 0 skipped, incomplete",

@@ -70,6 +70,37 @@ async fn outcomes_are_in_order_despite_failures() {
     assert_eq!(all[5].tests, Some(TestCounts { passing: 3, failing: 0, skipped: 0 }));
 }
 
+#[tokio::test]
+async fn report_of_runner_counts_beside_exit_code() {
+    let place = Place::new();
+    let cases = [
+        (
+            "echo 'running 2 tests'; echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'",
+            "exit code 0, but the output reports 1 failed test",
+        ),
+        ("echo 'running 2 tests' # cargo test", "exit code 0, but a test run ended before its summary"),
+        (
+            "echo 'running 0 tests'; echo 'test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out' # cargo test x",
+            "exit code 0, but it ran no tests",
+        ),
+        ("echo built", ""),
+    ];
+    for (command, why) in &cases {
+        let outcome = place.one(command).await;
+        assert_eq!(
+            (outcome.why.as_str(), outcome.holds, outcome.exit_code),
+            (*why, why.is_empty(), Some(0)),
+            "{command}"
+        );
+    }
+    let several = "for n in 0 3; do echo \"running $n tests\"; echo \"test result: ok. $n passed; 0 failed; 0 ignored; 0 measured; 5 filtered out\"; done # cargo test x";
+    assert!(place.one(several).await.holds, "only the sum of all runs counts");
+    let mut cover = check("echo 'TOTAL 90%'; exit 1");
+    cover.rule = CheckRule::Coverage { pattern: r"(\S+)%".into(), min: Percent(80.0) };
+    let outcome = place.run(&[cover]).await.remove(0);
+    assert_eq!((outcome.why.as_str(), outcome.holds, outcome.measured), ("exit code 1", false, Some(90.0)));
+}
+
 /// See docs/threats.md#s1.
 #[tokio::test]
 async fn check_sees_only_given_environment() {

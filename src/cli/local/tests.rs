@@ -113,6 +113,28 @@ async fn solved_task_succeeds_without_changes() {
     assert_eq!(git(&setup.repo, &["for-each-ref", "--format=%(refname:short)", "refs/heads"]).await, "trunk");
 }
 
+/// The tests of the repository pass before and after a feature that none of them is about.
+#[tokio::test(flavor = "multi_thread")]
+async fn green_tests_of_the_repository_do_not_finish_a_task() {
+    let setup = setup("echo two > next.txt").await;
+    std::fs::write(setup.repo.join("Makefile"), "test:\n\ttrue\n").expect("written");
+    git(&setup.repo, &["add", "."]).await;
+    git(&setup.repo, &["commit", "--quiet", "-m", "tests"]).await;
+    let asked = run_to(&setup, &["--task", "Add next.txt"], ExitCode::FAILURE).await;
+    assert_eq!((asked[0].state.as_str(), asked[0].spent.iterations), ("needs_criteria", 0), "{}", asked[0].why);
+    assert!(!is_done(&asked[0]) && asked[0].why.contains("none shows when the task is done"), "{}", asked[0].why);
+    let file = setup.folder.path().join("tasks.yaml");
+    std::fs::write(&file, "tasks: [{ title: Add next.txt }]\n").expect("written");
+    let name = file.display().to_string();
+    let listed = run_to(&setup, &["--tasks", &name], ExitCode::FAILURE).await;
+    let again = run_to(&setup, &["--tasks", &name], ExitCode::FAILURE).await;
+    assert_eq!((listed.len(), again.len()), (2, 2), "the task of the list is asked about again");
+    assert!(again[1].version > listed[1].version && again[1].state.as_str() == "needs_criteria");
+    let more = ["--resume", again[1].id.as_str(), "--check", "test -f next.txt"];
+    let done = run_to(&setup, &more, ExitCode::SUCCESS).await;
+    assert_eq!(done[1].state.as_str(), "review", "{}", done[1].why);
+}
+
 #[tokio::test]
 async fn unusable_input_is_reported_before_anything_runs() {
     let setup = setup("true").await;

@@ -95,6 +95,9 @@ pub struct PromptFinding {
     pub kind: TamperKind,
     /// Line or fact that shows it.
     pub evidence: String,
+    /// Whether the task may ask for the change.
+    #[serde(default)]
+    pub may_be_asked_for: bool,
 }
 
 /// Plan, as stated to the agent.
@@ -228,10 +231,12 @@ fn better_before(current: &Loop) -> Option<String> {
     let last = current.retained_iterations().rev().find_map(number)?;
     let standing = current.retained_iterations().next_back().and_then(|last| last.restored_to).is_none();
     (standing && best.iteration < last).then(|| {
+        let when = match best.iteration {
+            0 => "before the first iteration".to_owned(),
+            number => format!("after iteration {number}"),
+        };
         format!(
-            "The best state so far was that after iteration {} (commit {}): compare with it before you build on what came \
-             later.",
-            best.iteration,
+            "The best state so far was that {when} (commit {}): compare with it before you build on what came later.",
             best.commit.short()
         )
     })
@@ -336,15 +341,17 @@ fn missing_plan(planning: &Planning) -> Option<String> {
 /// Open findings that the agent has to fix, or (`may_be_required`) that the task may require. Findings in commits that a
 /// person pushed are left out.
 fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
-    let open = current.open_findings().into_iter().filter(|finding| !finding.pushed).map(|finding| &finding.found);
-    let wanted = open.filter(|found| found.kind.may_be_required() == may_be_required);
-    let text = sanitize::visible;
+    let open = current.open_findings().into_iter().filter(|finding| !finding.pushed);
+    let wanted = open.filter(|finding| finding.found.kind.may_be_required() == may_be_required);
+    let (text, task) = (sanitize::visible, current.task.agent_text());
     wanted
-        .map(|found| PromptFinding {
+        .map(|finding| (finding, &finding.found))
+        .map(|(finding, found)| PromptFinding {
             path: text(&found.path),
             line: found.line,
             kind: found.kind,
             evidence: text(&found.evidence),
+            may_be_asked_for: finding.may_be_asked_for(&task),
         })
         .collect()
 }

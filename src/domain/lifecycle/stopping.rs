@@ -4,7 +4,9 @@
 use super::{StepContext, judge, second_opinion};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore};
+use crate::domain::loops::{
+    EscalationCause, Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore, restored_words,
+};
 use crate::domain::model::ids::Sha;
 
 /// Returns the best state if the branch is at a worse one. Work that was not measured counts as worse, unless a person
@@ -77,7 +79,10 @@ impl StepContext {
 
     /// Restores the files of an iteration before the loop stops.
     pub(super) fn put_best_back(&mut self, iteration: u32, to: Sha, then: LoopStopReason) {
-        self.because(format!("the state of iteration {iteration} is restored"));
+        self.because(match iteration {
+            0 => "the state before the first iteration is restored".to_owned(),
+            number => format!("the state of iteration {number} is restored"),
+        });
         self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
         self.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
     }
@@ -92,7 +97,7 @@ impl StepContext {
                     true => "",
                     false => "; suggested changes are applied when the loop continues",
                 };
-                format!("; the files of iteration {}, the best one, were restored{later}{again}", halting.iteration)
+                format!("; {}{later}{again}", restored_words(halting.iteration))
             }
             false => String::new(),
         };

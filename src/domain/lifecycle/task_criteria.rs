@@ -5,7 +5,7 @@ use crate::domain::checks::criteria;
 use crate::domain::loops::{Loop, LoopState, TaskStatements};
 use crate::domain::model::event::names_label;
 use crate::domain::model::stated_facts::StatedFacts;
-use crate::domain::model::task::Check;
+use crate::domain::model::task::{Check, CheckSource};
 use crate::domain::report;
 
 /// Chooses the checks and takes over the stated facts, until the first check has run. Returns `false` if the issue's `ralph`
@@ -42,6 +42,20 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     next.checks_from = (!checks.is_empty()).then_some(from);
     next.checks = checks;
     true
+}
+
+/// Handles checks that all pass before any change. Those that were named for this task say that it is done; those of the
+/// repository say nothing about it, so that people are asked for one that does.
+pub(super) fn hold_before_any_change(turn: &mut StepContext) {
+    if matches!(turn.next.checks_from, Some(CheckSource::Command | CheckSource::Issue)) {
+        return turn.end(LoopState::Closed, "every check already passes, before any change");
+    }
+    let why = "every check passes before any change, so none shows when the task is done";
+    turn.go(LoopState::NeedsCriteria, why);
+    let view = report::needs_criteria(&turn.next, &[]);
+    turn.comment(&format!("criteria/{}", turn.next.version), view);
+    // They are chosen and run again when the loop continues.
+    turn.next.baseline = None;
 }
 
 impl Loop {

@@ -5,7 +5,8 @@ use super::StepContext;
 use super::next_iteration::{next_iteration, open_own_iteration};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BaseTestsRun, BranchFinding, EscalationCause, IterationKind, Loop, LoopState, LoopStep, TestEvidence, named_paths,
+    BaseCounts, BaseTestsRun, BranchFinding, EscalationCause, IterationKind, Loop, LoopState, LoopStep, TestEvidence,
+    named_paths, names_file,
 };
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 use crate::domain::report;
@@ -39,7 +40,10 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
 
 /// Stores the evidence about tests from the fresh checkout; returns whether a finding is open.
 pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
-    let TestEvidence { mut findings, base_tests } = evidence;
+    let TestEvidence { mut findings, base_tests, base_checks } = evidence;
+    if let (Some(base), Some(counted)) = (turn.next.base.clone(), &base_checks) {
+        turn.next.guard.base = Some(BaseCounts::of(base, counted));
+    }
     let mut changes = String::new();
     if report.all_hold() {
         let base = base_tests.as_ref().map(|run| &run.report);
@@ -60,19 +64,25 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
     open
 }
 
-/// Returns checks that count fewer tests than before the first iteration, or than with the base's test files.
+/// Returns checks that run fewer tests than at the base, or than with the base's test files.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
-    // After a merge of the base, the baseline is one of other tests.
-    let baseline = next.baseline.as_ref().filter(|_| next.base.is_some() && next.baseline_base == next.base);
-    let all = |tests: TestCounts| tests.passing + tests.failing + tests.skipped;
-    // A counter that never saw a test pass does not count all of them.
-    let counted = |outcome: &CheckOutcome| outcome.tests.filter(|tests| tests.passing > 0).map(all);
+    let at_base = next.base_counts();
+    let with_base = next.base.clone().zip(with_base).map(|(base, report)| BaseCounts::of(base, report));
+    // Who skips a test runs it no more.
+    let ran = |tests: TestCounts| tests.passing + tests.failing;
     let fell = |outcome: &CheckOutcome| {
-        let then = [baseline, with_base].into_iter().flatten().flat_map(|report| &report.outcomes);
-        let then = then.filter(|then| then.name == outcome.name).filter_map(counted).max()?;
-        let now = outcome.tests.map_or(0, all);
-        let words = if outcome.tests.is_some() { now.to_string() } else { "none".to_owned() };
-        let evidence = format!("{then} tests counted at the base, {words} now");
+        let then = [&at_base, &with_base].into_iter().flatten().filter_map(|counts| counts.tests.get(&outcome.name));
+        // A counter that never saw a test pass does not count all of them.
+        let then = then.copied().filter(|then| then.passing > 0).max_by_key(|then| ran(*then))?;
+        let skipped = outcome.tests.map_or(0, |now| now.skipped);
+        let (then, more_skipped) = (ran(then), skipped.saturating_sub(then.skipped));
+        let now = outcome.tests.map_or(0, ran);
+        let words = match outcome.tests {
+            None => "none now".to_owned(),
+            Some(_) if more_skipped > 0 => format!("{now} now, {more_skipped} more skipped"),
+            Some(_) => format!("{now} now"),
+        };
+        let evidence = format!("{then} tests counted at the base, {words}");
         (now < then).then(|| finding(&outcome.command, TamperKind::TestCountFell, evidence, now.to_string()))
     };
     now.outcomes.iter().filter_map(fell).collect()
@@ -149,20 +159,19 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
     }
 }
 
-/// Returns files of the base that the service can restore without undoing the task: tests, and the configuration of checks.
+/// Returns tests of the base that the service can restore without undoing the task.
 fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
-    let manifests = next.branch_stat().map(tamper::flagged_manifests).unwrap_or_default();
+    let text = next.task.agent_text();
     let mut files: Vec<String> = Vec::new();
-    for finding in open.iter().filter(|finding| !finding.needs_decision()) {
+    for finding in open.iter().filter(|finding| !finding.needs_decision() && !finding.may_be_asked_for(&text)) {
         let path = &finding.found.path;
         match finding.found.kind {
             TamperKind::TestCountFell => {
                 let changed = next.branch_stat().into_iter().flat_map(|whole| &whole.files);
-                let lost = changed.filter(|file| file.removed > 0 && tamper::is_test_file(&file.path));
+                let lost = changed.filter(|file| {
+                    file.removed > 0 && tamper::is_test_file(&file.path) && !names_file(&text, &file.path)
+                });
                 files.extend(lost.map(|file| file.path.clone()));
-            }
-            TamperKind::CheckConfigEdited | TamperKind::ThresholdLowered if !manifests.contains(path) => {
-                files.push(path.clone());
             }
             _ if tamper::is_test_file(path) => files.push(path.clone()),
             _ => {}
@@ -205,6 +214,8 @@ fn question(next: &Loop) -> String {
         format!("tests that a person pushed are weaker than the base's: {paths}")
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
+    } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {
+        format!("tests or checks are weaker than the base's, which the task may ask for: {paths}")
     } else if next.guard.put_back > 0 {
         format!("tests were weakened again after they were restored: {paths}")
     } else {

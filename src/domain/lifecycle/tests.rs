@@ -26,7 +26,7 @@ use crate::domain::model::ids::{
 use crate::domain::model::image::TaskImages;
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::domain::model::quantity::{Duration, Usd};
-use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
+use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, IterationView, View};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
@@ -417,6 +417,43 @@ fn loop_without_work_closes_at_once() {
     let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
+}
+
+/// Checks of the repository say nothing about the task: a suite is as green before a feature as after it.
+#[test]
+fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
+    fn detected() -> crate::domain::model::task::Check {
+        crate::domain::checks::criteria::plain("cargo test", CheckSource::Detected)
+    }
+    let by_file: fn(&mut PreparedTree) = |tree| tree.policy.checks = vec![detected()];
+    let by_detection: fn(&mut PreparedTree) = |tree| tree.detected = vec![detected()];
+    for (from, sources) in [(CheckSource::RepositoryFile, by_file), (CheckSource::Detected, by_detection)] {
+        let mut run = LoopRun::with(|start| start.options.checks.clear());
+        run.tell(LoopInput::SlotGranted).prepared(sources).checked(true);
+        run.is(LoopState::NeedsCriteria, LoopStep::Idle);
+        assert_eq!((run.current.checks_from, run.current.spent.iterations), (Some(from), 0));
+        assert!(run.current.why.contains("none shows when the task is done"), "{}", run.current.why);
+        let names = |view: &View| matches!(view, View::NeedsCriteria(view) if view.holding == ["cargo test"]);
+        assert!(run.has(|effect| matches!(effect, Effect::Comment { view, .. } if names(view))));
+        // Without another check they run again: somebody may have changed the base.
+        run.command(LoopCommand::Run(command::Run { options: RunOptions::default() }))
+            .is(LoopState::Queued, LoopStep::Idle);
+        assert!(run.reasons.join(" ").contains("--check"), "{:?}", run.reasons);
+        run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
+        run.checked(true).is(LoopState::NeedsCriteria, LoopStep::Idle);
+        let named = RunOptions { checks: vec!["sh new.sh".into()], ..RunOptions::default() };
+        run.command(LoopCommand::Run(command::Run { options: named }));
+        run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
+        assert_eq!(run.current.checks_from, Some(CheckSource::Command));
+        run.checked(false).is(LoopState::Running, LoopStep::Agent);
+        assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+    }
+    // Checks of the issue are of this task.
+    let mut run = LoopRun::with(|start| {
+        start.options.checks.clear();
+        start.task.body = "```ralph\nmake test\n```\n".into();
+    });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
 }
 
 #[test]

@@ -426,13 +426,15 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
         LoopStep::Baseline => {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
             let all_hold = report.all_hold();
+            // Checks of a head with work in it (`/ralph resume --check`) say nothing about the base.
+            let at_base = turn.next.head == turn.next.base;
             turn.next.baseline = Some(report);
-            turn.next.baseline_base = turn.next.base.clone();
+            turn.next.baseline_base = turn.next.base.clone().filter(|_| at_base);
             // Other checks say how far the work is from here on; what was measured before is about something else.
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
-            if all_hold && turn.next.head == turn.next.base {
-                turn.end(LoopState::Closed, "every check already passes, before any change");
+            if all_hold && at_base {
+                task_criteria::hold_before_any_change(turn);
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);
             } else {

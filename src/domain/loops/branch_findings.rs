@@ -1,9 +1,11 @@
 //! Findings about tests on a loop's branch against its base, and the people who accepted them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Sha, Timestamp};
-use crate::domain::model::task::{TamperFinding, TamperKind};
+use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
 
 /// Finding of the branch's complete change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,13 @@ impl BranchFinding {
     /// Whether only a person can decide: the task may require the change, or a person made it.
     pub fn needs_decision(&self) -> bool {
         self.pushed || self.found.kind.may_be_required()
+    }
+
+    /// Whether the task may ask for the change, by its text or because the file says how checks run: the service does not undo
+    /// it, but a person decides.
+    pub fn may_be_asked_for(&self, task_text: &str) -> bool {
+        let configures = matches!(self.found.kind, TamperKind::CheckConfigEdited | TamperKind::ThresholdLowered);
+        configures || names_file(task_text, &self.found.path)
     }
 
     /// Whether both are about the same change; lines may have moved.
@@ -65,6 +74,36 @@ pub struct AcceptedFindings {
     pub findings: Vec<BranchFinding>,
 }
 
+/// Whether a text names a file by its path, by the end of it, by its name, or by a folder of more than one part.
+pub fn names_file(text: &str, path: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '@');
+    // Markdown may escape underscores.
+    text.replace('\\', "").split(|c: char| !is_part(c)).any(|word| {
+        let word = word.trim_end_matches(['.', '/']).trim_start_matches("./").trim_start_matches('/');
+        let is_name = word.len() > 1 && (word.contains(['.', '/']) || word.starts_with(char::is_uppercase));
+        let ends = || path.strip_suffix(word).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'));
+        let begins = || word.contains('/') && path.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'));
+        is_name && (ends() || begins())
+    })
+}
+
+/// Tests that the checks count at a commit of the base branch.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BaseCounts {
+    /// Commit.
+    pub base: Option<Sha>,
+    /// Counts by the name of the check.
+    pub tests: BTreeMap<String, TestCounts>,
+}
+
+impl BaseCounts {
+    /// Counts of a report that was measured at `base`.
+    pub fn of(base: Sha, report: &CheckReport) -> Self {
+        let counted = report.outcomes.iter().filter_map(|outcome| Some((outcome.name.clone(), outcome.tests?)));
+        Self { base: Some(base), tests: counted.collect() }
+    }
+}
+
 /// History of a loop's findings about tests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,6 +119,9 @@ pub struct TestGuard {
     pub put_back: u32,
     /// Whether the prompt said that the checks pass only with the agent's changes to tests.
     pub told: bool,
+    /// Tests that the checks count at the base, where the baseline is one of another commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<BaseCounts>,
 }
 
 impl TestGuard {
@@ -104,6 +146,9 @@ pub struct TestEvidence {
     /// Second run of the checks, with the base's test files; `None` if no test file of the base was changed, or if
     /// nothing depends on the outcome.
     pub base_tests: Option<BaseTestsRun>,
+    /// Run of the checks at the base; `None` if they were counted there before, or if nothing depends on the outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_checks: Option<CheckReport>,
 }
 
 /// Run of the checks with the base's version of the test files that the branch changed.
@@ -111,7 +156,7 @@ pub struct TestEvidence {
 #[serde(default)]
 pub struct BaseTestsRun {
     /// Outcomes.
-    pub report: crate::domain::model::task::CheckReport,
+    pub report: CheckReport,
     /// Test files whose base version was used, each with a digest of its change.
     pub files: Vec<ChangedTestFile>,
     /// Change of these files, as a patch, cut.

@@ -1,7 +1,7 @@
 //! Open and accepted findings about tests of a loop.
 
 use super::aggregate::Loop;
-use super::branch_findings::BranchFinding;
+use super::branch_findings::{BaseCounts, BranchFinding};
 use crate::domain::model::task::TamperFinding;
 
 /// Maximum number of paths that a sentence names.
@@ -17,6 +17,16 @@ pub fn named_paths(paths: &[String]) -> String {
 }
 
 impl Loop {
+    /// Tests that the checks count at the base; `None` if they did not run there, because the base was merged since, or because
+    /// the checks were named when the branch had work in it.
+    pub fn base_counts(&self) -> Option<BaseCounts> {
+        let base = self.base.as_ref()?;
+        match &self.baseline {
+            Some(baseline) if self.baseline_base.as_ref() == Some(base) => Some(BaseCounts::of(base.clone(), baseline)),
+            _ => self.guard.base.clone().filter(|counts| counts.base.as_ref() == Some(base)),
+        }
+    }
+
     /// Findings of the branch, as measured last; `None` if no iteration measured them.
     pub fn branch_findings(&self) -> Option<&[BranchFinding]> {
         self.standing().find_map(|iteration| iteration.branch_findings.as_deref())

@@ -82,3 +82,11 @@ impl LoopStopReason {
         }
     }
 }
+
+/// Returns what was restored, as a clause: the files of an iteration, 0 for those before the first.
+pub fn restored_words(iteration: u32) -> String {
+    match iteration {
+        0 => "the files are as they were before the first iteration, which was better".to_owned(),
+        number => format!("the files of iteration {number}, the best one, were restored"),
+    }
+}

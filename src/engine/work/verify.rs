@@ -52,9 +52,7 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<(CheckReport, TestEvidence), EffectError> {
-        self.setup(current, &current.policy, &checkout.dir, cancel).await?;
-        let report =
-            self.run_checks(current, "clean", &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
+        let report = self.set_up_and_check(current, checkout, None, "clean", cancel).await?;
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
@@ -62,7 +60,7 @@ impl Engine {
         let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
         // The agent has to put these back first, whatever the base's tests say.
         if !report.all_hold() || findings.iter().any(open) {
-            return Ok((report, TestEvidence { findings, base_tests: None }));
+            return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let accepted = |path: &str| findings.iter().any(|one| one.found.path == path && accepted_finding(one));
         let mut changed = self.deciding_files(repo, current, base, commit).await?;
@@ -71,7 +69,8 @@ impl Engine {
             true => None,
             false => {
                 let marks = tamper::ChangeMarks::of(&complete.text);
-                let (files, report) = self.run_with_base_tests(checkout, current, base, &changed, cancel).await?;
+                let of = (repo, current, commit);
+                let (files, report) = self.run_with_base_tests(of, base, &changed, cancel).await?;
                 let mark = |path: String| ChangedTestFile { mark: marks.change_of(&path), path };
                 let of = (&current.id, repo);
                 let diff = self.workspaces.diff_of_files(of, (base, commit), &files, TEST_CHANGE_BYTES).await?;
@@ -79,7 +78,47 @@ impl Engine {
                 Some(BaseTestsRun { report, files, diff })
             }
         };
-        Ok((report, TestEvidence { findings, base_tests }))
+        let base_checks = self.run_at_base(repo, current, base, cancel).await?;
+        Ok((report, TestEvidence { findings, base_tests, base_checks }))
+    }
+
+    /// Runs the checks at the base, unless their tests were counted there.
+    async fn run_at_base(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        base: &Sha,
+        cancel: &CancellationToken,
+    ) -> Result<Option<CheckReport>, EffectError> {
+        if current.base_counts().is_some() {
+            return Ok(None);
+        }
+        let checkout = self.workspaces.clean_checkout(&current.id, repo, base).await?;
+        let outcome = self.set_up_and_check(current, &checkout, None, "clean_base", cancel).await;
+        self.workspaces.release_checkout(checkout).await?;
+        match outcome {
+            Err(EffectError::Permanent { why }) => {
+                tracing::warn!(loop_id = %current.id, why, "the tests of the base could not be counted");
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Runs the set-up commands and the checks in a fresh checkout, the checks with the versions that a base has of some files.
+    async fn set_up_and_check(
+        &self,
+        current: &Loop,
+        checkout: &CleanCheckout,
+        files: Option<(&Sha, &[String])>,
+        phase: &'static str,
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, EffectError> {
+        self.setup(current, &current.policy, &checkout.dir, cancel).await?;
+        if let Some((base, paths)) = files {
+            self.workspaces.use_base_files(checkout, base, paths).await?;
+        }
+        self.run_checks(current, phase, &checkout.dir, &checkout.read_only, &current.checks, cancel).await
     }
 
     /// Returns the changed files whose base version must give the same result: tests of the base, and files that decide how the
@@ -134,20 +173,20 @@ impl Engine {
     }
 
     /// Runs the checks with the base's version of files that decide about them; returns the paths that were replaced or removed.
+    /// It has a checkout of its own: what the first run wrote, ignored files too, could stand in for what is tested.
     async fn run_with_base_tests(
         &self,
-        checkout: &CleanCheckout,
-        current: &Loop,
+        (repo, current, commit): (&RepoRef, &Loop, &Sha),
         base: &Sha,
         changed: &[ChangedBaseFile],
         cancel: &CancellationToken,
     ) -> Result<(Vec<String>, CheckReport), EffectError> {
         let paths = changed.iter().flat_map(|file| [Some(&file.path), file.renamed_to.as_ref()]);
         let paths: Vec<String> = paths.flatten().cloned().collect();
-        self.workspaces.use_base_files(checkout, base, &paths).await?;
-        let report = self
-            .run_checks(current, "clean_base_tests", &checkout.dir, &checkout.read_only, &current.checks, cancel)
-            .await?;
-        Ok((paths, report))
+        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
+        let files = Some((base, &paths[..]));
+        let outcome = self.set_up_and_check(current, &checkout, files, "clean_base_tests", cancel).await;
+        self.workspaces.release_checkout(checkout).await?;
+        Ok((paths, outcome?))
     }
 }

@@ -218,6 +218,25 @@ async fn base_is_merged_or_conflicts_are_reported() {
     assert_eq!(world.content(&solved.commit.unwrap(), "README.md"), "both");
 }
 
+#[tokio::test]
+async fn nul_bytes_hide_no_change_of_a_source() {
+    let world = WorkspaceWorld::new();
+    let base = world.human("main", "printf 'fn a() {}\\nfn b() {}\\n' >lib.rs; printf '\\0\\1' >image.png; printf '*.rs binary\\n' >.gitattributes");
+    let info = world.prepare().await;
+    sh(&info.dir, "printf '// \\0\\nfn a() {}\\n' >lib.rs; printf '\\0\\2' >image.png");
+    let made = world.commit(&base).await;
+    let sizes: Vec<_> = made.stat.files.iter().map(|file| (file.path.as_str(), file.added, file.binary)).collect();
+    assert_eq!(sizes, [("image.png", 0, true), ("lib.rs", 1, false)]);
+    let of = (&world.loop_id, &world.repo);
+    let commit = made.commit.expect("a commit");
+    let complete = world.workspaces.branch_diff(of, &base, &commit).await.expect("a diff").text;
+    let lib = world.workspaces.diff_of_files(of, (&base, &commit), &["lib.rs".into()], 4096).await.expect("a diff");
+    for text in [&made.diff, &complete, &lib] {
+        assert!(text.contains("\n-fn b() {}\n") && text.contains("\n+// \0\n"), "{text}");
+    }
+    assert!(complete.contains("Binary files a/image.png and b/image.png differ"), "{complete}");
+}
+
 /// See docs/threats.md#g17, docs/faults.md#a10.
 #[tokio::test]
 async fn clean_checkout_contains_only_the_commit() {

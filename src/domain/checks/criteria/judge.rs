@@ -51,7 +51,12 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
             off(why, lines as f64, 0.0)
         }
         CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
+            Err(_) if code != 0 => no(format!("exit code {code}")),
             Err(why) => no(why),
+            // Coverage of tests that fail is coverage of nothing.
+            Ok(found) if found >= min.0 && code != 0 => {
+                CheckVerdict { measured: Some(found), ..no(format!("exit code {code}")) }
+            }
             Ok(found) if found >= min.0 => yes(Some(found)),
             Ok(found) => off(format!("found {found} %, needs {} %", min.0), found, min.0),
         },

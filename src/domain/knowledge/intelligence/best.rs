@@ -58,8 +58,9 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// Returns the best state of a loop among its iterations that were measured by the current checks and changed something.
-/// Iterations before a merge are left out, because their files do not contain the merged changes.
+/// Returns the best state of a loop among its iterations that were measured by the current checks and changed something, and the
+/// state that they began with, if each of them is worse than that. States before a merge are left out, because their files do
+/// not contain the merged changes.
 pub fn best_state(current: &Loop) -> Option<SelectedState> {
     let merged = current.measured().rev().find(|iteration| iteration.merged).map_or(0, |last| last.number);
     let candidates: Vec<StateCandidate> = current
@@ -72,7 +73,19 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
             Some(StateCandidate { iteration: iteration.number, commit, record, checks, verified })
         })
         .collect();
-    best(&candidates)
+    let selected = best(&candidates)?;
+    Some(start_if_better(current, &selected, &candidates).filter(|_| merged == 0).unwrap_or(selected))
+}
+
+/// Returns the state before the first measured iteration, if the selected one is worse: fewer checks pass, or something got worse
+/// and no check passes that failed.
+fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandidate]) -> Option<SelectedState> {
+    let baseline = current.baseline.as_ref()?;
+    let checks = &all.iter().find(|candidate| candidate.iteration == selected.iteration)?.checks;
+    let fewer = checks.held() < baseline.held();
+    let worse = fewer || checks.held() == baseline.held() && checks.is_worse_than(baseline);
+    let commit = current.measured().next()?.parent.clone();
+    worse.then_some(SelectedState { iteration: current.measured_after, commit, broke: Vec::new() })
 }
 
 /// Regressions of a state: checks that passed before the first iteration, tests that passed, weakened checks.

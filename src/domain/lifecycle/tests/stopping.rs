@@ -79,6 +79,38 @@ fn every_stop_puts_best_iteration_back() {
     }
 }
 
+#[test]
+fn state_before_first_iteration_is_put_back_if_it_was_better() {
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.measured(0).is(LoopState::Running, LoopStep::Restore);
+    assert!(run.has(|effect| matches!(effect, Effect::Restore { iteration: 0, to, .. } if *to == sha(1))));
+    run.restored().is(LoopState::LimitReached, LoopStep::Idle);
+    assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
+    let words = "; the files are as they were before the first iteration, which was better; the later work is kept as";
+    assert!(run.current.why.contains(words), "{}", run.current.why);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+
+    // Work that is no better, but no worse either, is left.
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.measured(1).is(LoopState::LimitReached, LoopStep::Idle);
+
+    // Checks that were named later measured the state of an iteration first.
+    let mut run = LoopRun::worsened();
+    run.command(pause_now()).restored().is(LoopState::Paused, LoopStep::Idle);
+    let named = |options: &mut RunOptions| {
+        (options.checks, options.max_iterations) = (vec!["sh other.sh".into()], Some(4));
+    };
+    run.command(resume_with(named)).tell(LoopInput::SlotGranted).prepared(|_| {});
+    let start = run.current.head.clone();
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.measured(0).is(LoopState::Running, LoopStep::Restore);
+    assert!(run.has(|effect| matches!(effect, Effect::Restore { iteration: 3, to, .. } if Some(to) == start.as_ref())));
+}
+
 /// Returns a loop of three iterations, the second of which is the best, with a hook that objects after the third.
 fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
@@ -207,9 +239,13 @@ fn stops_stored_before_are_readable() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn no_loop_stops_below_its_best(inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..3), 1..100)) {
+    fn no_loop_stops_below_its_best(
+        start in 0usize..2,
+        inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..3), 1..100)
+    ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
-        run.working();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(start) });
         for (which, flag, held) in inputs {
             let before = run.current.clone();
             let ticket = run.current.ticket;
@@ -234,15 +270,18 @@ proptest! {
             }
             let merged = now.measured().rev().find(|one| one.merged).map_or(0, |one| one.number);
             let ranked = now.measured().filter(|one| one.number >= merged && one.commit.is_some() && one.record.is_some());
-            let best = ranked.map(|one| one.checks.held()).max();
+            // The state that the current checks measured first is one of them.
+            let begun = now.baseline.as_ref().filter(|_| merged == 0).map(CheckReport::held);
+            let best = ranked.map(|one| one.checks.held()).max().map(|best| best.max(begun.unwrap_or(0)));
             let newest = now.retained_iterations().rev().find(|one| one.commit.is_some() || one.restored_to.is_some());
             // The same commit may be measured again with another result; its own counts.
-            let final_state = newest.and_then(|one| match one.restored_to {
-                Some(best) => now.retained_iterations().find(|other| other.number == best),
-                None => Some(one).filter(|one| one.record.is_some() && one.number > now.measured_after),
+            let at = newest.and_then(|one| match one.restored_to {
+                Some(best) if best == now.measured_after => begun,
+                Some(best) => now.retained_iterations().find(|other| other.number == best).map(|one| one.checks.held()),
+                None if one.record.is_some() && one.number > now.measured_after => Some(one.checks.held()),
+                None => None,
             });
-            if let (Some(best), Some(final_state)) = (best, final_state) {
-                let passing = final_state.checks.held();
+            if let (Some(best), Some(passing)) = (best, at) {
                 prop_assert!(passing >= best, "{:?} with {passing} of {best}: {}", now.state, now.why);
             }
         }

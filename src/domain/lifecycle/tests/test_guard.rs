@@ -30,7 +30,7 @@ impl LoopRun {
         base_tests: Option<BaseTestsRun>,
     ) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Verify, "{:?}", self.reasons);
-        let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests });
+        let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests, base_checks: None });
         self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
     }
 
@@ -246,15 +246,96 @@ fn findings_that_a_person_pushed_are_left_to_people() {
     assert!(run.current.why.contains("a person pushed"), "{}", run.current.why);
 }
 
+fn counted(passing: u64, failing: u64) -> CheckReport {
+    let tests = Some(TestCounts { passing, failing, skipped: 0 });
+    CheckReport { outcomes: vec![CheckOutcome { holds: failing == 0, tests, ..report(true).outcomes.remove(0) }] }
+}
+
+#[test]
+fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
+    let configured = BranchFinding {
+        found: TamperFinding::new(".eslintrc.json", TamperKind::CheckConfigEdited, "rules"),
+        ..deleted("")
+    };
+    let body = "The tests of `old` are obsolete: delete tests/test_old.py and what is in tests/legacy/.";
+    for finding in [deleted("tests/test_old.py"), deleted("tests/legacy/test_a.py"), configured] {
+        let mut run = LoopRun::with(|start| start.task.body = body.into());
+        let found = [finding];
+        run.working().finishes(&found).is(LoopState::Running, LoopStep::Agent);
+        assert!(run.prompt().put_back[0].may_be_asked_for);
+        run.finishes(&found).is(LoopState::Paused, LoopStep::Idle);
+        assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true), "{found:?}");
+        assert!(run.current.why.contains("the task may ask for"), "{}", run.current.why);
+        run.command(accept(&[])).resumed().verified(&found, None).is(LoopState::Review, LoopStep::Idle);
+    }
+    // What the text does not name is restored, and the rest is asked about afterwards.
+    let mut run = LoopRun::with(|start| start.task.body = body.into());
+    let both = [deleted("tests/test_old.py"), deleted("tests/test_new.py")];
+    run.working().finishes(&both).finishes(&both).is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.put_back_paths(), Some(vec!["tests/test_new.py".to_owned()]));
+    run.finishes(&both[..1]).finishes(&both[..1]).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.current.why.contains("`tests/test_old.py`"), "{}", run.current.why);
+}
+
+#[test]
+fn text_names_files_by_path_name_and_folder() {
+    let text =
+        "Delete `tests/test_old.py`, ./a/b.json, and all of spec/legacy/. Then make the tests pass (see Makefile).";
+    for named in
+        ["tests/test_old.py", "x/tests/test_old.py", "a/b.json", "spec/legacy/c/d.rb", "sub/Makefile", "Makefile"]
+    {
+        assert!(names_file(text, named), "{named}");
+    }
+    for other in ["tests/test_new.py", "tests/a.py", "old.py", "b.jsonl", "spec/a.rb", "tests/pass", "legacy/x.py"] {
+        assert!(!names_file(text, other), "{other}");
+    }
+}
+
+#[test]
+fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
+    let verified = |run: &mut LoopRun, now: CheckReport, base: Option<CheckReport>| {
+        let tests = TestEvidence { base_checks: base, ..TestEvidence::default() };
+        run.commits(&[], true);
+        run.tell(LoopInput::Verified { ticket: run.current.ticket, report: now, tests: Box::new(tests) });
+    };
+    // The merged base has 20 tests, of which the branch lost one.
+    let mut run = LoopRun::new();
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+    assert!(run.current.base_counts().is_some_and(|counts| counts.base == Some(sha(1))));
+    run.current.base = Some(sha(7));
+    assert_eq!(run.current.base_counts(), None, "to be measured");
+    verified(&mut run, counted(19, 0), Some(counted(20, 0)));
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.open_findings()[0].found.kind, TamperKind::TestCountFell);
+    // It is known from now on.
+    verified(&mut run, counted(19, 0), None);
+    assert_eq!(run.current.open_findings()[0].found.evidence, "20 tests counted at the base, 19 now");
+    run.is(LoopState::Paused, LoopStep::Idle);
+    let mut run = LoopRun::new();
+    run.working();
+    run.current.base = Some(sha(7));
+    verified(&mut run, counted(20, 0), Some(counted(20, 0)));
+    run.is(LoopState::Review, LoopStep::Idle);
+
+    // Checks that are named when the branch has work in it are not those of the base.
+    let mut run = LoopRun::in_state(LoopState::Paused);
+    run.command(resume())
+        .resumed()
+        .iteration(false)
+        .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
+    run.command(resume_with(|options| options.checks = vec!["pytest".into()]));
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(5, 1) });
+    assert_eq!((run.current.baseline_base.as_ref(), run.current.base_counts()), (None, None));
+    verified(&mut run, counted(6, 0), Some(counted(9, 0)));
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.open_findings()[0].found.evidence, "9 tests counted at the base, 6 now");
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
 #[test]
 fn falling_test_count_is_finding() {
-    let counted = |passing, failing| CheckReport {
-        outcomes: vec![CheckOutcome {
-            holds: failing == 0,
-            tests: Some(TestCounts { passing, failing, skipped: 0 }),
-            ..report(true).outcomes.remove(0)
-        }],
-    };
     let started = || {
         let mut run = LoopRun::new();
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -274,6 +355,13 @@ fn falling_test_count_is_finding() {
         run.verified_with(now.clone(), &[], base_tests);
         assert_eq!(run.current.state, state, "{now:?}");
     }
+    // A test that is skipped is not run any more.
+    let mut skipping = counted(9, 0);
+    skipping.outcomes[0].tests = Some(TestCounts { passing: 9, failing: 0, skipped: 1 });
+    let mut run = started();
+    run.commits(&[], true).verified_with(skipping, &[], None).is(LoopState::Running, LoopStep::Agent);
+    let found = &run.current.open_findings()[0].found;
+    assert_eq!(found.evidence, "10 tests counted at the base, 9 now, 1 more skipped");
     // After a merge of the base, the tests of the baseline are others.
     let mut run = started();
     run.current.base = Some(sha(7));
@@ -371,7 +459,7 @@ proptest! {
                 GuardEvent::Verify { findings, holds, needs_changed_tests } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
                     let base_tests = needs_changed_tests.then(|| base_tests(false, "1")).flatten();
-                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests });
+                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks: None });
                     run.tell(LoopInput::Verified { ticket, report: report(holds), tests });
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();

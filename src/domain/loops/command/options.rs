@@ -63,6 +63,7 @@ impl RunOptions {
             target.checks = self.to_checks();
             target.checks_from = Some(CheckSource::Command);
             target.baseline = None;
+            target.guard.base = None;
         }
         let earlier = std::mem::take(&mut target.options);
         target.options = Self {

@@ -37,6 +37,12 @@ impl CommandDefinition for Run {
                     "There is still no check: add `--check \"COMMAND\"`, or checks to the repository's file.".into(),
                 );
             }
+            LoopState::NeedsCriteria if self.options.checks.is_empty() => {
+                target.accept(
+                    "The checks run again; if all of them still pass before any change, add `--check \"COMMAND\"` with one that fails until the task is done."
+                        .into(),
+                );
+            }
             LoopState::NeedsConfirm | LoopState::NeedsCriteria => {}
             state if state.waits_for_plan() => {
                 return target.reject(

@@ -19,7 +19,7 @@ pub fn rule_words(rule: &CheckRule) -> String {
     match rule {
         CheckRule::ExitCode => "exit code 0".into(),
         CheckRule::EmptyOutput => "exit code 0 and no output".into(),
-        CheckRule::Coverage { min, .. } => format!("coverage of at least {} %", min.0),
+        CheckRule::Coverage { min, .. } => format!("exit code 0 and coverage of at least {} %", min.0),
         CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
             (Some(low), Some(high)) => format!("a count from {low} to {high}"),
             (Some(low), None) => format!("a count of at least {low}"),
@@ -38,10 +38,15 @@ pub(super) fn planned_check(check: &Check) -> PlannedCheck {
     }
 }
 
-/// Fills the request for a check; `problems` are the errors in the criteria that were found.
+/// Fills the request for a check; `problems` are the errors in the criteria that were found. After the first run, checks exist that
+/// all pass.
 pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     let mut looked_at = problems.to_vec();
-    if problems.is_empty() {
+    let holding: Vec<String> = match problems.is_empty() && current.baseline.is_some() {
+        true => current.checks.iter().map(|check| check.command.clone()).collect(),
+        false => Vec::new(),
+    };
+    if problems.is_empty() && holding.is_empty() {
         if !current.task.author_trusted {
             looked_at.push("the text of this issue: ignored, because its author has no write access".into());
         } else {
@@ -55,6 +60,7 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     View::NeedsCriteria(NeedsCriteriaView {
         loop_id: current.id.clone(),
         looked_at,
+        holding,
         repository_file: ".ralph.yml".into(),
         who_may: who_may(&current.policy),
     })

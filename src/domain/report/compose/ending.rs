@@ -7,7 +7,7 @@ use super::{
 };
 use crate::domain::loops::{
     BranchFinding, EscalationCause, GuidanceSource, Iteration, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
-    iterations_used,
+    iterations_used, restored_words,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding};
@@ -402,13 +402,8 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
         let restored = current.current().and_then(|last| last.restored_to);
         match (severity, restored) {
             (EscalationSeverity::Emergency, _) | (_, None) => {}
-            (EscalationSeverity::Critical, Some(0)) => {
-                inner.intervention =
-                    "The loop is stopped; the files are as they were before the first iteration.".into();
-            }
             (EscalationSeverity::Critical, Some(best)) => {
-                inner.intervention =
-                    format!("The loop is stopped; the files of iteration {best}, the best one, were restored.");
+                inner.intervention = format!("The loop is stopped; {}.", restored_words(best));
             }
         }
     }

@@ -12,6 +12,9 @@ pub struct NeedsCriteriaView {
     pub loop_id: LoopId,
     /// Places searched without result, or errors in them; one phrase each.
     pub looked_at: Vec<String>,
+    /// Commands of the repository's checks, which all pass before any change; empty if there are none.
+    #[serde(default)]
+    pub holding: Vec<String>,
     /// Path of the repository's file on this forge.
     pub repository_file: String,
     /// People who may reply, in words.

@@ -118,7 +118,7 @@ pub struct PlannedCheck {
     pub name: String,
     /// Shell command.
     pub command: String,
-    /// Condition to pass, in words ("exit code 0", "coverage of at least 80 %").
+    /// Condition to pass, in words ("exit code 0", "exit code 0 and coverage of at least 80 %").
     pub rule: String,
     /// Source, in words ("this issue", "the repository's file", "detected").
     pub source: String,
