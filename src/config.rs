@@ -95,6 +95,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Files with secrets that were read, with their keys.
     pub secret_files: Vec<(String, PathBuf)>,
+    /// Secrets that only other programs and libraries use, each with its name: the key of signatures, headers of traces.
+    pub other_secrets: Vec<(String, SecretString)>,
     /// Signatures of commits; `None` if they are not signed.
     pub signing: Option<CommitSigning>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.

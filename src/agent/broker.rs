@@ -296,15 +296,16 @@ impl BrokeredModel {
         let model = named.unwrap_or_default().to_owned();
         let (output, choices) = (format.output)(body);
         let size = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
+        let bytes = u64::try_from(size).unwrap_or(u64::MAX);
+        let longest = meter::most_tokens(bytes);
         let quote = Quote {
-            price: self.meter.prices().price_or_highest([model.as_str()], format.vendor),
-            bytes: u64::try_from(size).unwrap_or(u64::MAX),
+            price: self.meter.prices().price_or_highest([model.as_str()], format.vendor, longest),
+            bytes,
+            keeps_long: body.values().any(request::keeps_long),
             output,
             choices,
             model,
             vendor: format.vendor,
-            is_streamed: body.get("stream") == Some(&Value::Bool(true))
-                || checked.path.ends_with("streamGenerateContent"),
         };
         let (call, most) = self.meter.reserve(&quote).await.map_err(|why| RefusedRequest {
             status: StatusCode::PAYMENT_REQUIRED,

@@ -215,6 +215,7 @@ fn secrets(config: &Config) -> Masker {
     }
     let keys = config.backends.iter().filter_map(|(name, backend)| Some((name, backend.api_key.clone()?)));
     secrets.extend(keys.map(|(name, key)| (format!("the key of backend {name}"), key)));
+    secrets.extend(config.other_secrets.iter().cloned());
     named(&secrets)
 }
 

@@ -128,3 +128,94 @@ fn stop_grace_of_the_file_reaches_the_engine() {
     assert_eq!(stop_grace(""), Duration::from_secs(10));
     assert_eq!(stop_grace("engine: { stop_grace: 1m }\n"), Duration::from_secs(60));
 }
+
+/// Configuration with a secret in each place that can have one.
+const ALL_SECRETS: &str = "
+server: { public_url: 'https://ralph.example.org' }
+forges:
+  - name: work
+    kind: gitea
+    url: 'https://git.example.org'
+    token_env: S01
+    webhook_secret_env: [S02, S03]
+    login: { client_id: a, client_secret_env: S08 }
+  - { name: files, kind: gitea, url: 'https://other.example.org', token_file: s04, webhook_secret_file: s05 }
+  - name: gh
+    kind: github
+    app_id: 1
+    private_key_env: S06
+    webhook_secret_env: S02
+    login: { client_id: b, client_secret_file: s09 }
+  - { name: gh2, kind: github, url: 'https://github.example.org', app_id: 2, private_key_file: s07, webhook_secret_env: S02 }
+backends:
+  models: { type: api, url: 'https://api.anthropic.com', api_key_env: S10, models: { default: haiku } }
+  filed: { type: api, url: 'https://api.openai.com', api_key_file: s11, models: { default: gpt-6-sol } }
+  mine: { type: script, command: [sh, -c, 'true'], env: [S12_TOKEN], roles: [agent] }
+escalation:
+  channels:
+    - { name: a, kind: slack, url_env: S13 }
+    - { name: b, kind: discord, url_file: s14 }
+    - { name: c, kind: generic, url: 'https://hook.example.org', secret_env: S15 }
+    - { name: d, kind: generic, url: 'https://hook.example.org', secret_file: s16 }
+commits: { sign: git, key_file: s17 }
+";
+/// Keys of the configuration that name a file or variable without a secret.
+const NO_SECRETS: [&str; 1] = ["ca_file"];
+
+/// Collects the names of keys whose value is the name of a file or a variable.
+fn keys_of_sources(schema: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+    match schema {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| keys_of_sources(item, found)),
+        serde_json::Value::Object(fields) => {
+            let properties = fields.get("properties").and_then(|properties| properties.as_object());
+            let names = properties.into_iter().flat_map(|properties| properties.keys());
+            found.extend(names.filter(|name| name.ends_with("_env") || name.ends_with("_file")).cloned());
+            fields.values().for_each(|value| keys_of_sources(value, found));
+        }
+        _ => {}
+    }
+}
+
+/// See docs/threats.md#s8.
+#[test]
+fn door_knows_the_secret_in_each_place_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let value = |name: &str| match name {
+        "S13" => "https://hooks.slack.com/services/T000/B000/xCANARYs13xCANARYs13x".to_owned(),
+        "s14" => "https://discord.com/api/webhooks/1/xCANARYs14xCANARYs14x".to_owned(),
+        name => {
+            let name = name.to_lowercase();
+            let text = format!("xCANARY{}xCANARY{}x0123456789abcdef", &name[..3], &name[..3]);
+            let is_key = ["s06", "s07", "s17"].contains(&name.as_str());
+            if is_key { format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n") } else { text }
+        }
+    };
+    for name in ["s04", "s05", "s07", "s09", "s11", "s14", "s16", "s17"] {
+        std::fs::write(folder.path().join(name), value(name)).unwrap();
+    }
+    let variables = ["S01", "S02", "S03", "S06", "S08", "S10", "S12_TOKEN", "S13", "S15"];
+    let values: Vec<(String, String)> = variables.iter().map(|name| ((*name).to_owned(), value(name))).collect();
+    let of_traces = "authorization=Bearer%20xCANARYs18xCANARYs18x, x-api-key=xCANARYs19xCANARYs19x";
+    let further = [("OTEL_EXPORTER_OTLP_HEADERS", of_traces), ("PATH", "/usr/bin:/bin")];
+    let env = Env::of(values.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(further));
+    let config = Config::parse(&folder.path().join("ralph-control.yaml"), ALL_SECRETS, &env).expect("valid");
+
+    let built = build(&config, &env, &Clock::System, "key of this installation");
+    let keys = [("s20", &"xCANARYs20xCANARYs20x".to_owned()), ("s21", &"xCANARYs21xCANARYs21x".to_owned())];
+    let door = super::backends::door(&config, &built.masker, keys);
+    for number in 1..=21 {
+        let part = format!("xCANARYs{number:02}xCANARYs{number:02}x");
+        let of_file = [4, 5, 7, 9, 11, 14, 16, 17].contains(&number);
+        let name = if of_file { format!("s{number:02}") } else { format!("S{number:02}") };
+        let whole = if number > 17 { part.clone() } else { value(&name).trim().to_owned() };
+        let masked = door.masked(&format!("before {whole} after"));
+        assert!(!masked.contains(&part), "{number}: {masked}");
+    }
+    // A new key with a secret belongs into the configuration above.
+    let mut sources = std::collections::BTreeSet::new();
+    keys_of_sources(&crate::config::schema::operator(), &mut sources);
+    let used = |name: &String| NO_SECRETS.contains(&name.as_str()) || ALL_SECRETS.contains(&format!("{name}:"));
+    assert!(sources.len() > 8, "{sources:?}");
+    let missing: Vec<&String> = sources.iter().filter(|name| !used(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 
 use super::env::Env;
+use crate::domain::model::authorship::CommitSigning;
 
 /// Minimum length of a webhook secret, in bytes; the output size of HMAC-SHA-256.
 pub const WEBHOOK_SECRET_MIN: usize = 32;
@@ -37,6 +38,32 @@ pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<Secr
         return Err(format!("{name} is empty"));
     }
     Ok(SecretString::from(trimmed.to_owned()))
+}
+
+/// Variables with which an OpenTelemetry exporter authenticates itself.
+const HEADERS_OF_TRACES: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
+
+/// Returns the secrets that only other programs and libraries use, each with its name: the private key of signatures, and the values of
+/// headers of traces. A key that cannot be read is left out; whoever signs with it says so.
+pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(String, SecretString)> {
+    let mut found = Vec::new();
+    if let Some(CommitSigning::Ssh { key_file }) = signing
+        && let Ok(key) = read_file(key_file)
+        // A public key, whose private one an agent has, is no secret.
+        && key.contains("PRIVATE KEY")
+    {
+        found.push(("the key of signatures".to_owned(), SecretString::from(key.trim().to_owned())));
+    }
+    let headers = HEADERS_OF_TRACES.into_iter().filter_map(|name| env.get(name)).flat_map(|all| all.split(','));
+    for pair in headers {
+        // The values are encoded as in addresses, where a plus sign is none of a form.
+        let pair = pair.replace('+', "%2B");
+        let Some((_, value)) = url::form_urlencoded::parse(pair.as_bytes()).next() else { continue };
+        // The scheme before a token is no secret.
+        let token = value.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        found.push(("a header of traces".to_owned(), SecretString::from(token)));
+    }
+    found
 }
 
 fn read_file(path: &Path) -> Result<String, String> {

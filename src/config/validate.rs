@@ -71,6 +71,7 @@ pub(super) fn operator(
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let hooks = check.hooks(&file.hooks);
     let signing = check.commits(&file.commits);
+    let other_secrets = secret::of_others(signing.as_ref(), env);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
@@ -87,6 +88,7 @@ pub(super) fn operator(
         sandbox,
         file: None,
         secret_files,
+        other_secrets,
         signing,
         templates,
         workspace: file.workspace,

@@ -15,8 +15,12 @@ const MOST_FILES: u64 = 4_000_000;
 const MOST_DEPTH: usize = 128;
 /// Size of a block in the number of blocks of a file.
 const BLOCK: u64 = 512;
+/// Part of the free inodes of a file system that a run may use.
+const INODES_PART: u64 = 4;
 /// Decrease of free space after which the folders are measured again.
 const NOTABLE: u64 = 32 << 20;
+/// Decrease of free inodes after which the folders are measured again.
+const NOTABLE_FILES: u64 = 20_000;
 /// Time after which they are measured again in any case.
 const AT_LEAST: Duration = Duration::from_secs(60);
 /// Part of the time that measuring may take.
@@ -40,6 +44,12 @@ pub(super) struct DiskWatch {
     limit: u64,
     free_at_start: u64,
     free: u64,
+    /// Free inodes at the last look; `None` where the file system has no fixed number.
+    inodes: Option<u64>,
+    /// Free inodes at the start.
+    inodes_at_start: Option<u64>,
+    /// Number of files at the first look.
+    files_at_start: Option<u64>,
     measured: Stopwatch,
     took: Duration,
     last: DiskUse,
@@ -48,10 +58,27 @@ pub(super) struct DiskWatch {
 impl DiskWatch {
     /// Watches these folders; the limit is in bytes.
     pub(super) fn new(folders: Vec<PathBuf>, limit: u64) -> Self {
-        let free = free(&folders);
+        let (free, inodes) = (free(&folders), free_inodes(&folders));
         // Measured at the first look, because folders may be large before the run.
         let last = DiskUse { incomplete: true, ..DiskUse::default() };
-        Self { folders, limit, free_at_start: free, free, measured: Stopwatch::start(), took: AT_LEAST, last }
+        Self {
+            folders,
+            limit,
+            free_at_start: free,
+            free,
+            inodes,
+            inodes_at_start: inodes,
+            files_at_start: None,
+            measured: Stopwatch::start(),
+            took: AT_LEAST,
+            last,
+        }
+    }
+
+    /// Returns the number of files above which a run ends: a part of those that the file system has room for beside those of the start.
+    fn most_files(&self) -> u64 {
+        let new = self.inodes_at_start.map_or(MOST_FILES, |free| free / INODES_PART);
+        self.files_at_start.unwrap_or(0).saturating_add(new).min(MOST_FILES)
     }
 
     /// Device of the folders.
@@ -64,17 +91,21 @@ impl DiskWatch {
         let free_now = free(&self.folders);
         let is_first = self.took == AT_LEAST;
         let since = self.measured.elapsed();
-        let lost = self.free.saturating_sub(free_now) >= NOTABLE;
+        let inodes_now = free_inodes(&self.folders);
+        let created = self.inodes.zip(inodes_now).map_or(0, |(before, now)| before.saturating_sub(now));
+        let lost = self.free.saturating_sub(free_now) >= NOTABLE || created >= NOTABLE_FILES;
         if is_first || (lost && since >= self.took * SHARE) || since >= AT_LEAST {
             let start = Stopwatch::start();
             self.last = used(&self.folders, self.limit);
-            (self.measured, self.free) = (Stopwatch::start(), free_now);
+            (self.measured, self.free, self.inodes) = (Stopwatch::start(), free_now, inodes_now);
+            self.files_at_start.get_or_insert(self.last.files);
             self.took = start.elapsed().min(AT_LEAST / 2);
         }
         let limit_mib = self.limit >> 20;
         let bytes = self.last.bytes.saturating_add(deleted);
-        if self.last.files > MOST_FILES {
-            Some(format!("it has more than {MOST_FILES} files"))
+        let most_files = self.most_files();
+        if self.last.files > most_files {
+            Some(format!("it has {} files; {most_files} are allowed on this file system", self.last.files))
         } else if bytes > self.limit {
             Some(format!("it used {} MiB of disk space; the limit is {limit_mib} MiB", bytes >> 20))
         } else if self.last.incomplete && self.free_at_start.saturating_sub(free_now) > self.limit {
@@ -95,6 +126,11 @@ pub fn free_space(folder: &Path) -> Option<u64> {
 /// Returns the free bytes of the file system of the first folder.
 fn free(folders: &[PathBuf]) -> u64 {
     folders.first().and_then(|folder| free_space(folder)).unwrap_or(u64::MAX)
+}
+
+/// Returns the free inodes of the file system of the first folder; `None` where it has no fixed number of them.
+fn free_inodes(folders: &[PathBuf]) -> Option<u64> {
+    statvfs(folders.first()?).ok().filter(|found| found.f_files > 0).map(|found| found.f_favail)
 }
 
 /// Measures folders; stops above `limit` bytes.
@@ -187,6 +223,27 @@ mod tests {
         }
         fs::create_dir_all(deep).unwrap();
         assert!(used(&[folder.path().to_owned()], u64::MAX).incomplete);
+    }
+
+    /// See docs/threats.md#s10.
+    #[test]
+    fn empty_files_are_limited_by_the_inodes_of_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("before"), "").unwrap();
+        let mut watch = DiskWatch::new(vec![folder.path().to_owned()], 1 << 30);
+        if watch.inodes.is_none() {
+            return skipped_tests::skip_in_ci_as_well("the file system has no fixed number of inodes");
+        }
+        (watch.inodes_at_start, watch.inodes) = (Some(40), Some(u64::MAX));
+        assert_eq!((watch.exceeded(0), watch.most_files()), (None, 11));
+        for number in 0..11 {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        // No byte of space was used, and less than a minute passed.
+        (watch.inodes, watch.took) = (Some(u64::MAX), Duration::ZERO);
+        assert!(watch.exceeded(0).unwrap().contains("it has 12 files; 11 are allowed"));
+        watch.inodes_at_start = None;
+        assert_eq!(watch.most_files(), MOST_FILES);
     }
 
     #[test]

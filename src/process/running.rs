@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::cgroup::RunCgroup;
-use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism};
+use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
 use super::{
     Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
     end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -66,8 +66,9 @@ pub async fn run(
             Some((&**view, builder))
         }
     };
-    let spawn::Started { child, entrance, user: _lease, group, folder: _folder } = spawn::start(&spec, sandbox).await?;
-    let completion = watch_to_end(&spec, child, group.clone(), cancel, lines);
+    let started = spawn::start(&spec, sandbox).await?;
+    let spawn::Started { child, entrance, user: _lease, group, folder: _folder, status } = started;
+    let completion = watch_to_end(&spec, (child, status), group.clone(), cancel, lines);
     let mut finished = match (entrance, spec.egress()) {
         (Some(entrance), Some(egress)) => tokio::select! {
             finished = completion => finished?,
@@ -92,7 +93,7 @@ pub async fn run(
 /// Watches a started child until all of its processes have ended.
 async fn watch_to_end(
     spec: &ProcessSpec,
-    mut child: Child,
+    (mut child, built): (Child, Option<SandboxStatus>),
     group: Option<Arc<RunCgroup>>,
     cancel: &CancellationToken,
     lines: Option<Lines<'_>>,
@@ -124,8 +125,9 @@ async fn watch_to_end(
 
     let status = status.map_err(|source| ProcessError::Wait { program: program.clone(), source })?;
     let (stdout, stderr) = output.finish();
+    let is_built = built.is_some_and(|status| status.is_built());
     if why.is_none()
-        && let Some(reason) = sandbox::setup_failure(&spec.sandbox, status, &stdout, &stderr)
+        && let Some(reason) = sandbox::setup_failure((&spec.sandbox, is_built), status, &stdout, &stderr)
     {
         return Err(ProcessError::Sandbox { program: program.clone(), reason });
     }

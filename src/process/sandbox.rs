@@ -17,6 +17,7 @@ mod etc;
 mod failure;
 mod kernel_files;
 mod landlock;
+mod logins;
 mod mounts;
 mod seccomp;
 mod sockets;
@@ -27,11 +28,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
 
+use super::cgroup;
 use super::egress_proxy::{self, EgressSettings, PROXY_FD};
 use crate::domain::trust::egress::Target;
 use crate::domain::trust::limits::SandboxLimits;
@@ -53,10 +56,14 @@ const FORBIDS_NESTING: (u32, u32) = (0, 8);
 /// First version that limits the size of folders in memory.
 const LIMITS_SIZES: (u32, u32) = (0, 7);
 /// Numbers of the descriptors from which bubblewrap reads the filters of system calls, `/etc/passwd`, `/etc/group` and the
-/// environment.
-const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 6;
+/// environment, and of the one to which it writes its status.
+const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 8;
 /// Capabilities with which the working directory is entered and a program's user is set; the program does not have them.
 const USER_CAPABILITIES: [&str; 4] = ["CAP_DAC_READ_SEARCH", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
+/// Name of the exit code in bubblewrap's status.
+const EXIT_CODE: &[u8] = b"\"exit-code\"";
+/// Reason not to start a program.
+const TOO_MANY_FILES: &str = "there are more files than descriptors for them";
 /// Home in a sandbox if it is in memory.
 const EMPTY_HOME: &str = "/home/agent";
 
@@ -258,16 +265,21 @@ impl SandboxView {
         let mut numbers = DATA_FDS;
         let mut files = Vec::new();
         let mut add = |options: &[&str], content: &[u8], path: Option<&str>| -> Result<(), String> {
-            let number = numbers.next().ok_or("there are more files than descriptors for them")?;
-            let file = readable(content).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(&file, number)?));
-            files.push((number, file.map_err(|e| format!("a file in memory could not be created: {e}"))?));
+            let number = numbers.next().ok_or(TOO_MANY_FILES)?;
+            let file = readable(content).map_err(no_memory)?;
+            files.push((number, rustix::io::fcntl_dupfd_cloexec(&file, number).map_err(no_memory)?));
             list.extend(options.iter().map(OsString::from));
             list.push(number.to_string().into());
             list.extend(path.map(OsString::from));
             Ok(())
         };
-        for filter in seccomp::filters()?.iter().filter(|_| self.settings.has(Defence::Filter)) {
-            add(&["--add-seccomp-fd"], filter, None)?;
+        if self.settings.has(Defence::Filter) {
+            for filter in seccomp::filters()? {
+                add(&["--add-seccomp-fd"], filter, None)?;
+            }
+            if cgroup::parent().is_err() {
+                add(&["--add-seccomp-fd"], seccomp::small_segments()?, None)?;
+            }
         }
         if let Some(user) = id {
             for (path, content) in user.accounts(self.home.folder()) {
@@ -276,6 +288,11 @@ impl SandboxView {
         }
         let exports = environment::exports(environment)?;
         add(&["--perms", "0444", "--file"], &exports, Some(environment::FILE))?;
+        let status = File::from(rustix::fs::memfd_create("status", MemfdFlags::CLOEXEC).map_err(no_memory)?);
+        let number = numbers.next().ok_or(TOO_MANY_FILES)?;
+        files.push((number, rustix::io::fcntl_dupfd_cloexec(&status, number).map_err(no_memory)?));
+        list.push("--json-status-fd".into());
+        list.push(number.to_string().into());
         list.extend(last);
         list.push("--".into());
         list.extend(id.map(SandboxUser::before_program).transpose()?.unwrap_or_default());
@@ -283,7 +300,8 @@ impl SandboxView {
         if let Network::Only(egress) = &self.network {
             list.extend(egress_proxy::before_program(egress));
         }
-        Ok(Prepared { program: bubblewrap.program.clone(), arguments: list, files, mounts, user, folder: None })
+        let status = Some(SandboxStatus(status));
+        Ok(Prepared { program: bubblewrap.program.clone(), arguments: list, files, mounts, user, folder: None, status })
     }
 }
 
@@ -301,6 +319,25 @@ pub(super) struct Prepared {
     pub(super) user: Option<UserLease>,
     /// Folder of the run, removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
+    /// What bubblewrap tells about the sandbox, where it builds it.
+    pub(super) status: Option<SandboxStatus>,
+}
+
+/// Messages of bubblewrap on a descriptor that programs in the sandbox do not have.
+#[derive(Debug)]
+pub(super) struct SandboxStatus(File);
+
+impl SandboxStatus {
+    /// Whether the sandbox was built and its first program started. bubblewrap tells the exit code of that program only.
+    pub(super) fn is_built(&self) -> bool {
+        let mut text = [0; 4096];
+        let length = self.0.read_at(&mut text, 0).unwrap_or(0);
+        text[..length].windows(EXIT_CODE.len()).any(|window| window == EXIT_CODE)
+    }
+}
+
+fn no_memory(error: impl std::fmt::Display) -> String {
+    format!("a file in memory could not be created: {error}")
 }
 
 /// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.

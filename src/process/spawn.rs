@@ -20,7 +20,8 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::cgroup::{self, RunCgroup};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
-    Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxUser, SandboxView, UserLease, pipe_of, readable,
+    Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
+    readable,
 };
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
@@ -94,6 +95,8 @@ pub(super) struct Started {
     pub(super) group: Option<Arc<RunCgroup>>,
     /// Folder of the run, removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
+    /// What bubblewrap tells about the sandbox.
+    pub(super) status: Option<SandboxStatus>,
 }
 
 /// View of a sandbox, and what builds it.
@@ -127,6 +130,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         }
     };
     let folder = prepared.as_mut().and_then(|prepared| prepared.folder.take());
+    let status = prepared.as_mut().and_then(|prepared| prepared.status.take());
     let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
     let user = lease.as_ref().map(UserLease::user);
     let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
@@ -169,7 +173,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, entrance, user: lease, group, folder });
+                return Ok(Started { child, entrance, user: lease, group, folder, status });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;

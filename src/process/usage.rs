@@ -49,6 +49,7 @@ pub(super) async fn exceeded(
 ) -> String {
     let mut disk = DiskWatch::new(folders, limits.disk_mib << 20);
     let devices = Arc::new(disk.devices());
+    let shared_at_start = shared_kib();
     loop {
         tokio::time::sleep(INTERVAL).await;
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
@@ -56,7 +57,7 @@ pub(super) async fn exceeded(
         }
         let devices = devices.clone();
         let measured = tokio::task::spawn_blocking(move || {
-            let usage = measure(root, limits, &devices);
+            let usage = measure(root, limits, &devices, shared_at_start);
             let reason = reason(limits, usage).or_else(|| disk.exceeded(usage.deleted));
             (disk, reason)
         });
@@ -68,7 +69,8 @@ pub(super) async fn exceeded(
     }
 }
 
-fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>) -> Usage {
+/// Measures a run. `shared_at_start` is what the machine's files in memory took when it began, in KiB.
+fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_start: u64) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<ProcessStat> = pids.filter_map(ProcessStat::of).collect();
@@ -84,6 +86,11 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>) -> Usage {
     let (in_memory, deleted) = nameless_files(found().map(|process| process.pid), devices);
     let last = found().map(|process| process.pid).max();
     memory_mib += (in_memory + last.map_or(0, folders_in_memory)) >> 20;
+    // A file in memory that is on its way through a socket is open in no process. Only the machine's sum shows its size.
+    let grown_mib = shared_kib().saturating_sub(shared_at_start) >> 10;
+    if grown_mib > limits.memory_mib && found().any(|process| has_files_in_flight(process.pid)) {
+        memory_mib = memory_mib.max(grown_mib);
+    }
     Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted }
 }
 
@@ -110,6 +117,21 @@ fn folders_in_memory(pid: u32) -> u64 {
     };
     let is_sandbox = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
     if is_sandbox { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
+}
+
+/// Returns what files in memory and shared memory take on this machine, in KiB; 0 if the kernel does not tell.
+fn shared_kib() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Shmem:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Whether files wait in sockets of a process to be received.
+fn has_files_in_flight(pid: u32) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let text = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let count = |text: String| text.lines().find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse::<u64>().ok());
+    text.filter_map(count).any(|count| count > 0)
 }
 
 /// Returns the proportional set size of a process, in KiB.
@@ -160,7 +182,37 @@ mod tests {
             std::process::id(),
             SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
             &BTreeSet::new(),
+            shared_kib(),
         );
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
+    }
+
+    /// See docs/threats.md#s10.
+    #[test]
+    fn memory_that_is_on_its_way_through_a_socket_is_measured() {
+        use std::io::IoSlice;
+        use std::mem::MaybeUninit;
+        use std::os::fd::AsFd;
+
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+        const MIB: u64 = 64;
+        let file = fs::File::from(rustix::fs::memfd_create("flight", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, MIB << 20).unwrap();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        let files = [file.as_fd()];
+        assert!(message.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(&ours, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
+        drop(file);
+        let limits = SandboxLimits { memory_mib: MIB / 2, ..SandboxLimits::default() };
+        let used = |start| measure(std::process::id(), limits, &BTreeSet::new(), start).memory_mib;
+        if !has_files_in_flight(std::process::id()) {
+            return skipped_tests::skip("this kernel does not tell the files in flight");
+        }
+        let all_mib = shared_kib() >> 10;
+        assert!(used(0) + 8 >= all_mib.max(MIB), "{} of {all_mib}", used(0));
+        drop(theirs);
     }
 }

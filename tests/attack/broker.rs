@@ -36,7 +36,7 @@ use crate::harness::{Setup, live_story, story};
 
 const KEY: &str = "sk-ant-api03-CANARYq8vT1xY73hGmpLw0RkEzzZW9";
 
-/// Answer of the model: the bytes of each write, for the request that it received.
+/// Answer of the model: the bytes of each write, for the request that it received. The connection stays open after an empty write.
 type BrokerScript = Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>;
 
 /// A model that answers by script and keeps what it received.
@@ -63,6 +63,9 @@ impl Model {
                     known.lock().expect("no panic").push(request.clone());
                     let script = answers.lock().expect("no panic").clone();
                     for part in script(&request) {
+                        if part.is_empty() {
+                            std::future::pending::<()>().await;
+                        }
                         if stream.write_all(&part).await.is_err() || stream.flush().await.is_err() {
                             return;
                         }
@@ -413,6 +416,19 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         ),
         messages("dear tier", json!({ "service_tier": "priority" })),
         messages("fast mode", json!({ "speed": "fast" })),
+        messages("region with a surcharge", json!({ "inference_geo": "us" })),
+        messages("length as a text", json!({ "max_tokens": "64000" })),
+        messages("length as a fraction", json!({ "max_tokens": 64_000.0 })),
+        messages("negative length", json!({ "max_tokens": -1 })),
+        chat("number of answers as a text", json!({ "n": "128" })),
+        chat("number of answers as a fraction", json!({ "n": 128.0 })),
+        chat("length of chat in a list", json!({ "max_completion_tokens": [64_000] })),
+        chat("stream as a number", json!({ "stream": 1 })),
+        chat("stream as a text", json!({ "stream": "true" })),
+        chat("model that searches", json!({ "model": "groq/compound-mini" })),
+        chat("model that searches, old name", json!({ "model": "compound-beta" })),
+        responses("earlier answer of the store", json!({ "previous_response_id": "resp_1", "input": "x" })),
+        responses("item of the store", json!({ "input": [{ "type": "item_reference", "id": "msg_1" }] })),
         chat("search of chat", json!({ "web_search_options": {} })),
         chat("search model", json!({ "model": "gpt-4o-search-preview" })),
         chat("hosted tool of chat", of_type("web_search")),
@@ -455,6 +471,9 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
             "file by address of Gemini",
             json!({ "contents": [{ "parts": [{ "file_data": { "file_uri": "https://evil.example" } }] }] }),
         ),
+        gemini("number of answers of Gemini as a text", json!({ "generationConfig": { "candidateCount": "8" } })),
+        gemini("length of Gemini as a fraction", json!({ "generation_config": { "max_output_tokens": 8.5 } })),
+        gemini("configuration in a list", json!({ "generationConfig": [{ "candidateCount": 8 }] })),
         gemini("stored content", json!({ "cachedContent": "cachedContents/1" })),
         raw("key twice", r#"{"model":"m","tools":[],"tools":[{"type":"web_search_20250305"}]}"#),
         raw("key twice, the last one harmless", r#"{"model":"m","tools":[{"type":"web_search_20250305"}],"tools":[]}"#),
@@ -758,6 +777,30 @@ async fn answer_that_nobody_waits_for_is_counted() {
     assert!(counted.cost.0 >= 10_000, "ten tokens of answer: {}", counted.cost);
 }
 
+/// An agent that hangs up while the model thinks without showing it pays for the longest answer.
+#[tokio::test]
+async fn hang_up_during_hidden_reasoning_is_counted() {
+    let start = json!({ "type": "message_start", "message": { "model": "priced", "usage": { "input_tokens": 100, "output_tokens": 1 } } });
+    let mut begin = streamed(format!("data: {start}\n\n").as_bytes(), 999, "");
+    *begin.last_mut().expect("an end") = Vec::new();
+    let script = move |_: &str| begin.clone();
+    let long = MESSAGE.replace(r#""max_tokens":10"#, r#""max_tokens":5000,"stream":true"#);
+    let outcome = attack(None, Arc::new(script), async |place| {
+        let request = posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", &long);
+        let request = request.replace("TOKEN", &place.token).replace("HOST", &place.host);
+        let mut stream = TcpStream::connect(&place.host).await.expect("the broker listens");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains("message_start") {
+            assert_ne!(stream.read_buf(&mut seen).await.expect("the begin of the answer"), 0, "it ended");
+        }
+        drop(stream);
+    })
+    .await;
+    let counted = outcome.brokered.expect("it went through the broker").counted;
+    assert_eq!(counted.cost, Money(10_000 + 5_000_000));
+}
+
 /// Calls in parallel and in a row stop at the budget; not one cent is lost.
 #[tokio::test]
 async fn parallel_calls_stay_within_the_budget() {
@@ -809,6 +852,26 @@ async fn loop_with_200_calls_ends_at_its_budget() {
         assert!(stopped.iterations[0].tokens_in >= 1_000 * sent as u64, "{:?}", stopped.iterations[0].tokens_in);
         world.comment("/ralph abort").await;
         world.settle().await;
+    })
+    .await;
+}
+
+/// A request that is refused stands in the comment about the iteration.
+///
+/// See docs/threats.md#s6.
+#[tokio::test]
+async fn refused_request_stands_in_the_comment_about_the_iteration() {
+    let model = Model::start(Arc::new(|_| told())).await;
+    let call = r#"curl -s -o /dev/null "$MODEL_URL/v1/files" -H "authorization: Bearer $MODEL_KEY""#;
+    let mut setup = Setup::new(Dialect::Gitea).agent(&format!("{call}\necho 42 >answer.txt\n"));
+    setup.backend = ", env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }".into();
+    setup.env = vec![("MODEL_KEY", KEY.to_owned()), ("MODEL_URL", model.url.clone())];
+    story(setup, async |world| {
+        assert_eq!(world.run().await.state, LoopState::Review);
+        let comments = world.bot_comments();
+        let told = comments.iter().find(|comment| comment.contains("Requests to the model refused"));
+        assert!(told.is_some_and(|comment| comment.contains("GET /v1/files")), "{comments:#?}");
+        assert!(model.seen().is_empty(), "{:?}", model.seen());
     })
     .await;
 }

@@ -13,7 +13,10 @@
 //! - G10 (pipes in place of files that git reads stay): `traps_in_the_tree_catch_nothing` does not end.
 //! - G18 (one home for all runs): `nothing_but_the_tree_is_left_for_the_next_run` fails.
 //!
-//! G6, G8 and G9 have not been seen to fail: the service's own git directory keeps what they aim at out of reach.
+//! - G8 (fetched objects are not checked by `fsck`): `malicious_objects_are_refused_on_fetch` fails.
+//! - G9 (links are followed where files are read): the tests of links in `workspace/files.rs` fail.
+//!
+//! G6 has not been seen to fail: the service's own git directory keeps what it aims at out of reach.
 
 mod git;
 mod limits;
@@ -343,8 +346,11 @@ async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_succeed_without_the_defences() {
-    if sandbox().await.tier != SandboxTier::A || !rustix::process::geteuid().is_root() {
+    if sandbox().await.tier != SandboxTier::A {
         return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skipped_tests::skip_in_ci_as_well("scripts without defences need a service that is root");
     }
     for (without, classes) in WITHOUT {
         let is_chosen = |script: &&Script| {

@@ -583,6 +583,18 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
         let status = world.bot_comments().join("\n");
         assert!(status.contains("It should be 43.") && !status.contains("A-NOTE"), "{status}");
+        // It shows exactly that, byte by byte.
+        let between = |text: &str, begin: &str, end: &str| {
+            let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("no {begin:?} in {text}"));
+            rest.split_once(end).unwrap_or_else(|| panic!("no {end:?} in {rest}")).0.to_owned()
+        };
+        let comments = world.bot_comments();
+        let summary = "<summary>Text of the issue as the agent receives it</summary>";
+        let status = comments.iter().rfind(|comment| comment.contains(summary)).expect("a status");
+        let shown = between(&between(status, summary, "</details>"), "```text\n", "\n```");
+        let prompts = world.prompts().await;
+        let prompt = prompts.iter().rfind(|prompt| prompt.contains("It should be 43.")).expect("a prompt");
+        assert_eq!(shown, between(prompt, " issue\n", "\nEND "));
     })
     .await;
 }

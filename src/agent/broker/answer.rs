@@ -138,7 +138,9 @@ impl StreamState {
                 None => {
                     self.is_over = true;
                     // The request is booked before the agent sees the end and sends the next one.
-                    self.call = None;
+                    if let Some(call) = self.call.take() {
+                        call.tell(|told| told.is_whole = true);
+                    }
                     self.redactor.finish()
                 }
             };

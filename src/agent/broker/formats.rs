@@ -199,6 +199,8 @@ fn unless_own(tool: &Value, own: &[&str]) -> Option<String> {
 /// Returns the search feature of a model that searches by itself, by its name.
 pub(super) fn searching_model(model: &str) -> Option<&'static str> {
     let model = model.to_ascii_lowercase();
-    let searches = ["search", "deep-research", ":online", "sonar"].iter().any(|word| model.contains(word));
-    searches.then_some("search_models")
+    let searches =
+        ["search", "research", ":online", "sonar", "compound", "browse"].iter().any(|word| model.contains(word));
+    let last = model.rsplit('/').next().unwrap_or_default();
+    (searches || last == "exa" || last.starts_with("exa-")).then_some("search_models")
 }

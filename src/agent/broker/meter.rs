@@ -21,6 +21,8 @@ const USUAL_OUTPUT: u64 = 32_000;
 const LEAST_OUTPUT: u64 = 1_024;
 /// Bytes of a request that are estimated as one token.
 const BYTES_PER_TOKEN: u64 = 4;
+/// Bytes of a request that are at least one token when the price of its length is chosen.
+const LEAST_BYTES_PER_TOKEN: u64 = 2;
 /// Maximum number of requests of a run whose answers are incomplete; further ones wait. Their input is known only afterwards, so
 /// it bounds what a run can cost more than its budget.
 const MOST_OPEN: usize = 16;
@@ -36,6 +38,8 @@ pub(super) struct Quote {
     pub(super) price: TokenPrice,
     /// Length of its body, in bytes.
     pub(super) bytes: u64,
+    /// Whether the provider keeps what it writes to its cache for an hour, at twice the price of input.
+    pub(super) keeps_long: bool,
     /// Output tokens that it asks for, if it limits them.
     pub(super) output: Option<u64>,
     /// Number of answers.
@@ -43,8 +47,11 @@ pub(super) struct Quote {
     /// Name of the model in the request.
     pub(super) model: String,
     pub(super) vendor: Option<Vendor>,
-    /// Whether the answer is streamed, so that it ends with the connection.
-    pub(super) is_streamed: bool,
+}
+
+/// Returns the number of tokens that a request of so many bytes may have.
+pub(super) fn most_tokens(bytes: u64) -> u64 {
+    bytes.div_ceil(LEAST_BYTES_PER_TOKEN)
 }
 
 impl Quote {
@@ -56,7 +63,8 @@ impl Quote {
     /// Returns the cost of its input with this number of tokens more than estimated.
     fn input_cost(&self, excess: u64) -> Money {
         // The whole input may be written to a cache.
-        let input = self.price.input.max(self.price.cache_write);
+        let long = Money(if self.keeps_long { self.price.input.0.saturating_mul(2) } else { 0 });
+        let input = self.price.input.max(self.price.cache_write).max(long);
         let price = TokenPrice { input, ..self.price };
         price.cost(&TokenUsage { input: self.input().saturating_add(excess), ..TokenUsage::default() })
     }
@@ -79,22 +87,29 @@ impl Quote {
 struct OpenRequest {
     quote: Quote,
     reserved: Money,
+    /// Maximum length of each of its answers, in tokens.
+    granted: u64,
     told: AnswerUsage,
 }
 
 impl OpenRequest {
-    /// Returns what a request costs whose answer was cut: an answer that is not streamed is written to its end.
+    /// Returns what a request costs by what its answer told so far. An answer that was cut before the provider told its usage
+    /// costs the longest one: nobody knows how far the model went on, or what it wrote without showing it.
     fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
         let usage = self.told.or_estimated(self.quote.input());
-        let cost = usage.cost(&self.price(prices));
-        let is_unknown = !self.quote.is_streamed && !self.told.is_complete;
-        (usage, if is_unknown { cost.max(self.reserved) } else { cost })
+        let price = self.price(prices, usage.input);
+        if self.told.is_known() {
+            return (usage, usage.cost(&price));
+        }
+        let longest = self.granted.saturating_mul(self.quote.choices).max(usage.output);
+        let cost = SeenUsage { output: longest, ..usage }.cost(&price);
+        (usage, if self.told.usage.input == 0 { cost.max(self.reserved) } else { cost })
     }
 
-    /// Returns the price of the model that answered, else of the requested one.
-    fn price(&self, prices: &PriceTable) -> TokenPrice {
+    /// Returns the price of the model that answered, else of the requested one, for a prompt of so many tokens.
+    fn price(&self, prices: &PriceTable, prompt: u64) -> TokenPrice {
         let names = self.told.model.as_deref().into_iter().chain([self.quote.model.as_str()]);
-        prices.price_or_highest(names, self.quote.vendor)
+        prices.price_or_highest(names, self.quote.vendor, prompt)
     }
 }
 
@@ -275,7 +290,7 @@ impl RunMeter {
         let id = state.next;
         state.next += 1;
         let reserved = quote.cost(granted, excess);
-        state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: AnswerUsage::default() });
+        state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, granted, told: AnswerUsage::default() });
         ReserveOutcome::Granted(id, granted)
     }
 

@@ -61,6 +61,19 @@ const DATA: [&str; 16] = [
 /// Fields that name something for the provider to fetch.
 const ADDRESSES: [&str; 9] =
     ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
+/// Fields with a length or a number of answers, which bound what a request costs.
+const COUNTS: [&str; 8] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+    "n",
+    "candidateCount",
+    "candidate_count",
+    "budget_tokens",
+];
+/// Fields that contain such fields.
+const WITH_COUNTS: [&str; 3] = ["generationConfig", "generation_config", "thinking"];
 /// Fields that name something in a store of the provider.
 const STORED: [&str; 9] = [
     "file_id",
@@ -295,6 +308,7 @@ pub(super) fn check_body(
     if matched.purpose == EndpointPurpose::Answer && model.is_none() {
         return Err(RefusedRequest::invalid("the request names no model"));
     }
+    check_counts(&body)?;
     let mut features: Vec<String> = unknown_fields(matched.format, &body);
     features.extend((matched.format.features)(&body).into_iter().map(str::to_owned));
     features.extend(model.and_then(formats::searching_model).map(str::to_owned));
@@ -309,6 +323,39 @@ pub(super) fn check_body(
              counted; the operator can allow it (`server_tools: [{first}]` of the backend)",
             features.join("`, `")
         ))),
+    }
+}
+
+/// Checks that what bounds the cost of a request is written as the broker reads it: servers also take texts and fractions.
+fn check_counts(body: &Map<String, Value>) -> Result<(), RefusedRequest> {
+    if let Some(value) = body.get("stream").filter(|value| !value.is_boolean() && !value.is_null()) {
+        let value: String = value.to_string().chars().take(20).collect();
+        return Err(RefusedRequest::invalid(format!("`stream` is {value}; write `true` or `false`")));
+    }
+    for (name, value) in body.iter().filter(|(_, value)| !value.is_null()) {
+        if COUNTS.contains(&name.as_str()) && !value.is_u64() {
+            return Err(RefusedRequest::invalid(format!("`{name}` is not a whole number from 0 on")));
+        }
+        if WITH_COUNTS.contains(&name.as_str()) {
+            match value {
+                Value::Object(fields) => check_counts(fields)?,
+                Value::Bool(_) | Value::String(_) if name == "thinking" => {}
+                _ => return Err(RefusedRequest::invalid(format!("`{name}` is not an object"))),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request has anything kept in a cache for longer than the usual five minutes.
+pub(super) fn keeps_long(value: &Value) -> bool {
+    match value {
+        Value::Array(values) => values.iter().any(keeps_long),
+        Value::Object(fields) => fields.iter().any(|(name, value)| match value {
+            Value::String(text) => name == "ttl" && text != "5m",
+            _ => keeps_long(value),
+        }),
+        _ => false,
     }
 }
 
@@ -330,6 +377,7 @@ fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
         Value::Array(values) => values.iter().for_each(|value| find_features(format, value, found)),
         Value::Object(fields) => {
             let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+            found.extend((kind == "item_reference").then(|| "stored_responses".to_owned()));
             for (name, value) in fields {
                 let is_data = DATA.contains(&name.as_str()) || (name == "input" && kind.ends_with("_use"));
                 match value {

@@ -39,6 +39,8 @@ pub(super) struct AnswerUsage {
     pub(super) model: Option<String>,
     /// Whether the model ended its answer.
     pub(super) is_complete: bool,
+    /// Whether the whole answer arrived, to the end of its connection.
+    pub(super) is_whole: bool,
     /// Bytes of text, and events with text.
     text: u64,
 }
@@ -90,6 +92,11 @@ impl AnswerUsage {
     /// Notes whether the event ends the answer.
     pub(super) fn end(&mut self, is_end: bool) {
         self.is_complete |= is_end;
+    }
+
+    /// Whether no more usage can follow: all arrived, or the model ended its answer and the provider told what it wrote.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_whole || (self.is_complete && self.usage.output > 0)
     }
 
     /// Reads an answer or an event of its stream.
@@ -180,6 +187,7 @@ pub(super) fn read_body(usage: ReadUsage, body: &[u8], told: &mut AnswerUsage) {
         reader.read(usage, body, told);
         reader.read(usage, b"\n\n", told);
     }
+    told.is_whole = true;
 }
 
 #[cfg(test)]

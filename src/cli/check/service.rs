@@ -325,7 +325,8 @@ fn network(network: &AgentNetwork) -> Option<CheckFinding> {
     let reach = match (network, network.egress().ok()?) {
         (_, Egress::Everything) => {
             let fix = "list the required hosts in `sandbox.network`";
-            return Some(CheckFinding::warn(NAME, "every host that this machine can reach", fix));
+            let detail = "every host that this machine can reach, its loopback interface, and abstract Unix sockets of its programs";
+            return Some(CheckFinding::warn(NAME, detail, fix));
         }
         (AgentNetwork::Hosts(hosts), _) if !hosts.is_empty() => format!("their model and {}", hosts.join(", ")),
         (_, Egress::Only(_)) => "their model only".to_owned(),

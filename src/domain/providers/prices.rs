@@ -1,7 +1,8 @@
 //! Cost of tokens: a table of prices by model, for backends that do not report the cost of a call.
 //!
 //! The result is marked as an estimate ([`CostSource::Estimated`]): prices are those of ordinary requests; providers
-//! charge more for long prompts, fast modes and some regions, and less for batches and plans.
+//! charge more for fast modes and some regions, and less for batches and plans. Long prompts cost more where the tokens of one
+//! request are known ([`PriceTable::price_or_highest`]); counts of a whole run do not show them.
 
 mod name;
 mod published;
@@ -159,6 +160,17 @@ impl TokenPrice {
         }
     }
 
+    /// Returns these percents of the prices of what is read and of what is written; saturates.
+    fn raised(self, read: i64, written: i64) -> Self {
+        let part = |price: Money, percent: i64| Money(price.0.saturating_mul(percent) / 100);
+        Self {
+            input: part(self.input, read),
+            output: part(self.output, written),
+            cache_read: part(self.cache_read, read),
+            cache_write: part(self.cache_write, read),
+        }
+    }
+
     /// Returns the cost of `usage`, rounded up to a millionth of a dollar; saturates, never negative.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         const MILLION: i128 = 1_000_000;
@@ -220,17 +232,20 @@ impl PriceTable {
             .or_else(|| published::price(&model))
     }
 
-    /// Returns the price of the first of these names of a model that has one; else, field by field, the highest price of the
-    /// configuration and of the vendor (of all vendors for `None`), so that an unknown model is never free.
+    /// Returns the price of a request whose prompt has so many tokens, of the first of these names of a model that has a price;
+    /// else, field by field, the highest price of the configuration and of the vendor (of all vendors for `None`), so that an
+    /// unknown model is never free. Where the provider asks more for long prompts, it does so of configured prices, too.
     pub fn price_or_highest<'m>(
         &self,
         models: impl IntoIterator<Item = &'m str>,
         vendor: Option<Vendor>,
+        prompt: u64,
     ) -> TokenPrice {
-        let known = models.into_iter().find_map(|model| self.price(model));
+        let of = |model: &str| Some(published::for_prompt(self.price(model)?, &name::canonical(model), prompt));
+        let known = models.into_iter().find_map(of);
         known.unwrap_or_else(|| {
             let own = self.own.iter().map(|(_, _, price)| *price);
-            let all = own.chain(published::prices_of(vendor));
+            let all = own.chain(published::prices_of(vendor, prompt));
             all.reduce(TokenPrice::highest).unwrap_or(TokenPrice::of(&PriceEntry::default()))
         })
     }

@@ -1,8 +1,8 @@
 //! Paths that agents must not change: CI, code ownership, hooks, and files that instruct or configure agents and editors.
 //!
 //! A pattern protects more than the paths that it matches, because a file can come to its place in other ways: the folder itself
-//! and the folders above it can become links, names that differ only in case or in invisible characters are the same file on
-//! other systems, and a protected link protects what it leads to.
+//! and the folders above it can become links, names that differ only in case, in invisible characters or in their short form are
+//! the same file on other systems, and a protected link protects what it leads to.
 
 use std::collections::BTreeSet;
 
@@ -62,9 +62,29 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".zuul.d/**",
     ".harness/**",
     ".onedev-buildspec.y*ml",
+    ".prow.y*ml",
+    ".prow/**",
+    // Deployments and releases.
+    "netlify.toml",
+    "vercel.json",
+    "render.y*ml",
+    ".readthedocs.y*ml",
+    ".goreleaser*",
+    ".releaserc*",
+    "release.config.*",
+    // Bots of the forges.
+    ".github/*.y*ml",
+    ".mergify.y*ml",
+    ".mergify/**",
+    "renovate.json*",
+    ".github/renovate.json*",
+    ".gitlab/renovate.json*",
+    ".renovaterc*",
     // Code ownership.
     "CODEOWNERS",
     "*/CODEOWNERS",
+    "**/OWNERS",
+    "**/OWNERS_ALIASES",
     // Hooks, and what runs on a developer's machine.
     ".git-hooks/**",
     ".githooks/**",
@@ -100,8 +120,10 @@ pub const PROTECTED_PATHS: &[&str] = &[
     "**/.github/skills/**",
     "**/.github/hooks/**",
     "**/.mcp.json",
+    "mcp.json",
     "**/.cursor/**",
     "**/.cursorrules",
+    "**/.cursor*ignore",
     "**/.windsurf/**",
     "**/.windsurfrules",
     "**/.kiro/**",
@@ -123,6 +145,14 @@ pub const PROTECTED_PATHS: &[&str] = &[
     "**/.trae/**",
     "**/.openhands/**",
     "**/.factory/**",
+    "**/.claude-plugin/**",
+    "**/.codebuddy/**",
+    "**/CODEBUDDY.md",
+    "**/.codeium/**",
+    "**/.lingma/**",
+    "**/.qoder/**",
+    "**/.tabnine/**",
+    "**/.zencoder/**",
     "**/.crush*",
     "**/.crush/**",
     "**/CRUSH.md",
@@ -198,8 +228,11 @@ impl ProtectedGlobs {
     }
 
     /// Whether an entry of the tree (a file or a link, not a folder) is protected.
+    ///
+    /// Which file a short name of NTFS stands for is known on that disk only, so each is protected.
     pub fn protect(&self, path: &str) -> bool {
-        self.globs.is_match(path) || self.globs.is_match(folded(path))
+        let is_short = || !self.globs.is_empty() && path.split(['/', '\\']).any(is_short_name);
+        self.globs.is_match(path) || self.globs.is_match(folded(path)) || is_short()
     }
 
     /// Returns the indices of the patterns that protect at least one of the paths, in order.
@@ -232,11 +265,21 @@ fn with_folders(pattern: &str) -> BTreeSet<String> {
     all
 }
 
-/// Returns a path as file systems that ignore some characters see it: without invisible characters, without dots and blanks at the
-/// end of a name, without the name of a stream.
+/// Whether a name has the form of the second name that NTFS gives to a file: `VSCODE~1`, `GI7EB4~1.TXT`.
+fn is_short_name(name: &str) -> bool {
+    let (base, extension) = name.split_once('.').unwrap_or((name, ""));
+    let Some((begin, number)) = base.rsplit_once('~') else { return false };
+    let is_number = (1..=6).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && !begin.is_empty() && base.chars().count() <= 8 && extension.chars().count() <= 3
+}
+
+/// Returns a path as file systems see it that ignore case in all scripts, and some characters: without invisible characters, without
+/// dots and blanks at the end of a name, without the name of a stream.
 fn folded(path: &str) -> String {
     let part = |part: &str| {
-        let visible: String = part.chars().filter(|c| !is_invisible(*c)).collect();
+        let visible = part.chars().filter(|c| !is_invisible(*c));
+        // In this order `\u{17f}` becomes `s`, the Kelvin sign `k` and a ligature its letters, as on APFS.
+        let visible: String = visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
         let name = visible.split(':').next().unwrap_or_default();
         let trimmed = name.trim_end_matches(['.', ' ']);
         if trimmed.is_empty() { name.to_owned() } else { trimmed.to_owned() }
@@ -364,6 +407,27 @@ mod tests {
             ".kilocode/rules/a.md",
             ".junie/guidelines.md",
             ".goosehints",
+            "netlify.toml",
+            "vercel.json",
+            "render.yaml",
+            ".readthedocs.yaml",
+            ".mergify.yml",
+            ".github/settings.yml",
+            ".github/mergify.yml",
+            "pkg/OWNERS",
+            ".prow.yaml",
+            "renovate.json",
+            "renovate.json5",
+            ".github/renovate.json",
+            ".goreleaser.yaml",
+            ".releaserc.json",
+            "release.config.js",
+            ".claude-plugin/marketplace.json",
+            ".codebuddy/settings.json",
+            ".qoder/rules/a.md",
+            ".tabnine/guidelines/a.md",
+            ".cursorignore",
+            "mcp.json",
         ];
         // Those of the presets are added by the configuration.
         let of_presets = ["**/.opencode/**", "**/.qwen/**", "**/.codex/**"];
@@ -417,10 +481,30 @@ mod tests {
             "CODEOWNERS::$DATA",
             ".github\\workflows\\ci.yml",
             "AGENTS\u{feff}.md",
+            ".github/wor\u{212a}flows/ci.yml",
+            ".github/workflow\u{17f}/ci.yml",
+            "AGENT\u{17f}.md",
+            ".github/work\u{fb02}ows/ci.yml",
+            "GITHUB~1/workflows/ci.yml",
+            "sub/AGENTS~1.MD",
+            "gi7eb4~2",
+            "CODEOW~1",
         ] {
             assert!(protects(&patterns, alias), "{alias:?}");
         }
-        for other in ["AGENTS-md", "xAGENTS.md", "CODEOWNERS.txt", "...", ".github/x.yml"] {
+        for other in [
+            "AGENTS-md",
+            "xAGENTS.md",
+            "CODEOWNERS.txt",
+            "...",
+            ".github/x.yml",
+            "notes.txt~",
+            "~1",
+            "a~b",
+            "longername~1",
+            "x.~1~",
+            "page~1.html",
+        ] {
             assert!(!protects(&patterns, other), "{other:?}");
         }
     }

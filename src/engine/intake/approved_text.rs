@@ -33,7 +33,8 @@ impl ApprovedText {
 }
 
 impl Engine {
-    /// Completes an approved text: what polling found says how the issue is now, not how it was when it was approved.
+    /// Completes an approved text by what the forge records since the approval. A delivery that somebody held back has the text of
+    /// when it was sent; what polling found says how the issue is now. What the service read itself needs no question.
     pub(super) async fn approved(
         &self,
         account: &ForgeAccount,
@@ -41,28 +42,37 @@ impl Engine {
         text: ApprovedText,
         origin: &Origin,
     ) -> Result<ApprovedText, IntakeError> {
-        let stands = !origin.polled || self.text_stands_since(account, repo, &text.issue, text.at).await?;
+        let is_known = text.edited_after || !(origin.reported || origin.polled);
+        let stands = is_known || self.text_stands_since(account, repo, &text.issue, text.at, origin).await?;
         Ok(ApprovedText { edited_after: text.edited_after || !stands, ..text })
     }
 
-    /// Whether an issue has the text of an earlier time, by what the forge records.
+    /// Whether an issue has the text of an earlier time, by what the forge records. A delivery shows what somebody with write
+    /// access edited, if it was edited before the delivery was made; a poll does not.
     async fn text_stands_since(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
         issue: &IssueSnapshot,
         at: Timestamp,
+        origin: &Origin,
     ) -> Result<bool, IntakeError> {
-        let Some(history) = account.forge.history() else { return Ok(false) };
+        let Some(history) = account.forge.history() else { return Ok(!origin.polled) };
         let recorded = history.recorded_changes(repo, issue.number).await?;
         if recorded.renamed_at.is_some_and(|renamed_at| renamed_at > at) {
             return Ok(false);
         }
-        if history.records_edits() {
-            let edits = history.issue_edits(repo, issue.number).await?;
-            return Ok(edits.iter().all(|edit| edit.at <= at));
+        if !history.records_edits() {
+            return self.text_is_as_recorded(account, repo, issue, (at, recorded)).await;
         }
-        self.text_is_as_recorded(account, repo, issue, (at, recorded)).await
+        let edits = history.issue_edits(repo, issue.number).await?;
+        for edit in edits.into_iter().filter(|edit| edit.at > at) {
+            let Some(editor) = edit.editor.filter(|_| !origin.polled) else { return Ok(false) };
+            if account.forge.permission(repo, &editor).await? < Permission::Write {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether an issue's text is that of an earlier time, on a forge that records no edits: nothing happened to the issue since,

@@ -4,25 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
+use super::logins::logins_in;
 use super::{
     Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
     USER_CAPABILITIES, etc, kernel_files, sockets,
 };
 use crate::domain::trust::visible::{self, SYSTEM, in_system};
-
-/// Names of files with credentials; directly in a read-only folder they are replaced by empty files.
-const LOGINS: [&str; 10] = [
-    "credentials",
-    "credentials.toml",
-    "credentials.json",
-    ".credentials.json",
-    "auth.json",
-    "auth.toml",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-];
 
 /// Part of the memory limit that each folder in memory may use.
 const MEMORY_PART: u64 = 4;
@@ -201,11 +188,6 @@ pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
 
-/// Returns the files with credentials that lie directly in a folder.
-pub(super) fn logins_in(folder: &Path) -> Vec<PathBuf> {
-    LOGINS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
-}
-
 impl Arguments {
     fn flags(&mut self, flags: &[&str]) {
         self.list.extend(flags.iter().map(OsString::from));
@@ -277,6 +259,7 @@ impl Arguments {
         }
         for path in etc::shown() {
             self.mount("--ro-bind", &path, &path);
+            self.hide_logins(&path);
         }
     }
 
@@ -296,10 +279,15 @@ impl Arguments {
         self.mount(if writable { "--bind" } else { "--ro-bind" }, path, path);
         self.binds.push((path.to_owned(), writable));
         if !writable {
-            for login in logins_in(path) {
-                self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);
-            }
+            self.hide_logins(path);
         }
         Ok(())
+    }
+
+    /// Shows the files with logins in a folder as empty.
+    fn hide_logins(&mut self, folder: &Path) {
+        for login in logins_in(folder) {
+            self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);
+        }
     }
 }

@@ -3,11 +3,13 @@
 //! bubblewrap reads all mounts of its namespace again for each mount that it adds, so that thirty entries of `/etc`, each a mount
 //! of its own, took half of a sandbox's start. The copy is one mount.
 
-use std::fs::{self, DirBuilder, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use super::logins;
 
 /// Folder of the machine's configuration.
 pub(super) const ETC: &str = "/etc";
@@ -181,7 +183,7 @@ impl EtcCopy {
             return symlink(fs::read_link(source)?, target);
         }
         self.sources.push((source.to_owned(), Some(SourceStamp::from(found))));
-        if found.is_file() && found.mode() & READ == READ {
+        if found.is_file() && found.mode() & READ == READ && !logins::is_login(source) {
             return copy_file(source, found, target);
         }
         if !found.is_dir() || found.mode() & ENTER != ENTER || level == MOST_LEVELS {
@@ -202,20 +204,13 @@ fn copy_file(source: &Path, found: &Metadata, target: &Path) -> io::Result<()> {
     let content = fs::read(source)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(target)?;
     file.write_all(&content)?;
-    has_mode(&file.metadata()?, mode)
+    // The umask of the service may keep others from reading, but the copy is for another user.
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 fn create_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER).create(folder)?;
-    has_mode(&fs::metadata(folder)?, FOLDER)
-}
-
-/// Fails where the umask of the service took permissions: another user could not read the copy.
-fn has_mode(created: &Metadata, mode: u32) -> io::Result<()> {
-    if created.permissions().mode() & mode == mode {
-        return Ok(());
-    }
-    Err(io::Error::other("the umask of the service keeps others from reading; 022 does not"))
+    fs::set_permissions(folder, Permissions::from_mode(FOLDER))
 }
 
 #[cfg(test)]
@@ -237,6 +232,8 @@ mod tests {
         write(&etc.join("pki/tls/private/key"), "secret key", 0o600);
         write(&etc.join("pki/tls/cert"), "certificate", 0o644);
         write(&etc.join("python3.11/conf"), "python", 0o644);
+        write(&etc.join("maven/settings.xml"), "<server><password>secret</password></server>", 0o644);
+        write(&etc.join("maven/m2.conf"), "main is org.apache.maven", 0o644);
         write(&root.path().join("run/resolv.conf"), "nameserver 1.1.1.1", 0o644);
         symlink("../run/resolv.conf", etc.join("resolv.conf")).unwrap();
         symlink("cert", etc.join("pki/tls/link")).unwrap();
@@ -258,9 +255,30 @@ mod tests {
         assert_eq!(read("python3.11/conf").as_deref(), Some("python"));
         assert_eq!(fs::read_link(copy.join("pki/tls/link")).unwrap(), Path::new("cert"));
         assert!(copy.join("pki/tls/dangling").is_symlink());
-        assert_eq!((read("shadow"), read("pki/tls/private/key")), (None, None));
+        assert_eq!((read("shadow"), read("pki/tls/private/key"), read("maven/settings.xml")), (None, None, None));
+        assert!(read("maven/m2.conf").is_some());
         let mode = |path: &str| fs::metadata(copy.join(path)).unwrap().mode() & 0o777;
         assert_eq!([mode("hosts"), mode("pki/tls/cert"), mode("pki")], [0o755, 0o644, 0o755]);
+    }
+
+    /// The packages' unit has `UMask=0077`. The test runs itself as another process, because the umask is one of a whole process.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test in another process")]
+    fn copies_are_readable_whatever_the_umask() {
+        if std::env::var_os("RALPH_TEST_UMASK").is_none() {
+            let test = "process::sandbox::etc::tests::copies_are_readable_whatever_the_umask";
+            let script = "umask 077 && RALPH_TEST_UMASK=1 exec \"$0\" --exact \"$1\"";
+            let program = std::env::current_exe().unwrap();
+            let mut shell = std::process::Command::new("/bin/sh");
+            let done = shell.args(["-c", script]).arg(program).arg(test).output().unwrap();
+            let text = String::from_utf8_lossy(&done.stdout).into_owned();
+            assert!(done.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let (_root, copies) = copies();
+        let copy = copies.current().expect("a copy");
+        let mode = |path: &str| fs::metadata(copy.join(path)).unwrap().mode() & 0o777;
+        assert_eq!([mode(""), mode("hosts"), mode("pki")], [0o755; 3]);
     }
 
     #[test]

@@ -19,8 +19,11 @@ const MAY_CLONE: &str = "/proc/sys/kernel/unprivileged_userns_clone";
 
 /// Returns the reason if the sandbox failed: bubblewrap then prints one line on standard error and exits with 1, setpriv and the
 /// shell that start the program with 126 or 127; a filter of system calls of the service's own kills bubblewrap.
+///
+/// Once the sandbox `is_built`, the program may have printed what looks like such a message. No message of bubblewrap is believed
+/// then, and those of setpriv and the shell lead to no advice about the machine.
 pub(in crate::process) fn setup_failure(
-    sandbox: &Sandbox,
+    (sandbox, is_built): (&Sandbox, bool),
     status: ExitStatus,
     stdout: &Captured,
     stderr: &Captured,
@@ -29,22 +32,23 @@ pub(in crate::process) fn setup_failure(
         return None;
     }
     let output = stderr.head.trim();
-    if status.signal() == Some(libc::SIGSYS) {
+    if status.signal() == Some(libc::SIGSYS) && !is_built {
         return Some(format!("bubblewrap was killed because of a system call; {FILTERED_UNIT}"));
     }
     if output.contains('\n') {
         return None;
     }
-    let machine = HostFacts::here();
     if let Some(message) = output.strip_prefix("bwrap: ") {
-        return (status.code() == Some(1)).then(|| format!("bubblewrap: {message}; {}", fix(message, machine)));
+        let is_own = status.code() == Some(1) && !is_built;
+        return is_own.then(|| format!("bubblewrap: {message}; {}", fix(message, HostFacts::here())));
     }
     if let Some(message) = output.strip_prefix(landlock::MESSAGE) {
         return (status.code() == Some(landlock::NOT_STARTED.into())).then(|| message.to_owned());
     }
     let not_executed = status.code().is_some_and(|code| NOT_EXECUTED.contains(&code));
     if let Some(message) = output.strip_prefix("setpriv: ") {
-        return not_executed.then(|| format!("setpriv: {message}; {}", fix(message, machine)));
+        let fix = if is_not_executed(message) { not_executed_fix(message) } else { UNKNOWN };
+        return not_executed.then(|| format!("setpriv: {message}; {fix}"));
     }
     let message = output.strip_prefix(SHELL_NAME)?.strip_prefix(": ")?;
     not_executed.then(|| format!("{message}; {}", not_executed_fix(message)))
@@ -102,7 +106,7 @@ const NO_SECCOMP: &str = "the kernel was built without filters of system calls: 
 const UPDATE: &str = "update bubblewrap to 0.6 or newer";
 const UNKNOWN: &str = "run `ralph-bot check` for a full test of the sandbox";
 
-/// Returns what to do about a message of bubblewrap or setpriv.
+/// Returns what to do about a message of bubblewrap.
 pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
     use Surroundings::{Container, Kubernetes, Unit};
     let has = |part: &str| message.contains(part);
@@ -112,7 +116,7 @@ pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
         Kubernetes => pod,
         Unit => unit,
     };
-    if has("execvp") || has("failed to execute") {
+    if is_not_executed(message) {
         return not_executed_fix(message);
     }
     if has("Unknown option") {
@@ -156,6 +160,11 @@ pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
         return NO_SECCOMP;
     }
     if has("proc") { place.fix() } else { UNKNOWN }
+}
+
+/// Whether a message of bubblewrap or setpriv says that a program could not be executed.
+fn is_not_executed(message: &str) -> bool {
+    message.contains("execvp") || message.contains("failed to execute")
 }
 
 /// Returns what to do where the program could not be executed.

@@ -6,9 +6,10 @@ use std::path::Path;
 /// Folders and files with settings.
 const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"];
 /// Folders and files that appear empty or cannot be read.
-const HIDDEN: [&str; 9] = [
+const HIDDEN: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/interrupts",
     "/proc/scsi",
     "/proc/kcore",
     "/proc/keys",
@@ -129,6 +130,8 @@ mod tests {
         let expected = "--ro-bind /proc/sys /proc/sys --ro-bind /proc/sysrq-trigger /proc/sysrq-trigger \
                         --tmpfs /proc/scsi --remount-ro /proc/scsi --ro-bind /dev/null /proc/kcore";
         assert_eq!(arguments, expected);
+        let interrupts = arguments_on(&|path| ["/proc/sys", "/proc/interrupts"].contains(&path), &is_dir).unwrap();
+        assert!(interrupts.join(" ").ends_with("--ro-bind /dev/null /proc/interrupts"), "{interrupts:?}");
     }
 
     #[test]

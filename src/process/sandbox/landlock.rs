@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DATA_FDS, Defence, Network, Prepared, SandboxView, ScratchHome, arguments, etc, readable};
+use super::{DATA_FDS, Defence, Network, Prepared, SandboxView, ScratchHome, arguments, etc, logins, readable};
 use crate::domain::trust::visible::{self, SYSTEM};
 use crate::process::private;
 pub(in crate::process) use supervise::END_ALL;
@@ -90,7 +90,7 @@ impl SandboxView {
         let policy = serde_json::to_vec(&policy).map_err(|e| format!("a path cannot be passed to it: {e}"))?;
         let files = vec![(POLICY_FD, in_memory(&policy)?)];
         let arguments = ["sandbox-exec", "--confine", "--"].map(OsString::from).to_vec();
-        Ok(Prepared { program: helper.to_owned(), arguments, files, mounts: None, user: None, folder })
+        Ok(Prepared { program: helper.to_owned(), arguments, files, mounts: None, user: None, folder, status: None })
     }
 
     /// Returns the home, with a folder for temporary files; a new folder on disk instead of one in memory.
@@ -115,7 +115,7 @@ impl SandboxView {
         shown.extend(etc::shown());
         shown.extend(self.read_only.iter().cloned());
         let mut hidden = visible::covered(&self.settings.hidden, &self.all_shown())?;
-        hidden.extend(self.read_only.iter().flat_map(|folder| arguments::logins_in(folder)));
+        hidden.extend(self.read_only.iter().flat_map(|folder| logins::logins_in(folder)));
         if !self.settings.has(Defence::Reads) {
             shown.extend(self.beside());
             hidden.clear();

@@ -155,6 +155,26 @@ pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
     FILTERS.as_ref().map_err(Clone::clone)
 }
 
+/// Maximum size of a segment of System V where memory is only measured, in bytes: nothing outside of the sandbox sees a segment that no
+/// process has attached, and the kernel allows 4,096 of them. Databases need a few bytes.
+const MOST_SEGMENT: u64 = 64 << 10;
+
+/// Returns the filter for sandboxes without a control group: it refuses large segments of System V, as a kernel with a low limit does.
+///
+/// # Errors
+/// There is none for this architecture.
+pub(super) fn small_segments() -> Result<&'static [u8], String> {
+    static FILTER: LazyLock<Result<Vec<u8>, String>> = LazyLock::new(|| {
+        let built = || {
+            let large = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, MOST_SEGMENT)?;
+            let rules = BTreeMap::from([(libc::SYS_shmget, vec![SeccompRule::new(vec![large])?])]);
+            program(rules, libc::EINVAL)
+        };
+        built().map(|program| bytes(&program)).map_err(|error| unknown_here(&error))
+    });
+    FILTER.as_deref().map_err(Clone::clone)
+}
+
 /// Returns the filters as programs.
 ///
 /// # Errors
@@ -199,12 +219,12 @@ fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
             }
         }
     }
-    program(rules)
+    program(rules, libc::EPERM)
 }
 
-/// Returns the program that refuses these calls.
-fn program(rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, seccompiler::BackendError> {
-    let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32));
+/// Returns the program that refuses these calls with an error.
+fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<BpfProgram, seccompiler::BackendError> {
+    let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(error as u32));
     SeccompFilter::new(rules, allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
 }
 

@@ -2,21 +2,51 @@
 //! does not prevent connections.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::domain::trust::visible::in_system;
 
 /// Fields of a line of `/proc/net/unix` before the path.
 const FIELDS: usize = 7;
+/// Maximum number of entries of shown folders that are looked at; those near the top come first.
+const MOST_ENTRIES: usize = 10_000;
+/// Maximum depth at which shown folders are looked at.
+const MOST_DEPTH: usize = 12;
 
 /// Returns the sockets in the system's folders and in `shown` that programs could connect to, without those in `writable`, which
 /// are the run's own, and those that are shown themselves.
 pub(super) fn visible(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let real = paths(&text).filter_map(|path| path.canonicalize().ok());
+    let files = files_in(shown, writable);
+    let real = paths(&text).map(Path::to_owned).chain(files).filter_map(|path| path.canonicalize().ok());
     let mut found: Vec<PathBuf> = real.filter(|path| is_visible(path, shown, writable)).collect();
     found.sort();
     found.dedup();
+    found
+}
+
+/// Returns the socket files in shown folders outside the system's: the kernel knows a socket by the name that was bound, which can be
+/// relative, of another network namespace, or no longer the file's.
+fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+    let is_skipped = |folder: &Path| in_system(folder) || writable.iter().any(|own| folder.starts_with(own));
+    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
+    let mut level: Vec<PathBuf> = shown.iter().filter(|folder| !is_skipped(folder)).cloned().collect();
+    for _ in 0..MOST_DEPTH {
+        let mut below = Vec::new();
+        for entry in level.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+            if left == 0 {
+                return found;
+            }
+            left -= 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_socket() => found.push(entry.path()),
+                Ok(kind) if kind.is_dir() && !is_skipped(&entry.path()) => below.push(entry.path()),
+                _ => {}
+            }
+        }
+        level = below;
+    }
     found
 }
 
@@ -60,5 +90,21 @@ mod tests {
         let is = |path: &str| is_visible(Path::new(path), &shown, &shown[2..]);
         assert!(is("/opt/tool/s") && is("/usr/lib/s"));
         assert!(!is("/data/run/memory.sock") && !is("/data/tree/s") && !is("/run/s") && !is("/usr/local/s"));
+    }
+
+    /// A socket that was bound by another name than the one it has now is in no list of the kernel.
+    #[test]
+    fn sockets_under_other_names_are_found_by_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        fs::create_dir_all(at("tool/deep/er")).unwrap();
+        fs::create_dir_all(at("tool/own")).unwrap();
+        let _bound = std::os::unix::net::UnixListener::bind(at("first")).unwrap();
+        fs::hard_link(at("first"), at("tool/deep/er/linked")).unwrap();
+        fs::hard_link(at("first"), at("tool/own/writable")).unwrap();
+        fs::rename(at("first"), at("tool/moved")).unwrap();
+        let found = visible(&[at("tool"), at("tool/own")], &[at("tool/own")]);
+        assert_eq!(found, [at("tool/deep/er/linked"), at("tool/moved")]);
     }
 }

@@ -77,6 +77,58 @@ async fn probe_finds_no_escape() {
     assert!(found.bubblewrap.is_ok());
 }
 
+/// See docs/threats.md#s13.
+#[tokio::test]
+async fn set_user_id_has_no_effect_on_any_mount() {
+    if !usable().await {
+        return;
+    }
+    let folders = ViewFolders::new();
+    let finished = finished(folders.shell("cat /proc/self/mountinfo")).await;
+    let mounts: Vec<String> = finished.stdout.text().lines().map(str::to_owned).collect();
+    assert!(mounts.iter().any(|mount| mount.contains(" /usr ")) && mounts.len() > 10, "{mounts:#?}");
+    assert!(mounts.iter().any(|mount| mount.contains(&format!(" {} ", folders.at("tree").display()))), "{mounts:#?}");
+    let open: Vec<&String> = mounts
+        .iter()
+        .filter(|mount| !mount.split(' ').nth(5).is_some_and(|options| options.split(',').any(|one| one == "nosuid")))
+        .collect();
+    assert!(open.is_empty(), "{open:#?}");
+}
+
+/// See docs/threats.md#s10.
+#[tokio::test]
+async fn large_segments_are_refused_where_memory_is_only_measured() {
+    if !usable().await {
+        return;
+    }
+    let script = |size: u64| format!("perl -e 'print defined shmget(0, {size}, 0600) ? \"made\" : \"refused\"'");
+    let folders = ViewFolders::new();
+    let made = async |size: u64| finished(folders.shell(&script(size))).await.stdout.text();
+    let is_measured = crate::process::cgroup::parent().is_err();
+    assert_eq!(made(60 << 10).await, "made");
+    assert_eq!(made(1 << 20).await, if is_measured { "refused" } else { "made" });
+}
+
+/// The advice to such a message is to weaken the unit or the container.
+#[tokio::test]
+async fn messages_of_bubblewrap_from_a_program_are_output() {
+    if !usable().await {
+        return;
+    }
+    let folders = ViewFolders::new();
+    for (message, code) in [
+        ("bwrap: Creating new namespace failed: Operation not permitted", 1),
+        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", 1),
+    ] {
+        let finished = finished(folders.shell(&format!("echo \"{message}\" >&2; exit {code}"))).await;
+        assert_eq!((finished.ended, finished.stderr.head.trim()), (ProcessEnd::Exited(code), message));
+    }
+    // What the shell before a program and setpriv print is about the program only.
+    let spec = folders.shell("echo 'setpriv: mount proc: Operation not permitted' >&2; exit 127");
+    let error = crate::process::run(spec, &CancellationToken::new(), None).await.expect_err("a message of setpriv");
+    assert!(error.to_string().ends_with("run `ralph-bot check` for a full test of the sandbox"), "{error}");
+}
+
 /// See docs/threats.md#s1, docs/threats.md#s3, docs/threats.md#g19.
 #[tokio::test]
 async fn view_contains_named_paths_only() {

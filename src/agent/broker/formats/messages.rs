@@ -44,7 +44,7 @@ pub(super) const FORMAT: WireFormat = WireFormat {
         "diagnostics",
     ],
     server_tool,
-    features: |_| Vec::new(),
+    features,
     output: |body| (body.get("max_tokens").and_then(Value::as_u64), 1),
     limit_output,
     ask_usage: |_| {},
@@ -58,6 +58,12 @@ fn server_tool(tool: &Value) -> Option<String> {
         return None;
     }
     unless_own(tool, &OWN_TOOLS)
+}
+
+/// Some regions cost a surcharge.
+fn features(body: &Map<String, Value>) -> Vec<&'static str> {
+    let is_usual = body.get("inference_geo").is_none_or(|region| region.is_null() || region == "global");
+    if is_usual { Vec::new() } else { vec!["inference_geo"] }
 }
 
 /// Thinking has to end before the answer does.
@@ -86,5 +92,5 @@ fn usage(event: &Value, seen: &mut AnswerUsage) {
     }
     seen.name_model(&event["model"]);
     seen.name_model(&event["message"]["model"]);
-    seen.end(event["type"] == "message_stop");
+    seen.end(event["type"] == "message_stop" || event["delta"]["stop_reason"].is_string());
 }

@@ -69,10 +69,13 @@ fn server_tool(tool: &Value) -> Option<String> {
     }
 }
 
-/// Answers in the background report their usage to no request.
+/// Answers in the background report their usage to no request, and an earlier answer in the provider's store is input that the
+/// request does not show.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     let is_later = body.get("background").is_some_and(|value| *value != Value::Bool(false) && !value.is_null());
-    if is_later { vec!["background"] } else { Vec::new() }
+    let continues = body.get("previous_response_id").is_some_and(|value| !value.is_null());
+    let names = [is_later.then_some("background"), continues.then_some("stored_responses")];
+    names.into_iter().flatten().collect()
 }
 
 fn usage(event: &Value, seen: &mut AnswerUsage) {

@@ -15,11 +15,11 @@ fn quote(input: u64, output: Option<u64>) -> Quote {
     Quote {
         price: prices().price("m").expect("a price"),
         bytes: input * 4,
+        keeps_long: false,
         output,
         choices: 1,
         model: "m".to_owned(),
         vendor: None,
-        is_streamed: true,
     }
 }
 
@@ -67,23 +67,61 @@ async fn answer_is_limited_to_what_is_left() {
 }
 
 #[tokio::test]
-async fn cut_answers_are_booked() {
+async fn cut_answers_cost_their_reservation() {
     let meter = meter(100.0);
     let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
     call.sent();
+    assert_eq!(meter.counted().cost, Money::from_usd(0.51), "an open one counts in full");
     drop(call);
-    assert_eq!(meter.counted().cost, Money::from_usd(0.01), "at least the input");
-    let unstreamed_quote = Quote { is_streamed: false, ..quote(1_000, Some(5_000)) };
-    let (mut call, _) = meter.reserve(&unstreamed_quote).await.expect("it fits");
-    call.sent();
-    assert_eq!(meter.counted().cost, Money::from_usd(0.52), "an open one counts in full");
-    drop(call);
-    assert_eq!(meter.counted().cost, Money::from_usd(0.52));
-    let (mut call, _) = meter.reserve(&unstreamed_quote).await.expect("it fits");
+    assert_eq!(meter.counted().cost, Money::from_usd(0.51));
+    let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
     call.sent();
     call.refused();
     drop(call);
-    assert_eq!((meter.counted().cost, meter.counted().requests), (Money::from_usd(0.52), 2));
+    assert_eq!((meter.counted().cost, meter.counted().requests), (Money::from_usd(0.51), 1));
+}
+
+/// The begin of a stream tells its input and one token, whatever the model thinks without showing it.
+#[tokio::test]
+async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
+    let cost = async |end: fn(&mut Told)| {
+        let meter = meter(100.0);
+        let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
+        call.sent();
+        call.tell(|told| told.tell(&SeenUsage { input: 2_000, output: 1, ..SeenUsage::default() }));
+        call.tell(end);
+        drop(call);
+        meter.counted().cost
+    };
+    assert_eq!(cost(|_| {}).await, Money::from_usd(0.52));
+    // The usage of the end arrived, or all did.
+    let ended = |told: &mut Told| {
+        told.tell(&SeenUsage { output: 100, ..SeenUsage::default() });
+        told.end(true);
+    };
+    assert_eq!(cost(ended).await, Money::from_usd(0.03));
+    assert_eq!(cost(|told| told.is_whole = true).await, Money(20_100));
+}
+
+#[tokio::test]
+async fn prompt_that_is_kept_for_an_hour_is_reserved_at_twice_its_price() {
+    let meter = meter(100.0);
+    let quote = Quote { keeps_long: true, ..quote(1_000, Some(1_000)) };
+    let _call = meter.reserve(&quote).await.expect("it fits");
+    assert_eq!(meter.state().reserved(), Money::from_usd(0.12));
+}
+
+#[tokio::test]
+async fn long_prompts_cost_what_the_provider_asks_for_them() {
+    for (input, expected) in [(100_000, 10_500), (100_001, 52_501)] {
+        let meter = RunMeter::new(None, None, Arc::default());
+        let price = meter.prices().price_or_highest(["claude-haiku-5-5"], None, 0);
+        let model = "claude-haiku-5-5".to_owned();
+        let (mut call, _) = meter.reserve(&Quote { price, model, ..quote(0, None) }).await.expect("no limit");
+        answer(&mut call, input, 1_000);
+        drop(call);
+        assert_eq!(meter.counted().cost, Money(expected), "{input}");
+    }
 }
 
 #[tokio::test]

@@ -116,6 +116,11 @@ fn work_of_the_provider_is_refused_unless_named() {
         ("/v1/chat/completions", json!({ "model": "m", "web_search_options": {} }), "web_search_options"),
         ("/v1/chat/completions", json!({ "model": "m", "plugins": [{ "id": "web" }] }), "plugins"),
         ("/v1/chat/completions", json!({ "model": "gpt-4o-search-preview" }), "search_models"),
+        ("/v1/chat/completions", json!({ "model": "groq/compound-mini" }), "search_models"),
+        ("/v1/chat/completions", json!({ "model": "exa-pro" }), "search_models"),
+        ("/v1/messages", json!({ "model": "m", "inference_geo": "us" }), "inference_geo"),
+        ("/v1/responses", json!({ "model": "m", "previous_response_id": "r" }), "stored_responses"),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "type": "item_reference" }] }), "stored_responses"),
         ("/v1/chat/completions", json!({ "model": "m", "service_tier": "priority" }), "priority_tier"),
         (
             "/v1/chat/completions",
@@ -182,4 +187,57 @@ fn usual_requests_of_agents_pass() {
     ] {
         assert_eq!(features(path, &body, &[]), Ok(()), "{path}");
     }
+}
+
+#[test]
+fn lengths_and_counts_are_whole_numbers() {
+    let with_model = |mut body: Value| {
+        body["model"] = "m".into();
+        body
+    };
+    for (path, body, named) in [
+        ("/v1/messages", json!({ "max_tokens": "64000" }), "`max_tokens`"),
+        ("/v1/messages", json!({ "max_tokens": 64_000.0 }), "`max_tokens`"),
+        ("/v1/messages", json!({ "thinking": { "type": "enabled", "budget_tokens": "9" } }), "`budget_tokens`"),
+        ("/v1/chat/completions", json!({ "n": "128" }), "`n`"),
+        ("/v1/chat/completions", json!({ "n": 128.0 }), "`n`"),
+        ("/v1/chat/completions", json!({ "max_completion_tokens": -1 }), "`max_completion_tokens`"),
+        ("/v1/chat/completions", json!({ "stream": 1 }), "`stream` is 1"),
+        ("/v1/responses", json!({ "max_output_tokens": [1] }), "`max_output_tokens`"),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({ "generationConfig": { "candidateCount": "8" } }),
+            "`candidateCount`",
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({ "generation_config": { "max_output_tokens": 8.5 } }),
+            "`max_output_tokens`",
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({ "generationConfig": [{ "candidateCount": 8 }] }),
+            "`generationConfig`",
+        ),
+    ] {
+        let why = features(path, &with_model(body.clone()), &[]).expect_err(named);
+        assert!(why.contains(named), "{body}: {why}");
+    }
+    for (path, body) in [
+        ("/v1/messages", json!({ "max_tokens": 64_000, "stream": false, "thinking": { "type": "adaptive" } })),
+        ("/v1/chat/completions", json!({ "n": null, "stream": null, "max_tokens": 1 })),
+        ("/v1beta/models/m:generateContent", json!({ "generationConfig": { "maxOutputTokens": 8 } })),
+    ] {
+        assert_eq!(features(path, &with_model(body.clone()), &[]), Ok(()), "{body}");
+    }
+}
+
+#[test]
+fn prompts_that_are_kept_for_an_hour_are_seen() {
+    let with = |control: Value| json!({ "system": [{ "type": "text", "text": "x", "cache_control": control }] });
+    assert!(keeps_long(&with(json!({ "type": "ephemeral", "ttl": "1h" }))));
+    assert!(
+        !keeps_long(&with(json!({ "type": "ephemeral", "ttl": "5m" })))
+            && !keeps_long(&with(json!({ "type": "ephemeral" })))
+    );
 }

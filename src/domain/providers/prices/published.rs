@@ -2,17 +2,19 @@
 //!
 //! Sources, as read in November 2026 (dates are those of the pages):
 //! - Anthropic: platform.claude.com/docs, "Pricing" and the overviews of Opus 5.5, Sonnet 5.5 and Haiku 5.5 (October 2026).
-//!   Writing into a cache is the price of 5 minutes. Haiku 5.5 costs five times as much for prompts above 100,000 tokens,
-//!   which counts of a whole run do not show.
+//!   Writing into a cache is the price of 5 minutes.
 //! - OpenAI: developers.openai.com/api/docs/pricing as quoted on 2026-11-18 (GPT-6.2), 2026-10-26 (GPT-6.1 Terra),
-//!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). Prompts above 272,000
-//!   tokens cost more. The price of a cached token of GPT-6.2 Sol was not found; that of GPT-6.1 Sol is used. GPT-5.6 and later
-//!   take 1.25 times the input for writing into a cache, which before cost nothing extra.
+//!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). The price of a cached
+//!   token of GPT-6.2 Sol was not found; that of GPT-6.1 Sol is used. GPT-5.6 and later take 1.25 times the input for
+//!   writing into a cache, which before cost nothing extra.
 //! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
 //!   twice as much from 2027-01-01 on. Where no price of a cached token was found, it is a tenth, as it is for the others.
-//!   Prompts of the Pro models above 200,000 tokens cost more.
 //! - Moonshot: platform.kimi.ai/docs/pricing as quoted on 2026-10-25 (Kimi-K3.1 Pro), 2026-07 (Kimi-K3) and 2026-06
 //!   (Kimi-K2.7 Code). Moonshot publishes no price of Kimi-K2.6.
+//!
+//! Long prompts cost more: those of Haiku 5.5 above 100,000 tokens five times as much; those of Sonnet 4.5 and of Gemini Pro above
+//! 200,000 and those of GPT-5.4 and later above 272,000 twice as much for input and 1.5 times for output. Where a page says only
+//! that they cost more, these factors are assumed.
 
 use super::name::is_version_of;
 use super::{PriceEntry, TokenPrice, Vendor};
@@ -102,9 +104,35 @@ const ALIASES: &[(&str, &str)] = &[
     ("haiku", "claude-haiku-5-5"),
 ];
 
+/// Begin of the names of models whose long prompts cost more, another part of the name, the tokens of a prompt above which they
+/// do, and the factors of input and output, in percent.
+const LONG_PROMPTS: &[(&str, &str, u64, [i64; 2])] = &[
+    ("claude-haiku-5-5", "", 100_000, [500, 500]),
+    ("claude-sonnet-4-5", "", 200_000, [200, 150]),
+    ("gemini-", "-pro", 200_000, [200, 150]),
+    ("gpt-5-4", "", 272_000, [200, 150]),
+    ("gpt-5-5", "", 272_000, [200, 150]),
+    ("gpt-5-6", "", 272_000, [200, 150]),
+    ("gpt-6", "", 272_000, [200, 150]),
+];
+
+/// Returns the model that a short name means, else the name.
+fn unaliased(model: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name)
+}
+
+/// Returns the price of a request of a model, by its canonical name, whose prompt has so many tokens.
+pub(super) fn for_prompt(price: TokenPrice, model: &str, tokens: u64) -> TokenPrice {
+    let model = unaliased(model);
+    let is_of = |(begin, part, above, _): &&(&str, &str, u64, [i64; 2])| {
+        model.starts_with(begin) && model.contains(part) && tokens > *above
+    };
+    LONG_PROMPTS.iter().find(is_of).map_or(price, |(.., [input, output])| price.raised(*input, *output))
+}
+
 /// Returns the published price of a model by its canonical name.
 pub(super) fn price(model: &str) -> Option<TokenPrice> {
-    let model = ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name);
+    let model = unaliased(model);
     let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;
     Some(price_of(row))
 }
@@ -114,8 +142,8 @@ fn price_of(row: &PriceRow) -> TokenPrice {
     TokenPrice::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) })
 }
 
-/// Returns the published prices of a vendor; of all vendors for `None`.
-pub(super) fn prices_of(vendor: Option<Vendor>) -> impl Iterator<Item = TokenPrice> {
+/// Returns the published prices of a vendor for a prompt of so many tokens; of all vendors for `None`.
+pub(super) fn prices_of(vendor: Option<Vendor>, tokens: u64) -> impl Iterator<Item = TokenPrice> {
     let tables = [
         (Vendor::Anthropic, ANTHROPIC),
         (Vendor::OpenAi, OPENAI),
@@ -123,7 +151,7 @@ pub(super) fn prices_of(vendor: Option<Vendor>) -> impl Iterator<Item = TokenPri
         (Vendor::Moonshot, MOONSHOT),
     ];
     let of_vendor = tables.into_iter().filter(move |(name, _)| vendor.is_none_or(|vendor| vendor == *name));
-    of_vendor.flat_map(|(_, rows)| rows).map(price_of)
+    of_vendor.flat_map(|(_, rows)| rows).map(move |row| for_prompt(price_of(row), row.0, tokens))
 }
 
 /// All rows.

@@ -178,3 +178,22 @@ fn usage_sums_saturate() {
     let most = TokenUsage { input: u64::MAX, output: u64::MAX, cache_read: 1, cache_write: 1 };
     assert_eq!((most.plus(one).input, most.read(), most.total()), (u64::MAX, u64::MAX, u64::MAX));
 }
+
+#[test]
+fn long_prompts_are_dearer_with_published_and_configured_prices() {
+    let own = PriceEntry { input: 1.0, output: 10.0, cache_read: None, cache_write: None };
+    let table = PriceTable::with_entries(&[("gpt-6-sol".to_owned(), own)].into(), "prices").unwrap();
+    let price = |model: &str, tokens: u64| {
+        let price = table.price_or_highest([model], None, tokens);
+        (price.input, price.output)
+    };
+    let usd = |input: f64, output: f64| (Money::from_usd(input), Money::from_usd(output));
+    assert_eq!(price("gpt-6-sol", 272_000), usd(1.0, 10.0));
+    assert_eq!(price("openrouter/openai/gpt-6-sol", 272_001), usd(2.0, 15.0));
+    assert_eq!(price("haiku", 100_001), usd(0.5, 2.5));
+    assert_eq!(price("gemini-3.1-pro-preview", 200_001), usd(4.0, 18.0));
+    assert_eq!(price("gemini-3.8-flash", 999_999), usd(0.75, 3.75));
+    // Also a model that nobody knows is as dear as the dearest of its vendor is at this length.
+    let google = table.price_or_highest(["gemini-9"], Some(Vendor::Google), 200_001);
+    assert_eq!((google.input, google.output), usd(4.0, 18.0));
+}

@@ -143,6 +143,17 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
     if needed { lines } else { Vec::new() }
 }
 
+/// Name of files whose `linguist-generated` and `-diff` make forges fold files in a change.
+const ATTRIBUTES: &str = ".gitattributes";
+
+/// Returns a sentence about changed files that can fold others in the forge's view of the change.
+fn folding(stat: &DiffStat) -> Option<String> {
+    let is_attributes = |path: &&str| path.rsplit('/').next() == Some(ATTRIBUTES);
+    let changed: Vec<&str> = stat.files.iter().map(|file| file.path.as_str()).filter(is_attributes).collect();
+    let sentence = "Settings that can fold or hide files in the forge's view of this change were changed";
+    (!changed.is_empty()).then(|| format!("{sentence}: {}.", changed.join(", ")))
+}
+
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     let mut lines = Vec::new();
     let touched = current.policy.protected.touched(stat);
@@ -153,6 +164,7 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     if !restored.is_empty() {
         lines.push(format!("Changes of the agent to protected files were reverted: {}.", restored.join(", ")));
     }
+    lines.extend(folding(stat));
     let (files, more) = file_lines(stat);
     if let Some(largest) = files.first() {
         lines.push(format!("The largest change is in `{}` (+{} −{}).", largest.path, largest.added, largest.removed));
@@ -453,4 +465,20 @@ pub fn reminder(current: &Loop, cause: &EscalationCause) -> View {
         inner.what_happened = format!("No reply yet. {}", sentence(&current.why));
     }
     view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::task::FileStat;
+
+    /// `linguist-generated` folds a file on the page of the pull request.
+    #[test]
+    fn settings_that_fold_files_are_told() {
+        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
+        let told = |paths: &[&str]| folding(&DiffStat { files: paths.iter().map(|path| file(path)).collect() });
+        assert_eq!(told(&["src/a.rs", "x.gitattributes", ".gitattributes.md"]), None);
+        let sentence = told(&["src/a.rs", "src/.gitattributes", ".gitattributes"]).unwrap();
+        assert!(sentence.ends_with("were changed: src/.gitattributes, .gitattributes."), "{sentence}");
+    }
 }

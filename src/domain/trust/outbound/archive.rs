@@ -7,45 +7,73 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 /// Maximum size of what is unpacked from one file, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 /// Maximum number of members of a zip archive that are unpacked.
-const MOST_MEMBERS: usize = 200;
+const MOST_MEMBERS: usize = 5_000;
+/// Maximum distance of the record at the end of a zip archive from the end of the file, in bytes.
+const END_RECORD: usize = 22 + 65_535;
+
+/// Content of an archive as far as it was unpacked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct UnpackedArchive {
+    /// Content of each member.
+    pub(super) members: Vec<Vec<u8>>,
+    /// Whether there is more than may be unpacked.
+    pub(super) is_cut: bool,
+}
 
 /// Returns what a gzip file, a zlib stream or the members of a zip archive contain, as far as it can be unpacked: at most 16 MiB, and
-/// 200 members. Empty for other files.
-pub(super) fn members(bytes: &[u8]) -> Vec<Vec<u8>> {
+/// 5,000 members. A zip archive may follow other data, as in a program that unpacks itself. Empty for other files.
+pub(super) fn unpack(bytes: &[u8]) -> UnpackedArchive {
+    let one = |(member, is_cut)| UnpackedArchive { members: vec![member], is_cut };
     match bytes {
-        [0x1f, 0x8b, 8, ..] => vec![unpacked(MultiGzDecoder::new(bytes), MOST_BYTES)],
-        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => vec![unpacked(ZlibDecoder::new(bytes), MOST_BYTES)],
+        [0x1f, 0x8b, 8, ..] => one(unpacked(MultiGzDecoder::new(bytes), MOST_BYTES)),
+        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => one(unpacked(ZlibDecoder::new(bytes), MOST_BYTES)),
         [b'P', b'K', 3, 4, ..] => zip_members(bytes),
-        _ => Vec::new(),
+        _ if has_end_record(bytes) => zip_members(bytes),
+        _ => UnpackedArchive::default(),
     }
 }
 
-fn zip_members(bytes: &[u8]) -> Vec<Vec<u8>> {
+/// Whether a file ends as a zip archive does.
+fn has_end_record(bytes: &[u8]) -> bool {
+    let end = &bytes[bytes.len().saturating_sub(END_RECORD)..];
+    end.windows(4).any(|window| window == b"PK\x05\x06")
+}
+
+fn zip_members(bytes: &[u8]) -> UnpackedArchive {
     const HEADER: usize = 30;
-    let (mut members, mut at, mut left) = (Vec::new(), 0, MOST_BYTES);
-    while members.len() < MOST_MEMBERS && left > 0 {
+    let (mut archive, mut at, mut left) = (UnpackedArchive::default(), 0, MOST_BYTES);
+    loop {
         let found = bytes[at..].windows(4).position(|window| window == b"PK\x03\x04");
         let Some(header) = found.and_then(|found| bytes.get(at + found..)).filter(|rest| rest.len() > HEADER) else {
-            break;
+            return archive;
         };
         let number = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         let content = header.get(HEADER + number(26) + number(28)..).unwrap_or_default();
         if number(8) == 8 {
-            let member = unpacked(DeflateDecoder::new(content), left);
-            left = left.saturating_sub(member.len() as u64);
-            members.push(member);
+            if archive.members.len() == MOST_MEMBERS {
+                archive.is_cut = true;
+                return archive;
+            }
+            let (member, is_cut) = unpacked(DeflateDecoder::new(content), left);
+            left -= member.len() as u64;
+            archive.members.push(member);
+            if is_cut {
+                archive.is_cut = true;
+                return archive;
+            }
         }
         at = bytes.len() - header.len() + 4;
     }
-    members
 }
 
-/// Reads as much as can be unpacked.
-fn unpacked(from: impl std::io::Read, most: u64) -> Vec<u8> {
+/// Reads as much as can be unpacked, and tells whether there is more than may be.
+fn unpacked(from: impl std::io::Read, most: u64) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     // What was read before an error counts.
-    let _ = from.take(most).read_to_end(&mut out);
-    out
+    let _ = from.take(most + 1).read_to_end(&mut out);
+    let is_cut = out.len() as u64 > most;
+    out.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    (out, is_cut)
 }
 
 #[cfg(test)]
@@ -57,24 +85,53 @@ mod tests {
 
     use super::*;
 
+    /// A member of a zip archive.
+    fn member(name: &str, content: &[u8]) -> Vec<u8> {
+        let mut deflate = DeflateEncoder::new(Vec::new(), Compression::default());
+        deflate.write_all(content).expect("packed");
+        let mut header = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        header.resize(26, 0);
+        header.extend([name.len() as u8, 0, 0, 0]);
+        [header, name.as_bytes().to_vec(), deflate.finish().expect("packed")].concat()
+    }
+
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(content).expect("packed");
+        gzip.finish().expect("packed")
+    }
+
     /// See docs/threats.md#i7.
     #[test]
     fn members_of_gzip_and_zip_are_unpacked() {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        gzip.write_all(b"content").expect("packed");
-        let gzip = gzip.finish().expect("packed");
-        assert_eq!(members(&gzip), [b"content"]);
-        assert_eq!(members(&gzip[..gzip.len() - 4]), [b"content"], "what can be read counts");
-        let mut zip = Vec::new();
-        for name in ["a", "bc"] {
-            let mut deflate = DeflateEncoder::new(Vec::new(), Compression::default());
-            deflate.write_all(format!("content of {name}").as_bytes()).expect("packed");
-            let mut header = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
-            header.resize(26, 0);
-            header.extend([name.len() as u8, 0, 0, 0]);
-            zip.extend([header, name.as_bytes().to_vec(), deflate.finish().expect("packed")].concat());
+        let whole = |members: &[&[u8]]| UnpackedArchive {
+            members: members.iter().map(|member| member.to_vec()).collect(),
+            is_cut: false,
+        };
+        let packed = gzip(b"content");
+        assert_eq!(unpack(&packed), whole(&[b"content"]));
+        assert_eq!(unpack(&packed[..packed.len() - 4]), whole(&[b"content"]), "what can be read counts");
+        let zip = [member("a", b"content of a"), member("bc", b"content of bc")].concat();
+        assert_eq!(unpack(&zip), whole(&[b"content of a", b"content of bc"]));
+        let end = [b"PK\x05\x06".as_slice(), &[0; 18]].concat();
+        let behind = [b"#!/bin/sh\nexec java -jar \"$0\"\n".to_vec(), zip.clone(), end].concat();
+        assert_eq!(unpack(&behind), unpack(&zip), "a program before the archive");
+        for other in
+            [b"PK\x03\x04".as_slice(), b"", b"text", b"text about PK\x03\x04 headers of zip archives, and more"]
+        {
+            assert_eq!(unpack(other), UnpackedArchive::default());
         }
-        assert_eq!(members(&zip), [b"content of a".to_vec(), b"content of bc".to_vec()]);
-        assert!(members(b"PK\x03\x04").is_empty() && members(b"").is_empty() && members(b"text").is_empty());
+    }
+
+    /// See docs/threats.md#i7.
+    #[test]
+    fn archives_with_more_than_is_unpacked_are_cut() {
+        let zeros = vec![0; MOST_BYTES as usize];
+        assert!(!unpack(&gzip(&zeros)).is_cut);
+        assert!(unpack(&gzip(&[zeros.as_slice(), b"x"].concat())).is_cut);
+        assert!(unpack(&[member("a", &zeros), member("b", b"x")].concat()).is_cut);
+        let many = member("a", b"x").repeat(MOST_MEMBERS);
+        assert!(!unpack(&many).is_cut);
+        assert!(unpack(&[many, member("b", b"x")].concat()).is_cut);
     }
 }

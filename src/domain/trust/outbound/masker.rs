@@ -13,6 +13,8 @@ use super::{archive, parts, skeleton};
 const MASK: &str = "***";
 /// Name of what a pattern matched.
 const UNKNOWN: &str = "a token or key";
+/// Name of an archive of which not all can be unpacked.
+const UNSCANNED: &str = "something that could not be scanned (an archive that holds more than 16 MiB or 5,000 files)";
 /// Name of values that were given without one.
 const UNNAMED: &str = "a secret of the service";
 /// Minimum length of a folded form, in bytes; shorter ones occur in ordinary words.
@@ -179,12 +181,15 @@ impl Masker {
         merged(all)
     }
 
-    /// Returns the secrets in the content of a file. Those in a member of an archive are reported with the range of the file.
+    /// Returns the secrets in the content of a file. Those in a member of an archive are reported with the range of the file, and so is
+    /// an archive of which not all can be unpacked.
     pub fn found_in_file(&self, content: &[u8]) -> Vec<FoundSecret> {
         let mut found = self.found(content);
-        for member in archive::members(content) {
+        let archive = archive::unpack(content);
+        for member in archive.members {
             found.extend(self.found(&member).into_iter().map(|one| FoundSecret { range: 0..content.len(), ..one }));
         }
+        found.extend(archive.is_cut.then(|| FoundSecret { range: 0..content.len(), name: UNSCANNED.into() }));
         found
     }
 

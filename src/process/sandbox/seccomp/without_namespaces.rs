@@ -79,7 +79,7 @@ pub(in crate::process::sandbox) struct Open {
 /// # Errors
 /// There is none for this architecture.
 pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, String> {
-    rules(open).and_then(program).map_err(|error| unknown_here(&error))
+    rules(open).and_then(|rules| program(rules, libc::EPERM)).map_err(|error| unknown_here(&error))
 }
 
 fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {

@@ -13,6 +13,8 @@ const HIDING: &[&str] = &[
     "audio",
     "base",
     "basefont",
+    // Shows its letters in another order.
+    "bdo",
     "canvas",
     "datalist",
     "dialog",
@@ -36,6 +38,8 @@ const HIDING: &[&str] = &[
     "plaintext",
     "portal",
     "progress",
+    // Shown only by browsers that do not know `ruby`.
+    "rp",
     "script",
     "select",
     "slot",
@@ -137,6 +141,22 @@ pub(super) fn element_hides(name: &QualName) -> bool {
 /// attributes and show the content; that differs between forges and versions.
 pub(super) fn attributes_hide(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| hides(&attribute.name.local, &attribute.value.to_ascii_lowercase()))
+}
+
+/// Whether an element sets the color of its text, and that of what is behind it. With both, its text may be of one color with its
+/// background, whatever the colors are called.
+pub(super) fn paints(attributes: &[Attribute]) -> (bool, bool) {
+    let declares = |names: &[&str]| {
+        value(attributes, "style").is_some_and(|style| {
+            let mut properties = style.split(';').filter_map(|one| Some(one.split_once(':')?.0.trim()));
+            properties.any(|property| names.iter().any(|name| property.eq_ignore_ascii_case(name)))
+        })
+    };
+    let has = |name: &str| value(attributes, name).is_some();
+    (
+        has("color") || declares(&["color", "-webkit-text-fill-color"]),
+        has("bgcolor") || declares(&["background", "background-color", "background-image"]),
+    )
 }
 
 /// Value of an attribute.

@@ -30,8 +30,14 @@ const COLUMNS: usize = 20;
 const SHRUNK: usize = 3;
 /// Maximum length of the description of an image, in characters; the rest is hidden.
 const DESCRIPTION: usize = 100;
-/// Maximum length of an address beside a link, in bytes.
-const LONGEST_ADDRESS: usize = 500;
+/// Maximum length of an address that its link does not show, in bytes.
+const LONGEST_ADDRESS: usize = 200;
+/// Maximum length of such an address if a part of it has words, in bytes.
+const LONGEST_WORDS: usize = 120;
+/// Number of words in a part of an address from which it is a sentence.
+const SENTENCE: usize = 5;
+/// Number of letters of a word without separators from which it is a sentence.
+const LONG_WORD: usize = 40;
 /// Maximum length of a document's text, in bytes; forges allow less.
 const TEXT_BYTES: usize = 512 * 1024;
 
@@ -154,7 +160,7 @@ impl DocumentWalk<'_> {
     }
 
     fn element(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
-        if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
+        if hides(self.nodes, at, name, attributes) {
             self.hide(at, UnseenKind::Element);
             return false;
         }
@@ -275,15 +281,15 @@ impl DocumentWalk<'_> {
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
         let known = scheme.is_none_or(|scheme| matches!(scheme.as_str(), "http" | "https" | "mailto" | "ftp"));
         let plain = !address.chars().any(|c| c.is_whitespace() || characters::is_invisible(c));
-        if !known || !plain || address.len() > LONGEST_ADDRESS || address.contains(":~:") {
-            self.unseen().add(UnseenKind::Address, address);
-            return None;
-        }
         let text = self.plain_text(at);
         let text = text.trim();
         let same = text == address
             || address.strip_prefix("mailto:") == Some(text)
             || address.strip_prefix("http://") == Some(text);
+        if !known || !plain || address.contains(":~:") || (!same && has_hidden_words(address)) {
+            self.unseen().add(UnseenKind::Address, address);
+            return None;
+        }
         (!same).then(|| DocumentElement::Link(address.to_owned()))
     }
 
@@ -435,7 +441,7 @@ impl DocumentWalk<'_> {
 
     /// All text of an element, whether shown or not, up to a length that is enough to report and compare.
     fn plain_text(&self, at: usize) -> String {
-        const ENOUGH: usize = 2 * LONGEST_ADDRESS;
+        const ENOUGH: usize = 1_000;
         let mut text = String::new();
         self.descend(at, |content| {
             if let HtmlContent::Text(part) = content {
@@ -457,7 +463,7 @@ impl DocumentWalk<'_> {
             match &nodes[at].content {
                 HtmlContent::Text(part) => text.push_str(part),
                 HtmlContent::Element(name, attributes) => {
-                    if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
+                    if hides(nodes, at, name, attributes) {
                         hidden.push(at);
                         continue;
                     }
@@ -491,6 +497,35 @@ impl DocumentWalk<'_> {
             stack[from..].reverse();
         }
     }
+}
+
+/// Whether the content of an element is not shown, or hard to see.
+fn hides(nodes: &[HtmlNode], at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
+    if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
+        return true;
+    }
+    let (mut text, mut behind) = attributes::paints(attributes);
+    if text == behind {
+        return text;
+    }
+    // One color of the pair is that of an element around it.
+    for node in std::iter::successors(nodes[at].parent, |at| nodes[*at].parent).map(|at| &nodes[at]) {
+        if let HtmlContent::Element(_, attributes) = &node.content {
+            let (also_text, also_behind) = attributes::paints(attributes);
+            (text, behind) = (text || also_text, behind || also_behind);
+        }
+    }
+    text && behind
+}
+
+/// Whether an address that people do not see is long enough for a message.
+fn has_hidden_words(address: &str) -> bool {
+    let is_sentence = |part: &str| {
+        let words = || part.split(|c: char| !c.is_alphabetic()).filter(|word| word.chars().count() > 1);
+        words().count() >= SENTENCE || words().any(|word| word.chars().count() >= LONG_WORD)
+    };
+    address.len() > LONGEST_ADDRESS
+        || (address.len() > LONGEST_WORDS && address.split(['/', '?', '&', '=', '#']).any(is_sentence))
 }
 
 /// Whether a part is within a line of text.
