@@ -6,6 +6,7 @@ mod judge;
 mod merges;
 mod plan;
 mod pushes;
+mod refusals;
 mod second_opinion;
 mod stopping;
 mod suggestions;
