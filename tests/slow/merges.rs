@@ -176,7 +176,9 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
 /// Gitea does not show who took a scheduled merge back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
-    for (queue, words) in [(false, "mira disabled auto-merge (too early)"), (true, "mira removed it from the merge queue (too early)")] {
+    for (queue, words) in
+        [(false, "mira disabled auto-merge (too early)"), (true, "mira removed it from the merge queue (too early)")]
+    {
         story(Setup::new(Dialect::GitHub), async |world| {
             with_rules(world);
             let ready = world.run().await;
@@ -192,7 +194,9 @@ async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
             let told = format!("The pull request is not merged when it is ready: {words}.");
             assert!(world.bot_commented(&told), "{:#?}", world.bot_comments());
             let current = world.the_loop().await;
-            assert!(current.state == LoopState::Review && current.merge_wish.is_none() && current.merge_ordered.is_none());
+            assert!(
+                current.state == LoopState::Review && current.merge_wish.is_none() && current.merge_ordered.is_none()
+            );
             assert!(!is_ordered(world).await, "nobody asked again");
             world.comment("/ralph merge-when-ready").await;
             world.settle().await;

@@ -307,14 +307,7 @@ impl FakeForge {
     }
 
     /// Ends the forge's merge of a pull request (GitHub): `actor` disables it, or removes it from the merge `queue`.
-    pub fn leave_merge(
-        &self,
-        actor: &User,
-        repo: RepoId,
-        number: Number,
-        queue: bool,
-        reason: &str,
-    ) -> FakeResult<()> {
+    pub fn leave_merge(&self, actor: &User, repo: RepoId, number: Number, queue: bool, reason: &str) -> FakeResult<()> {
         self.with(|state| state.leave_merge(actor.id, repo, number, queue, reason))
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
 mod ci;
+mod commit_status;
 mod hooks;
 mod judge;
 mod merges;

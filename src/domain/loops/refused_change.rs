@@ -66,16 +66,16 @@ impl ForgeChange {
             Self::Escalation => "The issue that asks for a decision could not be opened",
             Self::StateLabel => "The label of the state is out of date",
             Self::WithdrawMerge => "The forge may still merge the pull request by itself",
-            Self::CommitStatus => "The status `ralph/verified` of the commit could not be set, so a rule that requires it blocks the merge",
+            Self::CommitStatus => {
+                "The status `ralph/verified` of the commit could not be set, so a rule that requires it blocks the merge"
+            }
         }
     }
 
     /// Returns what people can do, a sentence without a full stop.
     pub fn advice(self) -> &'static str {
         match self {
-            Self::OpenPull => {
-                "Allow the bot's account to open pull requests here, then comment `/ralph resume`"
-            }
+            Self::OpenPull => "Allow the bot's account to open pull requests here, then comment `/ralph resume`",
             Self::PullText => "Allow the bot's account to edit pull requests, then comment `/ralph resume`",
             Self::ReadyPull => {
                 "Mark it as ready yourself, or allow the bot's account to write pull requests and comment `/ralph resume`"

@@ -20,8 +20,7 @@ use self::criteria::planned_check;
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{
     Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, RefusedChange,
-    ServedBy,
-    check_names,
+    ServedBy, check_names,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{CheckOutcome, CheckReport, CheckSource, DiffStat};

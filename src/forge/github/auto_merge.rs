@@ -289,7 +289,8 @@ mod tests {
             serde_json::from_value::<OrderedPull>(pull).expect("a pull request").left()
         };
         let enabled = || json!({ "enabledAt": "2026-01-01T00:00:00Z" });
-        let end = |kind: &str, actor: Value, reason: Value| json!([{ "__typename": kind, "actor": actor, "reason": reason }]);
+        let end =
+            |kind: &str, actor: Value, reason: Value| json!([{ "__typename": kind, "actor": actor, "reason": reason }]);
         let mira = || json!({ "login": "mira" });
         assert_eq!(of(false, false, enabled(), json!([])), None);
         assert_eq!(of(false, true, Value::Null, json!([])), None);

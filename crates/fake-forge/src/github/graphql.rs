@@ -9,7 +9,7 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, utc};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::{Access, FakeRefusal, FakeReviewComment, FakeState};
-use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
+use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, UserId};
 
 /// Maximum number of edits on a page.
 const PAGE: usize = 100;
@@ -121,7 +121,7 @@ fn still_merges(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
         let request = pull.auto_merge.map(|_| json!({"enabledAt": utc(state.clock.now())}));
         let end = |(actor, queue, reason): &(UserId, bool, String)| {
             let kind = if *queue { "RemovedFromMergeQueueEvent" } else { "AutoMergeDisabledEvent" };
-            let login = state.account(*actor).map(|account| account.user.login.clone()).ok();
+            let login = state.accounts.get(actor).map(|account| account.user.login.clone());
             json!({"__typename": kind, "actor": {"login": login}, "reason": reason})
         };
         let nodes: Vec<Value> = pull.merge_left.iter().map(end).collect();

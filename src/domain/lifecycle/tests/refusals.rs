@@ -68,7 +68,8 @@ fn loop_without_its_pull_request_pauses_in_review_and_asks() {
         run.has(|effect| matches!(effect, Effect::Comment { key, .. } if key.starts_with("escalation-refused/")))
     };
     assert!(asked(&run) && !run.has(|effect| matches!(effect, Effect::Escalate { .. })));
-    run.change_refused(ForgeChange::Escalation, "open an issue: HTTP 403: no").change_refused(ForgeChange::OpenPull, "no");
+    run.change_refused(ForgeChange::Escalation, "open an issue: HTTP 403: no")
+        .change_refused(ForgeChange::OpenPull, "no");
     assert!(run.effects.is_empty() && run.current.state == LoopState::Paused);
     run.command(resume());
     assert!(run.current.state == LoopState::Queued && run.opens_pull(false) && run.current.refused.is_empty());

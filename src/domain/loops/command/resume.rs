@@ -33,7 +33,8 @@ impl CommandDefinition for Resume {
         let current = target.current();
         if current.state == LoopState::Review && !current.refused.is_empty() && self.guidance.is_empty() {
             let count = current.refused.len();
-            let changes = if count == 1 { "The refused change is".to_owned() } else { format!("{count} refused changes are") };
+            let changes =
+                if count == 1 { "The refused change is".to_owned() } else { format!("{count} refused changes are") };
             target.accept(format!("{changes} tried again."));
             return target.repeat_refused();
         }

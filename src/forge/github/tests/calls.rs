@@ -469,15 +469,14 @@ async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_reset
         assert_eq!(failure.kind, ForgeErrorKind::RateLimited { after_ms: expected }, "{headers:?}: {failure}");
         let sent = transport.seen().len();
         // Neither GraphQL nor REST is called within the window.
-        clock.set(START.plus_ms(expected - 1));
-        for failure in [
-            github.issue_edits(&repo(), Number(42)).await.unwrap_err(),
-            github.repository(&repo()).await.unwrap_err(),
-        ] {
+        clock.advance_ms(expected - 1);
+        for failure in
+            [github.issue_edits(&repo(), Number(42)).await.unwrap_err(), github.repository(&repo()).await.unwrap_err()]
+        {
             assert!(matches!(failure.kind, ForgeErrorKind::RateLimited { .. }), "{headers:?}: {failure}");
         }
         assert_eq!(transport.seen().len(), sent, "{headers:?}: a call was sent within the window");
-        clock.set(START.plus_ms(expected));
+        clock.advance_ms(1);
         readable(&transport);
         github.repository(&repo()).await.unwrap();
     }
@@ -485,9 +484,7 @@ async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_reset
 
 #[tokio::test]
 async fn custom_role_is_what_it_permits() {
-    let rights = |admin, maintain, push, triage, pull| {
-        json!({ "admin": admin, "maintain": maintain, "push": push, "triage": triage, "pull": pull })
-    };
+    let rights = |admin, maintain, push, triage, pull| json!({ "admin": admin, "maintain": maintain, "push": push, "triage": triage, "pull": pull });
     let cases = [
         (rights(true, true, true, true, true), "admin", Permission::Admin),
         (rights(false, true, true, true, true), "write", Permission::Maintain),
