@@ -447,6 +447,20 @@ async fn graphql_errors_map_to_error_kinds() {
     }
 }
 
+/// A change that "went wrong" may have been made, so it is looked up before it is tried again.
+#[tokio::test]
+async fn change_that_went_wrong_in_graphql_is_ambiguous() {
+    let (github, transport) = with_token();
+    let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
+    let body = answer("GET", template, 200, json!({ "node_id": "IC_x" }));
+    transport.on("GET", "/repos/acme/app/issues/comments/3", 200, body).outside("POST", "/graphql");
+    let message = "Something went wrong while executing your query. Please include `AB12` when reporting this issue.";
+    let errors = json!({ "data": null, "errors": [{ "message": message }] }).to_string();
+    transport.on_raw("POST", "/graphql", 200, &[], &errors);
+    let failure = github.minimizing().unwrap().minimize_comment(&repo(), CommentId(3)).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: true }, "{failure}");
+}
+
 #[tokio::test]
 async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_resets() {
     let reset = (START.0 / 1_000 + 90).to_string();
