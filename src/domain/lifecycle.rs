@@ -19,6 +19,7 @@ mod people;
 mod plan;
 mod plan_gate;
 mod pushes;
+mod refusals;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
@@ -166,6 +167,8 @@ impl StepContext {
             }
             LoopInput::MergeAnswered { commit, answer } => merges::answered(self, &commit, answer),
             LoopInput::MergeWithdrawn => merges::withdrawn(self),
+            LoopInput::ChangeRefused { change, detail } => refusals::refused(self, change, detail),
+            LoopInput::ChangeMade { change } => refusals::made(self, change),
             // Asked before a push only; where nothing runs, the next push asks again.
             LoopInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>

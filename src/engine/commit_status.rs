@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
-use crate::domain::loops::Loop;
+use crate::domain::loops::{ForgeChange, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::report;
 use crate::domain::report::NamedLine;
@@ -44,7 +44,14 @@ impl Engine {
             url: view.url,
             annotations,
         };
-        self.replace_status(statuses, repo, claimed, status).await.map(Receipt::text)
+        match self.replace_status(statuses, repo, claimed, status).await {
+            Err(EffectError::Permanent { why }) => {
+                tracing::warn!(why, "could not set the status of a commit; nothing else is missing");
+                let refused = vec![(ForgeChange::CommitStatus, why)];
+                Ok(Receipt { refused, ..Receipt::text("the forge does not permit a status") })
+            }
+            set => set.map(Receipt::text),
+        }
     }
 
     /// Returns the lines that failing checks name and that exist in the commit. Only for a status that is final: an update of a
@@ -103,7 +110,7 @@ impl Engine {
         // A check run that was completed is not taken up again: the newest of a name counts.
         let id = present.filter(|post| !post.digest.starts_with(FINAL)).map(|post| post.forge_id);
         let Some(forge_id) = set(statuses, repo, &status, id).await? else {
-            return Ok("the forge does not permit a status");
+            return Ok("the forge does not have the commit");
         };
         let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.clock.now());
         self.store.write(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
@@ -111,7 +118,7 @@ impl Engine {
     }
 }
 
-/// Sets a status and returns its id; `None` where the forge does not permit it. Nothing but the status is missing then.
+/// Sets a status and returns its id; `None` where the commit is gone.
 async fn set(
     statuses: &dyn CommitStatuses,
     repo: &RepoRef,
@@ -119,11 +126,8 @@ async fn set(
     id: Option<i64>,
 ) -> Result<Option<i64>, EffectError> {
     match statuses.set_commit_status(repo, status, id).await {
-        Err(error) if matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound) => {
-            tracing::warn!(
-                %error,
-                "could not set the status of a commit; allow the App to write checks, or the token to write commit statuses"
-            );
+        Err(error) if error.kind == ForgeErrorKind::NotFound => {
+            tracing::warn!(%error, "could not set the status of a commit: the forge does not show the commit to the bot");
             Ok(None)
         }
         outcome => Ok(outcome.map(Some)?),

@@ -7,20 +7,21 @@
 use std::time::Duration;
 
 use failpoint::kill_point;
+use rusqlite::Connection;
 use tracing::Instrument as _;
 
 use super::Engine;
 use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
-use crate::domain::loops::LoopInput;
+use crate::domain::loops::{ForgeChange, LoopInput};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::LoopId;
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::notice::level_name;
 use crate::domain::trust::limits::Limits;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
-use crate::store::{StoreError, forge_posts, loops};
+use crate::store::{StoreError, StoreResult, forge_posts, loops};
 
 /// Result of a completed effect.
 #[derive(Debug, Default)]
@@ -31,6 +32,10 @@ pub(super) struct Receipt {
     pub input: Option<LoopInput>,
     /// Object that now exists on the forge, by key and text digest.
     pub posted: Option<(String, forge_posts::ForgePost)>,
+    /// Changes that are part of the effect and that the forge made.
+    pub made: Vec<ForgeChange>,
+    /// Changes that are part of the effect and that the forge refused for good, with its answer.
+    pub refused: Vec<(ForgeChange, String)>,
     /// Issue or pull request that now belongs to the loop.
     pub number: Option<(crate::domain::model::ids::Number, IssueRole)>,
 }
@@ -38,6 +43,20 @@ pub(super) struct Receipt {
 impl Receipt {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Records the outcome of a change that is part of the effect; a failure that is no refusal is returned.
+    pub(super) fn part(
+        &mut self,
+        change: ForgeChange,
+        outcome: Result<(), impl Into<EffectError>>,
+    ) -> Result<(), EffectError> {
+        match outcome.map_err(Into::into) {
+            Ok(()) => self.made.push(change),
+            Err(EffectError::Permanent { why }) => self.refused.push((change, why)),
+            Err(other) => return Err(other),
+        }
+        Ok(())
     }
 
     pub(super) fn with_input(text: impl Into<String>, input: LoopInput) -> Self {
@@ -82,6 +101,28 @@ pub(super) fn effect_context(claimed: &ClaimedEffect) -> tracing::Span {
         Some(id) => tracing::info_span!("effect", loop_id = %id, key = claimed.key),
         None => tracing::info_span!("effect", subject = claimed.subject, key = claimed.key),
     }
+}
+
+/// Tells a loop which changes the forge refused, and which it made after it had refused them.
+fn tell_changes(
+    c: &Connection,
+    id: &LoopId,
+    origin: &str,
+    mut made: Vec<ForgeChange>,
+    refused: Vec<(ForgeChange, String)>,
+    now: Timestamp,
+) -> StoreResult<()> {
+    if made.is_empty() && refused.is_empty() {
+        return Ok(());
+    }
+    let known = loops::get(c, id)?.map(|current| current.refused).unwrap_or_default();
+    made.retain(|change| known.iter().any(|one| one.change == *change) && refused.iter().all(|(one, _)| one != change));
+    let made = made.into_iter().map(|change| (change, LoopInput::ChangeMade { change }));
+    let refused = refused.into_iter().map(|(change, detail)| (change, LoopInput::ChangeRefused { change, detail }));
+    for (change, input) in made.chain(refused) {
+        loops::enqueue_input(c, id, &format!("{origin}/{}", change.name()), &input, now)?;
+    }
+    Ok(())
 }
 
 impl Engine {
@@ -166,6 +207,8 @@ impl Engine {
                         if let Some(input) = &receipt.input {
                             loops::enqueue_input(c, id, &origin, input, now)?;
                         }
+                        let made = claimed.effect.change().into_iter().chain(receipt.made);
+                        tell_changes(c, id, &origin, made.collect(), receipt.refused, now)?;
                         kill_point("K11");
                         Ok(())
                     })
@@ -198,7 +241,14 @@ impl Engine {
             Err(EffectError::Permanent { why }) => {
                 self.metrics.effect(&kind, "rejected");
                 tracing::warn!(subject = claimed.subject, key = claimed.key, why, "effect failed permanently");
-                self.store.write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)).await
+                self.store
+                    .write(move |c| {
+                        outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)?;
+                        let Some(id) = &claimed.loop_id else { return Ok(()) };
+                        let refused = claimed.effect.change().map(|change| (change, why)).into_iter().collect();
+                        tell_changes(c, id, &origin, Vec::new(), refused, now)
+                    })
+                    .await
             }
             Err(EffectError::Stopped { why }) => {
                 self.store

@@ -7,7 +7,7 @@ use super::executor::{EffectError, Receipt};
 use super::places::Place;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{EscalationCause, Loop, LoopInput, LoopState};
+use crate::domain::loops::{EscalationCause, ForgeChange, Loop, LoopInput, LoopState};
 use crate::domain::model::event::{IssueSnapshot, is_same_label, names_label};
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report;
@@ -27,17 +27,20 @@ impl Engine {
             Place::Usable(repo) => repo,
             Place::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
         };
-        let why = match self.perform_forge_effect(account, claimed, repo.clone()).await {
-            Err(EffectError::Permanent { why }) => why,
-            outcome => return outcome,
+        let outcome = self.perform_forge_effect(account, claimed, repo.clone()).await;
+        let refused = match &outcome {
+            Err(EffectError::Permanent { why }) => Some(why),
+            Ok(receipt) => receipt.refused.first().map(|(_, why)| why),
+            Err(_) => None,
         };
+        let Some(why) = refused.cloned() else { return outcome };
         match self.place(account, &repo, true).await {
             // The call had no effect under the former name.
             Ok(Place::Usable(now)) if now.full_name() != repo.full_name() => {
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: false, why })
             }
             Ok(Place::Unusable { why }) => Err(self.wait_for_repository(claimed, why).await),
-            _ => Err(EffectError::Permanent { why }),
+            _ => outcome,
         }
     }
 
@@ -284,16 +287,21 @@ impl Engine {
         };
         let digest = digest(&format!("{}\n{}", title.as_str(), body.as_str()));
         let known = self.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
-        if known.as_ref() != Some(&digest) {
-            account.forge.update_pull(repo, number, &title, &body).await?;
+        let mut outdated = known.as_ref() != Some(&digest);
+        if outdated {
+            receipt.part(ForgeChange::PullText, account.forge.update_pull(repo, number, &title, &body).await)?;
+            outdated = !receipt.refused.is_empty();
         }
-        receipt.posted = Some(("pull".into(), ForgePost { forge_id: number.0 as i64, digest }));
+        if !outdated {
+            receipt.posted = Some(("pull".into(), ForgePost { forge_id: number.0 as i64, digest }));
+        }
         if ready && current.state == LoopState::Review {
             if let Some(drafts) = account.forge.drafts() {
-                drafts.set_pull_ready(repo, number).await?;
+                receipt.part(ForgeChange::ReadyPull, drafts.set_pull_ready(repo, number).await)?;
             }
             if let Some(reviews) = account.forge.reviews().filter(|_| !reviewers.is_empty()) {
-                reviews.request_reviewers(repo, number, reviewers).await?;
+                let requested = reviews.request_reviewers(repo, number, reviewers).await;
+                receipt.part(ForgeChange::Reviewers, requested)?;
             }
         }
         Ok(receipt)

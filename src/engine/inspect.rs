@@ -4,7 +4,7 @@ use super::executor::{EffectError, Receipt};
 use super::merges::moved;
 use super::places::Place;
 use super::{Engine, ForgeAccount};
-use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
+use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::{Ci, CiState, ForgeErrorKind};
 use crate::store::outbox::ClaimedEffect;
@@ -45,6 +45,11 @@ impl Engine {
         if pull.head_sha != *commit && current.merge_ordered.is_some() {
             let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) };
             return Ok(Receipt::with_input("the branch has another commit", input));
+        }
+        if let Some(why) = self.left_merge(account, repo, &current, pull.number).await? {
+            let advice = "Comment `/ralph merge-when-ready` again to merge it when it is ready";
+            let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: MergeAnswer::refused(why, advice) };
+            return Ok(Receipt::with_input("the forge no longer merges it", input));
         }
         let (results, on_base) = match account.forge.ci() {
             Some(ci) => {

@@ -4,9 +4,9 @@ use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::{Loop, LoopInput, LoopState, MergeAnswer};
 use crate::domain::model::event::PullSnapshot;
-use crate::domain::model::ids::{RepoRef, Sha, User};
+use crate::domain::model::ids::{Number, RepoRef, Sha, User};
 use crate::domain::trust::permit::Authorization;
-use crate::forge::{ForgeErrorKind, Permission};
+use crate::forge::{ForgeError, ForgeErrorKind, Permission};
 use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
@@ -76,6 +76,21 @@ impl Engine {
         let current = self.current(claimed).await?;
         self.revoke_merge(account, repo, &current).await?;
         Ok(Receipt::with_input("the forge does not merge it by itself", LoopInput::MergeWithdrawn))
+    }
+
+    /// Returns why the forge no longer merges a pull request although it accepted to; `None` if nothing ended that.
+    pub(super) async fn left_merge(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        number: Number,
+    ) -> Result<Option<String>, ForgeError> {
+        let accepted = current.merge_ordered.is_some() && current.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
+        match account.forge.auto_merge().filter(|_| accepted) {
+            Some(merging) => merging.left_merge(repo, number).await,
+            None => Ok(None),
+        }
     }
 
     /// Takes back the order to merge the pull request of a loop; without effect if the forge has none.

@@ -152,6 +152,9 @@ pub trait AutoMerge: Send + Sync {
     /// Asks the forge to merge a pull request, whose head is `head`, once reviews, checks and protection allow it; it may merge at
     /// once. Bypasses no rule. `Accepted` if it was asked to before.
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer>;
+    /// Returns why the forge no longer merges a pull request that it was asked to merge: somebody disabled it, or the pull request
+    /// left the merge queue. `None` if it still merges it, has merged it, or cannot tell.
+    async fn left_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>>;
     /// Takes that back; without effect if the forge was not asked.
     async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }

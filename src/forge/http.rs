@@ -258,6 +258,11 @@ impl RequestLayer {
         }
     }
 
+    /// Sends nothing for a time, in milliseconds, because a forge asked for it in a way that only its adapter can read.
+    pub fn pause(&self, ms: i64) {
+        lock(&self.limits).pause(self.clock.now(), ms);
+    }
+
     /// Fails if the service's own budget of mutating requests is used up; otherwise counts the request.
     fn check_budget(&self, what: &str, priority: RequestPriority) -> ForgeResult<()> {
         let Some(budget) = self.pace.budget else { return Ok(()) };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, ReviewDraft};
+use fake_forge::{Access, Dialect, ReviewDraft, StatusDraft};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
@@ -38,6 +38,7 @@ on_gitea!(
     missed_label_with_a_comment_after_it_starts,
     missed_label_with_a_new_title_is_asked_about,
     quiet_repository_costs_one_request,
+    log_of_a_failed_job_reaches_the_agent,
 );
 
 fn gitea() -> Setup {
@@ -101,6 +102,33 @@ async fn hidden_team_is_answered_as_cannot_be_told() {
         world.forge.with(|state| state.add_team_member("mira", "devs", world.bot.id, true));
         labels(world, &member, true).await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
+}
+
+/// The status only says "Failing after 3s".
+async fn log_of_a_failed_job_reaches_the_agent() {
+    story(gitea().agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        let log = "2026-11-24T05:16:13.0Z ⭐ Run Main pytest\n2026-11-24T05:16:14.0Z E assert 41 == 42\n\
+            2026-11-24T05:16:14.0Z   ❌  Failure - Main pytest\n";
+        let outcome = Some(("failure", "", log));
+        let job =
+            world.forge.set_check_run(&world.maintainer, world.repo, &head, "test", outcome).await.expect("a job");
+        let status = StatusDraft {
+            context: "ci / test (push)".into(),
+            state: "failure".into(),
+            description: "Failing after 3s".into(),
+            target_url: format!("/mira/app/actions/runs/{job}/jobs/0"),
+        };
+        world.forge.set_status(&world.maintainer, world.repo, &head, &status).await.expect("a status");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.iterations.len()), (LoopState::Review, 2), "{}", second.why);
+        let prompt = world.prompt(2).await;
+        assert!(prompt.contains("E assert 41 == 42") && prompt.contains("ci / test (push)"), "{prompt}");
+        assert!(!prompt.contains("Failing after 3s"), "{prompt}");
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, OpKind};
+use fake_forge::{Access, Dialect, FakeFault, OpKind};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 
 use crate::harness::{Setup, World, on_both_forges, story};
@@ -10,6 +10,7 @@ use crate::harness::{Setup, World, on_both_forges, story};
 on_both_forges!(
     loop_waits_for_an_archived_repository,
     loop_waits_for_issues_that_are_switched_off,
+    loop_waits_while_the_forge_refuses_the_bot,
     deleted_issue_ends_the_loop_without_retries,
     deleted_pull_request_ends_the_loop,
     repository_that_took_over_the_name_gets_nothing,
@@ -53,6 +54,50 @@ async fn loop_waits_for_an_archived_repository(dialect: Dialect) {
         assert!(world.bot_commented("Ready for review"), "{:#?}", world.bot_comments());
     })
     .await;
+}
+
+/// Refusals of a whole account: words of the forge, header, and words that people read.
+const REFUSALS: [(&str, Option<(&str, &str)>, &str); 3] = [
+    ("Two-factor authentication is required.", None, "Two-factor authentication is required"),
+    (
+        "Although you appear to have the correct authorization credentials, the `acme` organization has an IP allow list enabled.",
+        None,
+        "IP allow list",
+    ),
+    (
+        "Resource protected by organization SAML enforcement.",
+        Some(("x-github-sso", "required; url=https://github.test/orgs/acme/sso?authorization_request=1")),
+        "authorise the token at https://github.test/orgs/acme/sso",
+    ),
+];
+
+async fn loop_waits_while_the_forge_refuses_the_bot(dialect: Dialect) {
+    for (says, header, words) in REFUSALS {
+        story(Setup::new(dialect), async |world| {
+            about_to_push(world).await;
+            let headers = header.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let body = format!("{{\"message\":\"{says}\"}}");
+            let fault = FakeFault::Respond { status: 403, headers, body, apply: false };
+            world.forge.faults().next(10_000, "", "/repos/", fault).expect("a pattern");
+            world.settle().await;
+            let waiting = world.the_loop().await;
+            assert_eq!(waiting.state, LoopState::Paused, "{says}: {}", waiting.why);
+            for part in [words, "a required second factor or sign-on, a list of addresses", "continues by itself"] {
+                assert!(waiting.why.contains(part), "{part}: {}", waiting.why);
+            }
+            world.reconcile().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Paused, "{says}: nothing changed");
+            world.forge.faults().clear();
+            world.advance(Duration::from_secs(60)).await;
+            world.reconcile().await;
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{says}: {}", done.why);
+            assert!(world.receipts().await.iter().all(|r| r.state != "rejected"), "{:#?}", world.receipts().await);
+            assert!(done.refused.is_empty() && world.bot_commented("Ready for review"));
+        })
+        .await;
+    }
 }
 
 /// See docs/faults.md#f12.

@@ -42,6 +42,7 @@ mod processes;
 mod proposals;
 mod providers;
 mod real;
+mod refusals;
 mod rights;
 mod second_opinion;
 mod settings;

@@ -173,6 +173,39 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
     .await;
 }
 
+/// Gitea does not show who took a scheduled merge back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
+    for (queue, words) in
+        [(false, "mira disabled auto-merge (too early)"), (true, "mira removed it from the merge queue (too early)")]
+    {
+        story(Setup::new(Dialect::GitHub), async |world| {
+            with_rules(world);
+            let ready = world.run().await;
+            set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+            world.comment("/ralph merge-when-ready").await;
+            world.settle().await;
+            assert!(is_ordered(world).await);
+            let pull = world.the_pull().await.number;
+            world.forge.leave_merge(&world.maintainer, world.repo, pull, queue, "too early").expect("ended");
+            world.settle().await;
+            world.reconcile().await;
+            world.settle().await;
+            let told = format!("The pull request is not merged when it is ready: {words}.");
+            assert!(world.bot_commented(&told), "{:#?}", world.bot_comments());
+            let current = world.the_loop().await;
+            assert!(
+                current.state == LoopState::Review && current.merge_wish.is_none() && current.merge_ordered.is_none()
+            );
+            assert!(!is_ordered(world).await, "nobody asked again");
+            world.comment("/ralph merge-when-ready").await;
+            world.settle().await;
+            assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
+        })
+        .await;
+    }
+}
+
 async fn commit_of_somebody_else_is_not_merged(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         with_rules(world);

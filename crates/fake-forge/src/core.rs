@@ -375,6 +375,7 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::PullSynchronized(number, _)
         | FakeEventKind::PullReady(number)
         | FakeEventKind::PullDraft(number)
+        | FakeEventKind::MergeLeft(number, _)
         | FakeEventKind::ReviewRequested(number, _)
         | FakeEventKind::Reviewed(number, _) => Some(*number),
         FakeEventKind::IssueDeleted(issue) => Some(issue.number),

@@ -1,5 +1,6 @@
 //! Gitea's API v1: repositories, commits, webhooks. Submodules have issues and pull requests.
 
+mod actions;
 mod admin;
 pub(super) mod attachments;
 mod issues;
@@ -189,6 +190,7 @@ async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str])
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
         (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
         (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
+        (_, ["actions", rest @ ..]) => actions::dispatch(core, call, repo, rest),
         (_, ["hooks", rest @ ..]) => hooks(core, call, repo, rest).await,
         (_, ["collaborators", rest @ ..]) => collaborators(core, call, repo, rest),
         (_, ["branches" | "branch_protections", ..]) => branches(core, call, repo, rest).await,

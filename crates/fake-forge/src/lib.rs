@@ -306,6 +306,11 @@ impl FakeForge {
         self.with(|state| state.repo_mut(repo).map(|entry| entry.auto_merge_allowed = allowed))
     }
 
+    /// Ends the forge's merge of a pull request (GitHub): `actor` disables it, or removes it from the merge `queue`.
+    pub fn leave_merge(&self, actor: &User, repo: RepoId, number: Number, queue: bool, reason: &str) -> FakeResult<()> {
+        self.with(|state| state.leave_merge(actor.id, repo, number, queue, reason))
+    }
+
     /// Sets the words with which the server refuses every push; `None` accepts pushes again.
     pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
         self.core.git.refuse_pushes(repo, words)

@@ -262,6 +262,8 @@ pub struct FakePull {
     pub checking: u32,
     /// Merge that the forge makes once the rules of the base are satisfied: account and method.
     pub auto_merge: Option<(UserId, MergeMethod)>,
+    /// Last end of such a merge: account, whether it left the merge queue, and reason.
+    pub merge_left: Option<(UserId, bool, String)>,
 }
 
 /// Conditions for merges into a branch.
@@ -486,6 +488,8 @@ pub enum FakeEventKind {
     PullReady(Number),
     /// Made a draft.
     PullDraft(Number),
+    /// The forge no longer merges it by itself; whether it left the merge queue.
+    MergeLeft(Number, bool),
     /// Review requested.
     ReviewRequested(Number, UserId),
     /// Review submitted.

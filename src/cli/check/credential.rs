@@ -3,7 +3,7 @@
 
 use super::finding::{CheckFinding, refused};
 use crate::config::{Config, ForgeAuth, ForgeConfig};
-use crate::forge::{Forge, Repository};
+use crate::forge::{Forge, ForgeErrorKind, Repository};
 
 /// Checks the credential and the webhooks in each repository; one finding for what is refused, and one for the webhooks.
 pub(super) async fn look(
@@ -52,15 +52,27 @@ async fn webhooks(
 ) -> Option<CheckFinding> {
     let name = format!("webhooks of {}", forge.name);
     let forge_webhooks = adapter.webhooks()?;
-    let mut wrong = Vec::new();
+    let (mut wrong, mut hidden) = (Vec::new(), Vec::new());
     for found in watched {
         match forge_webhooks.webhook_problems(&found.repo, url).await {
             Ok(None) => return None,
             Ok(Some(problems)) => {
                 wrong.extend(problems.into_iter().map(|problem| format!("{}: {problem}", found.repo.full_name())));
             }
+            Err(error) if matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound) => {
+                hidden.push(format!("{} ({})", found.repo.full_name(), error.detail));
+            }
             Err(error) => return Some(refused(name, &error)),
         }
+    }
+    if !hidden.is_empty() {
+        wrong.push(format!(
+            "the token may not list the webhooks of {}: whether they send what is needed cannot be told",
+            hidden.join(", ")
+        ));
+        let fix = "compare them in the repository's settings with the installation guide, or give the token the permission to \
+            read webhooks (GitHub: Webhooks: read, classic tokens `read:repo_hook`; Gitea: `read:repository` of an administrator)";
+        return Some(CheckFinding::warn(name, format!("{} ({url})", wrong.join("; ")), fix));
     }
     Some(match wrong.is_empty() {
         true => CheckFinding::ok(name, format!("each of {} repositories sends what is needed to {url}", watched.len())),

@@ -236,6 +236,9 @@ pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
     say("branch", &format!("{} from {}", current.branch, current.base_branch));
     say("pull", current.pull.as_ref().map_or("none", |pull| pull.url.as_str()));
+    for refused in &current.refused {
+        say("refused", &refused.words());
+    }
     say("authority", &current.authority.login);
     say("sandbox", &current.sandbox);
     if let Some(words) = ClaimSums::of(current).words() {

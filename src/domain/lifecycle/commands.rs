@@ -1,6 +1,6 @@
 //! Commands of people: connects their definitions to the operations of a step.
 
-use super::{StepContext, judge, merges};
+use super::{StepContext, judge, merges, refusals};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command::{CommandRecord, CommandTarget, LoopCommand};
 use crate::domain::loops::{CommentRef, Loop, LoopState, LoopStopReason};
@@ -66,6 +66,11 @@ impl CommandTarget for CommandStep<'_> {
     fn queue(&mut self, reason: &str) {
         self.turn.next.authority = self.by.clone();
         self.turn.queue(reason);
+        refusals::repeat(self.turn);
+    }
+
+    fn repeat_refused(&mut self) {
+        refusals::repeat(self.turn);
     }
 
     fn stop_work(&mut self, reason: &str) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::{EscalationCause, LoopState, SuggestedChange, TimerKind};
+use crate::domain::loops::{EscalationCause, ForgeChange, LoopState, SuggestedChange, TimerKind};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
@@ -300,6 +300,19 @@ impl Effect {
             Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),
             Self::CancelWork => "cancel".into(),
             Self::Audit { .. } => "audit".into(),
+        }
+    }
+
+    /// Returns the change that people miss if the forge refuses the effect.
+    pub fn change(&self) -> Option<ForgeChange> {
+        match self {
+            Self::Pull { .. } => Some(ForgeChange::OpenPull),
+            Self::DraftPull => Some(ForgeChange::DraftPull),
+            Self::Escalate { .. } => Some(ForgeChange::Escalation),
+            Self::StateLabel { .. } => Some(ForgeChange::StateLabel),
+            Self::WithdrawMerge => Some(ForgeChange::WithdrawMerge),
+            Self::CommitStatus => Some(ForgeChange::CommitStatus),
+            _ => None,
         }
     }
 

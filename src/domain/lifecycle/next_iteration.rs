@@ -1,6 +1,6 @@
 //! Begins iterations: limits and pauses first, then a plan, then a pending merge, then the agent.
 
-use super::{StepContext, hooks, plan_gate};
+use super::{StepContext, hooks, plan_gate, refusals};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
@@ -11,6 +11,9 @@ use crate::domain::model::hook::HookEvent;
 pub(super) fn next_iteration(turn: &mut StepContext) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.pause_at_best(&why);
+    }
+    if refusals::pauses_without_pull(turn) {
+        return;
     }
     let limits = turn.next.limits;
     match turn.next.exhausted_limit(turn.now) {

@@ -1,7 +1,7 @@
 //! Inputs of people other than commands: start, labels, reviews.
 
 use super::waits::forget_repository;
-use super::{StepContext, StepDecision, judge, work};
+use super::{StepContext, StepDecision, judge, refusals, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
@@ -68,6 +68,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         failed_ci: None,
         merge_wish: None,
         merge_ordered: None,
+        refused: Vec::new(),
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,
@@ -166,6 +167,7 @@ pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
         judge::resumed(turn, &by.login);
         turn.next.authority = by;
         turn.queue(&why);
+        refusals::repeat(turn);
     } else {
         turn.because(format!("the label was set while the loop is {}", turn.next.state.words()));
     }
@@ -217,6 +219,11 @@ pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
         turn.answer(*comment, false, vec![line]);
     } else {
         turn.because(format!("the loop is {}", state.words()));
+    }
+    match input {
+        LoopInput::ChangeRefused { change, detail } => refusals::refused(turn, *change, detail.clone()),
+        LoopInput::ChangeMade { change } => refusals::made(turn, *change),
+        _ => {}
     }
     if matches!(input, LoopInput::PullOpened { .. }) {
         turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });

@@ -1,11 +1,13 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
 mod ci;
+mod commit_status;
 mod hooks;
 mod judge;
 mod merges;
 mod plan;
 mod pushes;
+mod refusals;
 mod second_opinion;
 mod stopping;
 mod suggestions;

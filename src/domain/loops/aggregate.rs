@@ -15,6 +15,7 @@ use super::merging::{MergeInProgress, MergeWith};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::planning::Planning;
+use super::refused_change::RefusedChange;
 use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
@@ -267,6 +268,9 @@ pub struct Loop {
     /// Commit that the forge may merge by itself: a merge was ordered and not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_ordered: Option<Sha>,
+    /// Changes on the forge that it refused, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedChange>,
     /// Keys of review comments that were handled.
     pub reviews_seen: Vec<String>,
     /// Reason of its state, one sentence for people.

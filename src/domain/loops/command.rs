@@ -109,6 +109,9 @@ pub trait CommandTarget {
     /// Makes the author the person on whose authority the loop runs, and queues the loop.
     fn queue(&mut self, reason: &str);
 
+    /// Makes the changes again that the forge refused.
+    fn repeat_refused(&mut self);
+
     /// Stops running work and closes the open iteration.
     fn stop_work(&mut self, reason: &str);
 

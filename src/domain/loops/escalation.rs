@@ -56,6 +56,8 @@ pub enum EscalationCause {
     BlockedChange,
     /// The forge refuses the bot's pushes.
     PushRefused,
+    /// The forge refuses to open the pull request.
+    PullRefused,
     /// Somebody else pushed to the branch.
     BranchMoved,
     /// Changes to tests wait for a maintainer.
@@ -77,11 +79,12 @@ pub enum EscalationCause {
 }
 
 /// Causes that carry no data.
-const PLAIN: [EscalationCause; 12] = [
+const PLAIN: [EscalationCause; 13] = [
     EscalationCause::Failed,
     EscalationCause::Authority,
     EscalationCause::BlockedChange,
     EscalationCause::PushRefused,
+    EscalationCause::PullRefused,
     EscalationCause::BranchMoved,
     EscalationCause::TestFindings,
     EscalationCause::Hook,
@@ -104,6 +107,7 @@ impl fmt::Display for EscalationCause {
             Self::Authority => f.write_str("authority"),
             Self::BlockedChange => f.write_str("blocked_change"),
             Self::PushRefused => f.write_str("push_refused"),
+            Self::PullRefused => f.write_str("pull_refused"),
             Self::BranchMoved => f.write_str("branch_moved"),
             Self::TestFindings => f.write_str("test_findings"),
             Self::Hook => f.write_str("hook"),
@@ -153,6 +157,7 @@ mod tests {
             (EscalationCause::Authority, "authority"),
             (EscalationCause::BlockedChange, "blocked_change"),
             (EscalationCause::PushRefused, "push_refused"),
+            (EscalationCause::PullRefused, "pull_refused"),
             (EscalationCause::BranchMoved, "branch_moved"),
             (EscalationCause::BranchDeleted, "branch_deleted"),
             (EscalationCause::TestFindings, "test_findings"),

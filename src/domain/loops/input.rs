@@ -13,6 +13,7 @@ use super::iteration::Guidance;
 use super::merge_wish::MergeAnswer;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
+use super::refused_change::ForgeChange;
 use super::remarks::ToldProposal;
 use super::run_options::RunOptions;
 use super::suggestion::SuggestedChange;
@@ -121,6 +122,14 @@ pub enum LoopInput {
     MergeAnswered { commit: Sha, answer: MergeAnswer },
     /// The forge no longer merges the pull request by itself.
     MergeWithdrawn,
+    /// The forge refused a change for good.
+    ChangeRefused {
+        change: ForgeChange,
+        /// Call and the forge's answer.
+        detail: String,
+    },
+    /// The forge made a change that it had refused before.
+    ChangeMade { change: ForgeChange },
     /// The person on whose authority the loop runs lost the permission.
     AuthorityLost {
         who: String,

@@ -19,8 +19,8 @@ pub use replies::commands;
 use self::criteria::planned_check;
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{
-    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy,
-    check_names,
+    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, RefusedChange,
+    ServedBy, check_names,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{CheckOutcome, CheckReport, CheckSource, DiffStat};
@@ -199,6 +199,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         };
         notes.push(format!("{waits} queued for the next iteration."));
     }
+    notes.extend(current.refused.iter().map(RefusedChange::words));
     notes.extend(merge_note(current));
     notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();

@@ -17,7 +17,7 @@ pub(crate) mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan};
+use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan, RefusedChange};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::{CommandHint, EscalationView};
@@ -183,6 +183,17 @@ impl Notice {
             reason: "its repository takes no changes".into(),
             replies: report::commands(current),
             ..Self::of(Occasion::Raised, level, current, "repository", at)
+        }
+    }
+
+    /// Returns the notice that the forge refused a change that people miss; on the forge it may show nowhere.
+    pub fn refused(current: &Loop, refused: &RefusedChange, at: Timestamp) -> Self {
+        let cause = format!("refused_{}", refused.change.name());
+        Self {
+            what_happened: format!("{}.", refused.sentence()),
+            recommendations: vec![format!("{}.", refused.change.advice())],
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &cause, at)
         }
     }
 

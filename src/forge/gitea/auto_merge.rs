@@ -74,6 +74,11 @@ impl AutoMerge for Gitea {
         }
     }
 
+    async fn left_merge(&self, _: &RepoRef, _: Number) -> ForgeResult<Option<String>> {
+        // The server's API does not show scheduled merges.
+        Ok(None)
+    }
+
     async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         let what = format!("take back the merge of {repo}#{number}");
         let number = number.to_string();

@@ -16,6 +16,12 @@ use crate::forge::{AutoMerge, ForgeError, ForgeErrorKind, ForgeResult};
 const SETTINGS: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
     autoMergeAllowed viewerDefaultMergeMethod mergeCommitAllowed squashMergeAllowed rebaseMergeAllowed \
     pullRequest(number: $number) { id headRefOid merged autoMergeRequest { enabledAt } } } }";
+/// Query for whether GitHub still merges a pull request, and for the last event that ended that.
+const STILL_MERGES: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
+    pullRequest(number: $number) { merged isInMergeQueue autoMergeRequest { enabledAt } \
+    timelineItems(last: 1, itemTypes: [AUTO_MERGE_DISABLED_EVENT, REMOVED_FROM_MERGE_QUEUE_EVENT]) { nodes { __typename \
+    ... on AutoMergeDisabledEvent { actor { login } reason } \
+    ... on RemovedFromMergeQueueEvent { actor { login } reason } } } } } }";
 /// Mutation that enables auto-merge for a commit.
 const ENABLE: &str = "mutation($id: ID!, $method: PullRequestMergeMethod!, $head: GitObjectID!) { \
     enablePullRequestAutoMerge(input: { pullRequestId: $id, mergeMethod: $method, expectedHeadOid: $head }) { \
@@ -58,6 +64,55 @@ impl MergeSettings {
     }
 }
 
+/// State of a pull request that GitHub was asked to merge.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OrderedPull {
+    merged: bool,
+    is_in_merge_queue: bool,
+    auto_merge_request: Option<Value>,
+    timeline_items: MergeEnds,
+}
+
+#[derive(Deserialize)]
+struct MergeEnds {
+    nodes: Vec<Option<MergeEnd>>,
+}
+
+/// Event that ended auto-merge, or the stay in the merge queue.
+#[derive(Deserialize)]
+struct MergeEnd {
+    #[serde(rename = "__typename")]
+    kind: String,
+    actor: Option<MergeEnder>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct MergeEnder {
+    login: String,
+}
+
+impl OrderedPull {
+    /// Returns why GitHub no longer merges it, a sentence without a full stop; `None` if it does or has.
+    fn left(self) -> Option<String> {
+        if self.merged || self.is_in_merge_queue || self.auto_merge_request.is_some() {
+            return None;
+        }
+        let Some(end) = self.timeline_items.nodes.into_iter().flatten().next_back() else {
+            return Some("GitHub no longer merges it by itself".to_owned());
+        };
+        let who = end.actor.map_or_else(|| "GitHub".to_owned(), |actor| actor.login);
+        let what = match end.kind.as_str() {
+            "RemovedFromMergeQueueEvent" => "removed it from the merge queue",
+            _ => "disabled auto-merge",
+        };
+        let reason = end.reason.filter(|reason| !reason.trim().is_empty());
+        let reason = reason.map_or_else(String::new, |reason| format!(" ({})", reason.trim().trim_end_matches('.')));
+        Some(format!("{who} {what}{reason}"))
+    }
+}
+
 /// Reaction to an error of [`ENABLE`].
 #[derive(Debug, PartialEq, Eq)]
 enum EnableRefusal {
@@ -91,6 +146,10 @@ impl EnableRefusal {
 impl AutoMerge for GitHub {
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
         self.enable_auto_merge(repo, number, head).await
+    }
+
+    async fn left_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>> {
+        self.merge_ended(repo, number).await
     }
 
     async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
@@ -161,6 +220,21 @@ impl GitHub {
         self.client.graphql(call, DISABLE, json!({ "id": pull.id })).await.map(drop)
     }
 
+    async fn merge_ended(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>> {
+        let what = format!("read whether #{number} is still to be merged in");
+        let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
+        let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0 });
+        let mut data = match self.client.graphql(call, STILL_MERGES, variables).await {
+            // Servers without merge queues do not know their fields.
+            Err(failure) if matches!(failure.kind, ForgeErrorKind::Bug | ForgeErrorKind::NotFound) => return Ok(None),
+            data => data?,
+        };
+        let parsed: Result<OrderedPull, _> = serde_json::from_value(data["repository"]["pullRequest"].take());
+        let pull = parsed
+            .map_err(|failure| error(ForgeErrorKind::Bug, &what, format!("cannot parse the response: {failure}")))?;
+        Ok(pull.left())
+    }
+
     async fn merge_settings(&self, repo: &RepoRef, number: Number) -> ForgeResult<MergeSettings> {
         let what = format!("read how #{number} may be merged in");
         let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
@@ -205,6 +279,33 @@ mod tests {
         assert_eq!(settings("MERGE", [false, true, true]).method(), Some("SQUASH"));
         assert_eq!(settings("MERGE", [false, false, true]).method(), Some("REBASE"));
         assert_eq!(settings("MERGE", [false, false, false]).method(), None);
+    }
+
+    #[test]
+    fn end_of_the_order_is_told_with_who_and_why() {
+        let of = |merged: bool, queued: bool, enabled: Value, nodes: Value| {
+            let pull = json!({ "merged": merged, "isInMergeQueue": queued, "autoMergeRequest": enabled,
+                "timelineItems": { "nodes": nodes } });
+            serde_json::from_value::<OrderedPull>(pull).expect("a pull request").left()
+        };
+        let enabled = || json!({ "enabledAt": "2026-01-01T00:00:00Z" });
+        let end =
+            |kind: &str, actor: Value, reason: Value| json!([{ "__typename": kind, "actor": actor, "reason": reason }]);
+        let mira = || json!({ "login": "mira" });
+        assert_eq!(of(false, false, enabled(), json!([])), None);
+        assert_eq!(of(false, true, Value::Null, json!([])), None);
+        assert_eq!(of(true, false, Value::Null, json!([])), None);
+        let disabled = end("AutoMergeDisabledEvent", mira(), json!("Not before Monday."));
+        assert_eq!(of(false, false, enabled(), disabled.clone()), None, "it was enabled again");
+        let told = of(false, false, Value::Null, disabled);
+        assert_eq!(told.as_deref(), Some("mira disabled auto-merge (Not before Monday)"));
+        let failed = end("RemovedFromMergeQueueEvent", Value::Null, json!("failed checks"));
+        let told = of(false, false, Value::Null, failed);
+        assert_eq!(told.as_deref(), Some("GitHub removed it from the merge queue (failed checks)"));
+        let silent = end("RemovedFromMergeQueueEvent", mira(), Value::Null);
+        assert_eq!(of(false, false, Value::Null, silent).as_deref(), Some("mira removed it from the merge queue"));
+        let unknown = of(false, false, Value::Null, json!([null]));
+        assert_eq!(unknown.as_deref(), Some("GitHub no longer merges it by itself"));
     }
 
     #[test]

@@ -245,7 +245,15 @@ impl GitHubClient {
     ) -> ForgeResult<T> {
         let mut pauses = SETTLING_PAUSES_MS.into_iter();
         loop {
-            let answer = self.deliver(call, grant).await.and_then(convert);
+            let answer = match self.deliver(call, grant).await {
+                // GraphQL reports limits in successful responses.
+                Ok(response) => convert(response).inspect_err(|failure| {
+                    if let ForgeErrorKind::RateLimited { after_ms } = failure.kind {
+                        grant.layer.pause(after_ms);
+                    }
+                }),
+                Err(failure) => Err(failure),
+            };
             let Err(failure) = &answer else { return answer };
             let refused = matches!(
                 failure.kind,
@@ -339,11 +347,13 @@ impl GitHubClient {
         Err(error(kind, &call.what, format!("GraphQL: {}", message.chars().take(500).collect::<String>())))
     }
 
-    /// Returns the time until the limit that a response reports resets, in milliseconds; a minute if it does not say.
+    /// Returns the time until the limit that a response reports resets, in milliseconds; a minute if it does not say. The reset of
+    /// a budget that is not used up is that of another limit.
     fn until_reset(&self, response: &Response<Bytes>) -> i64 {
         let number = |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
         let after = number("retry-after").map(|seconds| seconds.saturating_mul(1_000));
         let reset = number("x-ratelimit-reset").map(|at| at.saturating_mul(1_000).saturating_sub(self.clock.now().0));
+        let reset = reset.filter(|_| number("x-ratelimit-remaining").is_none_or(|remaining| remaining == 0));
         after.or(reset).filter(|ms| *ms > 0).unwrap_or(60_000).min(3_600_000)
     }
 

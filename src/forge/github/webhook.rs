@@ -231,8 +231,17 @@ struct PullBody {
 
 fn pull_request(forge: &ForgeName, body: PullBody) -> ParseResult {
     match body.action.as_str() {
-        "opened" | "closed" | "reopened" | "synchronize" | "ready_for_review" | "converted_to_draft" | "edited"
-        | "enqueued" | "dequeued" => event(ForgeEvent::PullChanged {
+        "opened"
+        | "closed"
+        | "reopened"
+        | "synchronize"
+        | "ready_for_review"
+        | "converted_to_draft"
+        | "edited"
+        | "enqueued"
+        | "dequeued"
+        | "auto_merge_enabled"
+        | "auto_merge_disabled" => event(ForgeEvent::PullChanged {
             repo: body.repository.reference(forge)?,
             pull: body.pull_request.snapshot()?,
             sender: body.sender.account(),

@@ -92,8 +92,9 @@ impl RateLimits {
         LimitSignal::Limited { after_ms }
     }
 
-    fn pause(&mut self, now: Timestamp, ms: i64) {
-        self.paused_until = self.paused_at(now).max(Some(now.plus_ms(ms)));
+    /// Sends nothing for a time, in milliseconds.
+    pub(super) fn pause(&mut self, now: Timestamp, ms: i64) {
+        self.paused_until = self.paused_at(now).max(Some(now.plus_ms(ms.min(MAX_PAUSE_MS))));
     }
 
     /// Returns the end of the current pause. A pause longer than the maximum was recorded before the clock was set back and is

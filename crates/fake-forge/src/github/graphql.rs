@@ -9,7 +9,7 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, utc};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::{Access, FakeRefusal, FakeReviewComment, FakeState};
-use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
+use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, UserId};
 
 /// Maximum number of edits on a page.
 const PAGE: usize = 100;
@@ -28,6 +28,8 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
         disable_auto_merge(core, call)
     } else if query.contains("autoMergeAllowed") {
         merge_settings(core, call)
+    } else if query.contains("isInMergeQueue") {
+        still_merges(core, call)
     } else if query.contains("minimizeComment(") {
         minimize(core, call)
     } else if query.contains("resolveReviewThread(") {
@@ -106,6 +108,27 @@ fn merge_settings(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
             "autoMergeAllowed": entry.auto_merge_allowed, "viewerDefaultMergeMethod": "MERGE", "mergeCommitAllowed": true,
             "squashMergeAllowed": true, "rebaseMergeAllowed": true, "pullRequest": of_pull,
         }}))
+    })
+}
+
+fn still_merges(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
+    let repo = core.act(|state| state.find_repo(&text("owner"), &text("name")).map(|repo| repo.id))?;
+    permitted(core, call, repo, &[("pull_requests", "read")])?;
+    let number = Number(variable(call, "number").as_u64().unwrap_or(0));
+    core.act(|state| {
+        let (_, pull) = state.pull(repo, number)?;
+        let request = pull.auto_merge.map(|_| json!({"enabledAt": utc(state.clock.now())}));
+        let end = |(actor, queue, reason): &(UserId, bool, String)| {
+            let kind = if *queue { "RemovedFromMergeQueueEvent" } else { "AutoMergeDisabledEvent" };
+            let login = state.accounts.get(actor).map(|account| account.user.login.clone());
+            json!({"__typename": kind, "actor": {"login": login}, "reason": reason})
+        };
+        let nodes: Vec<Value> = pull.merge_left.iter().map(end).collect();
+        Ok(json!({"repository": {"pullRequest": {
+            "merged": pull.merged.is_some(), "isInMergeQueue": false, "autoMergeRequest": request,
+            "timelineItems": {"nodes": nodes},
+        }}}))
     })
 }
 

@@ -136,6 +136,10 @@ fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fak
         }
         FakeEventKind::PullReady(_) => one("ready_for_review", json!({})),
         FakeEventKind::PullDraft(_) => one("converted_to_draft", json!({})),
+        FakeEventKind::MergeLeft(_, queue) => {
+            let reason = issue.pull.iter().flat_map(|pull| &pull.merge_left).map(|(.., reason)| reason.as_str()).next();
+            one(if *queue { "dequeued" } else { "auto_merge_disabled" }, json!({"reason": reason}))
+        }
         FakeEventKind::ReviewRequested(_, user) => {
             one("review_requested", json!({"requested_reviewer": shape.user(*user)}))
         }

@@ -145,6 +145,7 @@ impl FakeState {
             reviews: Vec::new(),
             checking: 0,
             auto_merge: None,
+            merge_left: None,
         };
         let number = self.insert_issue(actor, repo, &draft.title, &draft.body, Some(pull))?;
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
@@ -227,6 +228,21 @@ impl FakeState {
         pull.auto_merge = method.map(|method| (actor, method));
         let kind = if method.is_some() { OpKind::AutoMergeEnabled } else { OpKind::AutoMergeDisabled };
         self.log(actor, kind, repo, Some(number), "");
+        Ok(())
+    }
+
+    /// Ends the forge's merge of a pull request: somebody disables it, or removes the pull request from the merge queue.
+    pub fn leave_merge(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        queue: bool,
+        reason: &str,
+    ) -> Result<(), FakeRefusal> {
+        self.set_auto_merge(actor, repo, number, None)?;
+        self.pull_mut(repo, number)?.merge_left = Some((actor, queue, reason.to_owned()));
+        self.emit(repo, actor, FakeEventKind::MergeLeft(number, queue));
         Ok(())
     }
 

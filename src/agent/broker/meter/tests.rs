@@ -84,7 +84,7 @@ async fn cut_answers_cost_their_reservation() {
 /// The begin of a stream tells its input and one token, whatever the model thinks without showing it.
 #[tokio::test]
 async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
-    let cost = async |end: fn(&mut Told)| {
+    let cost = async |end: fn(&mut AnswerUsage)| {
         let meter = meter(100.0);
         let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
         call.sent();
@@ -95,7 +95,7 @@ async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
     };
     assert_eq!(cost(|_| {}).await, Money::from_usd(0.52));
     // The usage of the end arrived, or all did.
-    let ended = |told: &mut Told| {
+    let ended = |told: &mut AnswerUsage| {
         told.tell(&SeenUsage { output: 100, ..SeenUsage::default() });
         told.end(true);
     };

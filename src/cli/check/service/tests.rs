@@ -18,9 +18,13 @@ fn config(folder: &Path, url: &str, token: &str) -> (Config, Env) {
 }
 
 fn config_with(folder: &Path, url: &str, token: &str, more: &str) -> (Config, Env) {
+    config_of("gitea", folder, url, token, more)
+}
+
+fn config_of(kind: &str, folder: &Path, url: &str, token: &str, more: &str) -> (Config, Env) {
     let env = Env::of([("T", token), ("S", SECRET), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/")]);
     let text = format!(
-        "forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
+        "forges: [{{ name: work, kind: {kind}, url: '{url}', token_env: T, webhook_secret_env: S }}]
 sandbox: {{ required: none }}
 backends:
   there: {{ type: script, command: [sh] }}
@@ -211,6 +215,41 @@ async fn hidden_team_is_reported() {
 }
 
 #[tokio::test]
+async fn team_with_write_access_that_the_bot_cannot_see_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let member = forge.add_user("mira", AccountKind::User);
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    forge.grant(repo, &bot, Access::Admin).expect("granted");
+    forge.with(|state| {
+        state.accounts.get_mut(&owner.id).expect("the owner").organisation = true;
+        for (team, of) in [("devs", member.id), ("docs", member.id), ("bots", bot.id)] {
+            state.add_team_member("acme", team, of, true);
+        }
+        for team in state.teams.iter_mut().filter(|team| team.org == owner.id) {
+            team.everywhere = true;
+            team.access = if team.name == "docs" { Access::Read } else { Access::Write };
+        }
+    });
+    let (config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
+    let findings = look(&config, &env).await;
+    let hidden = of(&findings, "team acme/devs");
+    assert_eq!(hidden.status, FindingStatus::Warn, "{hidden:?}");
+    assert!(
+        hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot be told"),
+        "{hidden:?}"
+    );
+    assert!(hidden.fix.contains("a member of the team or an owner") && hidden.fix.contains("`read:organization`"));
+    let named = |team: &str| findings.iter().any(|finding| finding.name == format!("team acme/{team}"));
+    assert!(!named("docs") && !named("bots"), "a team that only reads, and one that the bot is in: {findings:?}");
+
+    forge.with(|state| state.add_team_member("acme", "devs", bot.id, true));
+    let findings = look(&config, &env).await;
+    assert!(!findings.iter().any(|finding| finding.name == "team acme/devs"), "{findings:?}");
+}
+
+#[tokio::test]
 async fn unreachable_or_refusing_forge_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
@@ -375,6 +414,58 @@ async fn token_and_webhooks_are_proved() {
     assert!(token.status == FindingStatus::Fail && token.detail.contains("required=[write:issue]"), "{token:?}");
     let hooks = of(&findings, "webhooks of work");
     assert!(hooks.detail.contains("lacks the events issues, issue_label"), "{hooks:?}");
+}
+
+/// Deliveries arrive although the token may not list the webhooks, so that is no failure.
+#[tokio::test]
+async fn token_of_github_and_its_webhooks_are_proved() {
+    use crate::forge::github::EVENTS;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    forge.grant(repo, &bot, Access::Admin).expect("granted");
+    let more = "server: { public_url: 'https://ralph.test' }";
+    let (config, env) = config_of("github", folder.path(), forge.url().as_str(), &forge.token_for(&bot), more);
+    let ops = forge.ops().len();
+    let findings = look(&config, &env).await;
+    assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
+    let hooks = of(&findings, "webhooks of work");
+    assert!(hooks.status == FindingStatus::Warn && hooks.detail.contains("there is no webhook"), "{hooks:?}");
+    assert_eq!(forge.ops().len(), ops, "the check changed something");
+
+    let url = "https://ralph.test/webhooks/work";
+    let all = EVENTS.iter().map(|event| (*event).to_owned()).collect();
+    forge.with(|state| state.add_hook(owner.id, repo, url, "s", all, true)).expect("made");
+    let refused = || fake_forge::FakeFault::Respond {
+        status: 403,
+        headers: Vec::new(),
+        body: r#"{"message": "Resource not accessible by personal access token"}"#.into(),
+        apply: false,
+    };
+    for path in ["/app/issues$", "/app/pulls$", "/app/git/refs$"] {
+        forge.faults().next(1, "POST", path, refused()).expect("a pattern");
+    }
+    let findings = look(&config, &env).await;
+    assert_eq!(of(&findings, "webhooks of work").status, FindingStatus::Ok, "{findings:?}");
+    let token = of(&findings, "token of work");
+    assert_eq!(token.status, FindingStatus::Fail, "{token:?}");
+    for words in
+        ["may not open issues and comment", "may not open pull requests", "may not push", "Resource not accessible"]
+    {
+        assert!(token.detail.contains(words), "{words}: {token:?}");
+    }
+
+    forge.faults().next(1, "GET", "/app/hooks$", refused()).expect("a pattern");
+    let findings = look(&config, &env).await;
+    let hooks = of(&findings, "webhooks of work");
+    assert_eq!(hooks.status, FindingStatus::Warn, "{hooks:?}");
+    assert!(
+        hooks.detail.contains("the token may not list the webhooks of team/app")
+            && hooks.detail.contains("cannot be told")
+    );
+    assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
 }
 
 /// See docs/forges.md.

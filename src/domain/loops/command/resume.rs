@@ -31,6 +31,13 @@ impl CommandDefinition for Resume {
     fn apply(self, target: &mut dyn CommandTarget) {
         let now = target.now();
         let current = target.current();
+        if current.state == LoopState::Review && !current.refused.is_empty() && self.guidance.is_empty() {
+            let count = current.refused.len();
+            let changes =
+                if count == 1 { "The refused change is".to_owned() } else { format!("{count} refused changes are") };
+            target.accept(format!("{changes} tried again."));
+            return target.repeat_refused();
+        }
         if !matches!(
             current.state,
             LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Waiting

@@ -331,6 +331,7 @@ fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
         EscalationCause::Authority => "the person who started it has lost access".into(),
         EscalationCause::BlockedChange => "a change was blocked before the push".into(),
         EscalationCause::PushRefused => "the forge refuses its pushes".into(),
+        EscalationCause::PullRefused => "its pull request could not be opened".into(),
         EscalationCause::BranchMoved => "other commits are on the branch".into(),
         EscalationCause::BranchDeleted => "its branch was deleted".into(),
         EscalationCause::TestFindings => "changes to tests wait to be accepted".into(),

@@ -179,3 +179,118 @@ fn recorded_lists_are_read() {
     let hook: super::map::WireHook = serde_json::from_value(answer("hook-as-made").1).unwrap();
     assert!(hook.active);
 }
+
+/// Recorded answers that `recorded_answers_are_understood`, `recorded_lists_are_read` and
+/// `recorded_timeline_names_who_changed_a_label` read.
+const READ_ELSEWHERE: [&str; 18] = [
+    "a-bad-token",
+    "combined-status",
+    "comments-of-a-review",
+    "hook-as-made",
+    "issue-after-merge",
+    "issue-that-is-not-there",
+    "issues-are-switched-off",
+    "issues-by-label",
+    "label-filter-of-a-label-that-is-not-there",
+    "merged-pull-request",
+    "permission-of-the-owner",
+    "pull-request-0-times-after-a-push-to-its-base",
+    "pull-request-1-times-after-a-push-to-its-base",
+    "pull-request-2-times-after-a-push-to-its-base",
+    "pull-request-3-times-after-a-push-to-its-base",
+    "reviews",
+    "timeline-of-the-issue",
+    "version",
+];
+
+/// Recorded answers that refuse something, with the kind of the failure.
+const REFUSALS: [(&str, ForgeErrorKind); 11] = [
+    ("comment-in-an-archived-repository", ForgeErrorKind::Conflict),
+    ("comment-on-a-locked-issue-by-a-reader", ForgeErrorKind::Conflict),
+    ("comment-on-an-issue-that-is-not-there", ForgeErrorKind::Transient { after_ms: None, ambiguous: true }),
+    ("comments-of-an-issue-that-is-not-there", ForgeErrorKind::Transient { after_ms: None, ambiguous: false }),
+    ("file-that-is-not-there", ForgeErrorKind::NotFound),
+    ("organisation-labels-without-the-scope", ForgeErrorKind::Denied),
+    ("permission-of-nobody", ForgeErrorKind::NotFound),
+    ("pull-request-that-exists-already", ForgeErrorKind::NotFound),
+    ("reaction-that-is-not-allowed", ForgeErrorKind::Denied),
+    ("repository-that-is-not-there", ForgeErrorKind::NotFound),
+    ("team-membership-without-the-scope", ForgeErrorKind::Denied),
+];
+
+/// Answers with a body, each read as the adapter reads it.
+fn read_body(name: &str, body: Value) {
+    use super::map::{WirePull, WireRepository, WireTeam, WireUser};
+    match name {
+        "a-file" => {
+            let file: crate::forge::contents::FileContents = serde_json::from_value(body).unwrap();
+            assert!(file.text().unwrap().contains("check"), "{name}");
+        }
+        "own-account" => {
+            let account = serde_json::from_value::<WireUser>(body).unwrap().existing().unwrap();
+            assert_eq!((account.id, account.login.as_str()), (UserId(6), "ralph"));
+        }
+        "permission-of-a-reader" | "permission-of-a-team-member-with-write" | "permission-of-an-outsider" => {
+            let role = if name == "permission-of-a-reader" { "read" } else { "none" };
+            assert_eq!(body["permission"], role, "{name}");
+            let account: WireUser = serde_json::from_value(body["user"].clone()).unwrap();
+            assert!(account.existing().is_some(), "{name}");
+        }
+        "pull-request-just-opened" => {
+            let pull: WirePull = serde_json::from_value(body).unwrap();
+            let pull = pull.snapshot().unwrap();
+            assert!(pull.open && !pull.merged, "{pull:?}");
+        }
+        // The adapter needs no more than its success.
+        "reaction" => assert_eq!(body["content"], "eyes"),
+        "repository" | "repository-by-its-old-name" => {
+            let found: WireRepository = serde_json::from_value(body).unwrap();
+            let found = found.facts(&ForgeName::new("g")).unwrap();
+            assert_eq!((found.repo.id, found.repo.owner.as_str()), (RepoId(17), "acme97371"), "{name}");
+            assert!(!found.archived && found.issues_enabled, "{name}");
+        }
+        // The adapter asks for pages of 50, which is the most that this server sends.
+        "settings-of-the-API" => assert_eq!(body["max_response_items"], 50),
+        "teams-of-the-repository" => {
+            let teams: Vec<WireTeam> = serde_json::from_value(body).unwrap();
+            assert!(teams.iter().any(|team| team.is_of_administrators()));
+            let writes = |team: &WireTeam| !team.is_of_administrators() && team.code_permission() >= Permission::Write;
+            assert!(teams.iter().any(writes), "{teams:?}");
+        }
+        other => panic!("no test reads the recorded answer {other}"),
+    }
+}
+
+#[tokio::test]
+async fn every_recorded_answer_is_read() {
+    for file in contract_folder("gitea-recorded/rest") {
+        let name = file.trim_end_matches(".json");
+        let refusal = REFUSALS.iter().find(|(known, _)| *known == name);
+        if READ_ELSEWHERE.contains(&name) {
+            continue;
+        }
+        let (status, body) = answer(name);
+        let Some((_, kind)) = refusal else {
+            assert!((200..300).contains(&status), "{name}: {status}");
+            read_body(name, body);
+            continue;
+        };
+        // How an answer is classified depends on its status, its text and the method only.
+        let changes =
+            ["comment-in", "comment-on", "pull-request-that", "reaction-"].iter().any(|one| name.starts_with(one));
+        let (server, forge) = servers().remove(0);
+        let failure = if changes {
+            server.on_raw("PATCH", "/repos/acme/app/issues/comments/8", status, &[], &body.to_string());
+            forge.edit_comment(&repo(), CommentId(8), &Outbound::of_test("x")).await.unwrap_err()
+        } else {
+            server.on_raw("GET", "/repos/acme/app/issues/1", status, &[], &body.to_string());
+            forge.issue(&repo(), Number(1)).await.unwrap_err()
+        };
+        assert_eq!(failure.kind, *kind, "{name}: {failure}");
+    }
+    let folder = contract_folder("gitea-recorded/rest");
+    let known = READ_ELSEWHERE.into_iter().chain(REFUSALS.iter().map(|(name, _)| *name));
+    for name in known {
+        assert!(folder.contains(&format!("{name}.json")), "{name} is not there");
+    }
+}

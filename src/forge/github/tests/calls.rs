@@ -437,13 +437,86 @@ async fn graphql_errors_map_to_error_kinds() {
         ),
         (json!([{ "message": "Parse error" }]), ForgeErrorKind::Bug),
     ];
-    let (github, transport) = with_token();
-    transport.outside("POST", "/graphql");
     for (errors, kind) in cases {
+        let (github, transport) = with_token();
+        transport.outside("POST", "/graphql");
         let body = json!({ "data": null, "errors": errors }).to_string();
         transport.on_raw("POST", "/graphql", 200, &[], &body);
         let failure = github.issue_edits(&repo(), Number(42)).await.unwrap_err();
         assert_eq!(failure.kind, kind, "{failure}");
+    }
+}
+
+/// A change that "went wrong" may have been made, so it is looked up before it is tried again.
+#[tokio::test]
+async fn change_that_went_wrong_in_graphql_is_ambiguous() {
+    let (github, transport) = with_token();
+    let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
+    let body = answer("GET", template, 200, json!({ "node_id": "IC_x" }));
+    transport.on("GET", "/repos/acme/app/issues/comments/3", 200, body).outside("POST", "/graphql");
+    let message = "Something went wrong while executing your query. Please include `AB12` when reporting this issue.";
+    let errors = json!({ "data": null, "errors": [{ "message": message }] }).to_string();
+    transport.on_raw("POST", "/graphql", 200, &[], &errors);
+    let failure = github.minimizing().unwrap().minimize_comment(&repo(), CommentId(3)).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: true }, "{failure}");
+}
+
+#[tokio::test]
+async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_resets() {
+    let reset = (START.0 / 1_000 + 90).to_string();
+    let later = (START.0 / 1_000 + 3_000).to_string();
+    let cases: [(&[(&str, &str)], i64); 4] = [
+        (&[("retry-after", "30"), ("x-ratelimit-reset", &later)], 30_000),
+        (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &reset), ("x-ratelimit-resource", "graphql")], 90_000),
+        // The budget is not used up, so its reset is not that of the limit that was hit.
+        (&[("x-ratelimit-remaining", "4000"), ("x-ratelimit-reset", &later)], 60_000),
+        (&[("retry-after", "soon")], 60_000),
+    ];
+    for (headers, expected) in cases {
+        let transport = ContractTransport::new(ContractSpec::GitHub);
+        let clock = Clock::manual(START);
+        let github = over(token_auth(), clock.clone(), transport.clone());
+        transport.outside("POST", "/graphql");
+        let body = json!({ "data": null, "errors": [{ "type": "RATE_LIMITED", "message": "x" }] }).to_string();
+        transport.on_raw("POST", "/graphql", 200, headers, &body);
+        let failure = github.issue_edits(&repo(), Number(42)).await.unwrap_err();
+        assert_eq!(failure.kind, ForgeErrorKind::RateLimited { after_ms: expected }, "{headers:?}: {failure}");
+        let sent = transport.seen().len();
+        // Neither GraphQL nor REST is called within the window.
+        clock.advance_ms(expected - 1);
+        for failure in
+            [github.issue_edits(&repo(), Number(42)).await.unwrap_err(), github.repository(&repo()).await.unwrap_err()]
+        {
+            assert!(matches!(failure.kind, ForgeErrorKind::RateLimited { .. }), "{headers:?}: {failure}");
+        }
+        assert_eq!(transport.seen().len(), sent, "{headers:?}: a call was sent within the window");
+        clock.advance_ms(1);
+        readable(&transport);
+        github.repository(&repo()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn custom_role_is_what_it_permits() {
+    let rights = |admin, maintain, push, triage, pull| json!({ "admin": admin, "maintain": maintain, "push": push, "triage": triage, "pull": pull });
+    let cases = [
+        (rights(true, true, true, true, true), "admin", Permission::Admin),
+        (rights(false, true, true, true, true), "write", Permission::Maintain),
+        (rights(false, false, true, true, true), "write", Permission::Write),
+        // The legacy permission is only what the role is reduced to.
+        (rights(false, false, false, true, true), "write", Permission::Triage),
+        (rights(false, false, false, false, true), "write", Permission::Read),
+        (rights(false, false, false, false, false), "read", Permission::None),
+    ];
+    let target = "/repos/acme/app/collaborators/ann/permission";
+    for (rights, legacy, expected) in cases {
+        let (github, transport) = with_token();
+        let user_of = |permissions: &Value| json!({ "id": 5, "login": "ann", "role_name": "security-team", "permissions": permissions });
+        let body = json!({ "permission": legacy, "role_name": "security-team", "user": user_of(&rights) });
+        let template = "/repos/{owner}/{repo}/collaborators/{username}/permission";
+        transport.on("GET", target, 200, answer("GET", template, 200, body));
+        let found = github.permission(&repo(), &user(5, "ann")).await.unwrap();
+        assert_eq!(found, expected, "{rights}");
     }
 }
 

@@ -1,0 +1,85 @@
+//! Changes on the forge that it refused for good: people are told once what is missing, why, and what to do. Telling causes no
+//! further telling: a change that is refused again is known, whatever the forge says about it.
+
+use super::{StepContext, handover};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{EscalationCause, ForgeChange, LoopState, RefusedChange};
+use crate::domain::report;
+use crate::domain::report::notice::Notice;
+
+/// Tells people of a refused change; a loop whose pull request cannot be opened, or that cannot ask for a decision, pauses.
+pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: String) {
+    let new = RefusedChange { change, detail };
+    turn.because(new.sentence());
+    if let Some(known) = turn.next.refused.iter_mut().find(|known| known.change == change) {
+        *known = new;
+    } else {
+        let notice = Notice::refused(&turn.next, &new, turn.now);
+        turn.next.refused.push(new);
+        turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+        if change == ForgeChange::Escalation && turn.next.state.is_open() {
+            ask_at_home(turn);
+        }
+        turn.effects.push(Effect::Status { fresh: false });
+    }
+    match (change, turn.next.state) {
+        (ForgeChange::OpenPull, LoopState::Review) => {
+            pauses_without_pull(turn);
+        }
+        (ForgeChange::Escalation, LoopState::Running | LoopState::Queued | LoopState::Waiting) => {
+            turn.pause_at_best("people could not be asked for a decision: the forge refused to open the issue");
+        }
+        _ => {}
+    }
+}
+
+/// Forgets a refusal: the change was made.
+pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
+    let before = turn.next.refused.len();
+    turn.next.refused.retain(|known| known.change != change);
+    if turn.next.refused.len() == before {
+        return turn.because("the forge made a change that it had not refused");
+    }
+    turn.because(format!("the forge made a change that it had refused before: {}", change.name()));
+    turn.effects.push(Effect::Status { fresh: false });
+}
+
+/// Asks in the loop's own issue what an issue of its own was to ask.
+fn ask_at_home(turn: &mut StepContext) {
+    let Some(cause) = turn.next.escalated.clone() else { return };
+    let view = report::escalation(&turn.next, &cause, ForgeChange::Escalation.advice());
+    turn.comment(&format!("escalation-refused/{}", turn.next.version), report::at_home(view));
+}
+
+/// Pauses the loop and asks people, if its pull request could not be opened. Returns whether it did.
+pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
+    let refused = turn.next.refused.iter().find(|known| known.change == ForgeChange::OpenPull);
+    let Some(refused) = refused.filter(|_| turn.next.pull.is_none()).cloned() else { return false };
+    turn.pause_and_ask(&refused.sentence(), EscalationCause::PullRefused, refused.change.advice());
+    true
+}
+
+/// Makes the refused changes again that do not follow from the loop's way by themselves, after a person asked for it.
+pub(super) fn repeat(turn: &mut StepContext) {
+    let refused = std::mem::take(&mut turn.next.refused);
+    if refused.is_empty() {
+        return;
+    }
+    let is_refused = |change| refused.iter().any(|known: &RefusedChange| known.change == change);
+    let ready = turn.next.state == LoopState::Review;
+    let of_pull = [ForgeChange::OpenPull, ForgeChange::PullText, ForgeChange::ReadyPull, ForgeChange::Reviewers];
+    if of_pull.into_iter().any(is_refused) {
+        let reviewers = if ready { handover::reviewers(&turn.next) } else { Vec::new() };
+        turn.effects.push(Effect::Pull { ready, reviewers });
+    }
+    if is_refused(ForgeChange::DraftPull) {
+        turn.effects.push(Effect::DraftPull);
+    }
+    if is_refused(ForgeChange::WithdrawMerge) && turn.next.merge_ordered.is_some() {
+        turn.effects.push(Effect::WithdrawMerge);
+    }
+    if is_refused(ForgeChange::StateLabel) {
+        turn.effects.push(Effect::StateLabel { state: Some(turn.next.state) });
+    }
+    turn.effects.push(Effect::Status { fresh: false });
+}

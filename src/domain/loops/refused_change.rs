@@ -1,0 +1,132 @@
+//! Changes on the forge that it refused for good, and that people miss.
+
+use serde::{Deserialize, Serialize};
+
+/// Change on the forge that people miss if it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForgeChange {
+    /// The pull request is opened.
+    OpenPull,
+    /// The text of the pull request is updated.
+    PullText,
+    /// The pull request becomes ready for review.
+    ReadyPull,
+    /// Reviewers are requested.
+    Reviewers,
+    /// The pull request becomes a draft again.
+    DraftPull,
+    /// The issue that asks people is opened, or commented on.
+    Escalation,
+    /// The label of the loop's state is set.
+    StateLabel,
+    /// An order to merge the pull request is taken back.
+    WithdrawMerge,
+    /// The status of the branch's commit is set.
+    CommitStatus,
+}
+
+impl ForgeChange {
+    /// All changes.
+    pub const ALL: [Self; 9] = [
+        Self::OpenPull,
+        Self::PullText,
+        Self::ReadyPull,
+        Self::Reviewers,
+        Self::DraftPull,
+        Self::Escalation,
+        Self::StateLabel,
+        Self::WithdrawMerge,
+        Self::CommitStatus,
+    ];
+
+    /// Returns the name, as it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenPull => "open_pull",
+            Self::PullText => "pull_text",
+            Self::ReadyPull => "ready_pull",
+            Self::Reviewers => "reviewers",
+            Self::DraftPull => "draft_pull",
+            Self::Escalation => "escalation",
+            Self::StateLabel => "state_label",
+            Self::WithdrawMerge => "withdraw_merge",
+            Self::CommitStatus => "commit_status",
+        }
+    }
+
+    /// Returns what follows from the refusal, a sentence without a full stop.
+    pub fn consequence(self) -> &'static str {
+        match self {
+            Self::OpenPull => "The pull request could not be opened",
+            Self::PullText => "The text of the pull request is out of date",
+            Self::ReadyPull => "The pull request stays a draft",
+            Self::Reviewers => "Nobody was requested as a reviewer",
+            Self::DraftPull => "The pull request is shown as ready, although the work goes on",
+            Self::Escalation => "The issue that asks for a decision could not be opened",
+            Self::StateLabel => "The label of the state is out of date",
+            Self::WithdrawMerge => "The forge may still merge the pull request by itself",
+            Self::CommitStatus => {
+                "The status `ralph/verified` of the commit could not be set, so a rule that requires it blocks the merge"
+            }
+        }
+    }
+
+    /// Returns what people can do, a sentence without a full stop.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::OpenPull => "Allow the bot's account to open pull requests here, then comment `/ralph resume`",
+            Self::PullText => "Allow the bot's account to edit pull requests, then comment `/ralph resume`",
+            Self::ReadyPull => {
+                "Mark it as ready yourself, or allow the bot's account to write pull requests and comment `/ralph resume`"
+            }
+            Self::Reviewers => "Request the reviewers yourself; they need access to the repository",
+            Self::DraftPull => "Do not merge it yet, or convert it to a draft yourself",
+            Self::Escalation => {
+                "Allow the bot's account to open and label issues here; until then, answer on the loop's own issue"
+            }
+            Self::StateLabel => "Allow the bot's account to set labels; until then, the status comment shows the state",
+            Self::WithdrawMerge => "Disable auto-merge on the pull request yourself",
+            Self::CommitStatus => {
+                "Allow the App to write checks, or the token to write commit statuses, then comment `/ralph resume`"
+            }
+        }
+    }
+}
+
+/// Change that the forge refused, until it is made or tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedChange {
+    /// Change.
+    pub change: ForgeChange,
+    /// Call and the forge's answer, without a full stop.
+    pub detail: String,
+}
+
+impl RefusedChange {
+    /// Returns what follows and what the forge said, a sentence without a full stop.
+    pub fn sentence(&self) -> String {
+        format!("{}: the forge refused to {}", self.change.consequence(), self.detail.trim_end_matches('.'))
+    }
+
+    /// Returns what follows, what the forge said, and what to do, in two sentences.
+    pub fn words(&self) -> String {
+        format!("{}. {}.", self.sentence(), self.change.advice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_stored_by_its_name_and_has_a_consequence_and_an_advice() {
+        for change in ForgeChange::ALL {
+            assert_eq!(serde_json::to_value(change).expect("JSON"), change.name());
+            let refused = RefusedChange { change, detail: "change acme/app#7: HTTP 403: no.".to_owned() };
+            let words = refused.words();
+            assert!(words.starts_with(change.consequence()) && words.ends_with(&format!("{}.", change.advice())));
+            assert!(words.contains("the forge refused to change acme/app#7: HTTP 403: no. "), "{words}");
+        }
+    }
+}
