@@ -12,12 +12,12 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::knowledge::memory::{Learning, LearningState, MemorySettings, Reflection, correct};
+use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, MemorySettings, Reflection, correct};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, StoreResult, loops};
-use filter::{LearningFilter, totals};
+use filter::{LearningFilterArgs, totals};
 use proposals::ProposalsArgs;
 
 /// Maximum number of learnings that are filtered.
@@ -67,7 +67,7 @@ pub struct ShowLearningArgs {
     pub limit: usize,
     /// Filters of the list.
     #[command(flatten)]
-    pub filter: LearningFilter,
+    pub filter: LearningFilterArgs,
 }
 
 /// Arguments of `memory reflections`.
@@ -84,15 +84,15 @@ pub struct ReflectionsArgs {
 /// Arguments of `memory search`.
 #[derive(Debug, Clone, Args)]
 pub struct SearchArgs {
-    /// Search words; supports "a phrase", OR and NOT
-    #[arg(required = true, allow_hyphen_values = true)]
+    /// Search words; supports "a phrase", OR and NOT; words that begin with a hyphen follow `--`
+    #[arg(required = true)]
     pub query: Vec<String>,
     /// Maximum number of listed learnings
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
     /// Filters of the results.
     #[command(flatten)]
-    pub filter: LearningFilter,
+    pub filter: LearningFilterArgs,
 }
 
 /// Arguments of `memory forget`.
@@ -163,7 +163,7 @@ impl MemoryShell<'_> {
         match &args.command {
             None => self.overview(50, &LearningFilter::default()).await,
             Some(MemoryCommand::Show(ShowLearningArgs { id: None, limit, filter })) => {
-                self.overview(*limit, filter).await
+                self.overview(*limit, &filter.filter()).await
             }
             Some(MemoryCommand::Show(ShowLearningArgs { id: Some(id), .. })) => self.one(id).await,
             Some(MemoryCommand::Search(args)) => self.search(args).await,
@@ -238,9 +238,10 @@ impl MemoryShell<'_> {
     async fn search(&self, args: &SearchArgs) -> CliResult {
         let asked = correct(&args.query.join(" "));
         let form = asked.to_fts().unwrap_or_default();
-        let found = if args.filter.is_empty() { args.limit } else { ALL };
+        let filter = args.filter.filter();
+        let found = if filter.is_empty() { args.limit } else { ALL };
         let (learnings, _) = self.read(move |c| memory::search(c, &asked, None, found)).await?;
-        let accepts = |one: &Learning| args.filter.accepts(one, &self.settings, self.now);
+        let accepts = |one: &Learning| filter.accepts(one, &self.settings, self.now);
         let learnings: Vec<Learning> = learnings.into_iter().filter(accepts).take(args.limit).collect();
         if self.json {
             let lines = learnings.iter().map(|one| self.line(one, None)).collect::<Vec<_>>();

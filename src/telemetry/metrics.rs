@@ -8,7 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::table::{Declarations, Labelled, MetricType};
-use crate::domain::loops::Iteration;
+use crate::domain::loops::{ControlFigures, Iteration};
+use crate::domain::supervision::control::{BUILT_IN, ProfileTransition};
 
 /// Media type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -21,6 +22,10 @@ const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 18
 const BUCKETS_STORE_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 /// Upper bounds of the buckets of control signals: the bands of urgency, and a finer division.
 const BUCKETS_SIGNAL: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1.0];
+/// Upper bounds of the buckets of the terms of control signals and of gains, which can be negative.
+const BUCKETS_WEIGHTED: [f64; 10] = [-0.5, -0.1, 0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2];
+/// Label of a gain profile that is not built in. Configured names are not from a fixed set.
+const CUSTOM_PROFILE: &str = "custom";
 
 /// Counter of amounts with fractions.
 type AmountCounter = Counter<f64, AtomicU64>;
@@ -62,6 +67,10 @@ pub struct Metrics {
     interventions: Labelled<2, Counter>,
     alarms: Labelled<2, Counter>,
     control_signal: Histogram,
+    control_terms: Labelled<1, Histogram>,
+    control_gains: Labelled<1, Histogram>,
+    profile_changes: Labelled<2, Counter>,
+    health: Labelled<1, Counter>,
     learnings: Labelled<1, Gauge>,
     build: Labelled<1, Gauge>,
 }
@@ -74,6 +83,11 @@ impl Default for Metrics {
 
 fn durations() -> Histogram {
     Histogram::new(BUCKETS_S)
+}
+
+/// Returns the label of a gain profile.
+fn profile_label(name: &str) -> &str {
+    if BUILT_IN.iter().any(|(known, _)| *known == name) { name } else { CUSTOM_PROFILE }
 }
 
 /// Returns a count as the value of a gauge, saturating.
@@ -119,6 +133,10 @@ impl Metrics {
             interventions: d.labelled(C, "ralph_interventions_total", &["level", "kind"], "Interventions", Counter::default),
             alarms: d.labelled(C, "ralph_alarms_total", &["kind", "severity"], "Alarms raised by control", Counter::default),
             control_signal: d.histogram("ralph_control_signal", "Control signal of iterations, 0 to 1", Histogram::new(BUCKETS_SIGNAL)),
+            control_terms: d.labelled(H, "ralph_control_term", &["term"], "Terms of the control signals of iterations: proportional (p), integral (i), derivative (d)", || Histogram::new(BUCKETS_WEIGHTED)),
+            control_gains: d.labelled(H, "ralph_control_gain", &["gain"], "Gains of control in iterations: kp, ki, kd", || Histogram::new(BUCKETS_WEIGHTED)),
+            profile_changes: d.labelled(C, "ralph_profile_changes_total", &["from", "to"], "Changes of the gain profile; `custom` for profiles of the configuration", Counter::default),
+            health: d.labelled(C, "ralph_iteration_health_total", &["health"], "Judged iterations by the health of their loop", Counter::default),
             learnings: d.labelled(G, "ralph_learnings", &["state"], "Learnings in the memory", Gauge::default),
             build: d.labelled(G, "ralph_build_info", &["version"], "1, with the version of the service", Gauge::default),
             declared: std::sync::Arc::new(Declarations::new()),
@@ -180,7 +198,7 @@ impl Metrics {
     }
 
     /// Counts an iteration that was judged, as `complete`, `incomplete` or `failed`, with its duration, control signal,
-    /// detections, interventions that are new, and alarms that were raised.
+    /// terms, gains, change of profile, health, detections, interventions that are new, and alarms that were raised.
     pub fn iteration(&self, iteration: &Iteration) {
         let outcome = match (iteration.checks.all_hold(), iteration.agent_problem.is_empty()) {
             (true, _) => "complete",
@@ -193,6 +211,18 @@ impl Metrics {
         }
         let Some(judged) = &iteration.judged else { return };
         self.control_signal.observe(judged.signal);
+        self.health.of([judged.health.word()]).inc();
+        if let Some(ControlFigures { terms, gains, transition, .. }) = &judged.control {
+            for (term, value) in [("p", terms.p), ("i", terms.i), ("d", terms.d)] {
+                self.control_terms.of([term]).observe(value);
+            }
+            for (gain, value) in [("kp", gains.kp), ("ki", gains.ki), ("kd", gains.kd)] {
+                self.control_gains.of([gain]).observe(value);
+            }
+            if let Some(ProfileTransition { from, to, .. }) = transition {
+                self.profile_changes.of([profile_label(from), profile_label(to)]).inc();
+            }
+        }
         for found in &judged.found {
             self.detections.of([found.kind.name(), &found.severity.to_string().to_lowercase()]).inc();
             if found.fresh {
@@ -322,7 +352,7 @@ mod tests {
     use crate::domain::loops::{ControlFigures, JudgedDetection, KeptAlarm};
     use crate::domain::model::ids::Timestamp;
     use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, Terms};
-    use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, InterventionLevel};
+    use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel};
     use crate::telemetry::table;
 
     /// Iteration that ended with a REDIRECT and an alarm.
@@ -332,6 +362,7 @@ mod tests {
         iteration.ended_at = Some(Timestamp(iteration.started_at.0 + 5_000));
         let judged = iteration.judged.as_mut().expect("judged");
         judged.signal = 0.4;
+        judged.health = Health::Warning;
         judged.found = vec![JudgedDetection {
             kind: DetectionKind::Stuck,
             severity: DetectionSeverity::High,
@@ -344,7 +375,11 @@ mod tests {
         judged.control = Some(ControlFigures {
             terms: Terms { p: 0.2, i: 0.2, d: 0.0 },
             gains: Gains { kp: 0.5, ki: 0.15, kd: 0.25 },
-            transition: None,
+            transition: Some(ProfileTransition {
+                from: "standard".into(),
+                to: "of-team-7".into(),
+                reason: String::new(),
+            }),
             alarms: vec![KeptAlarm {
                 kind: AlarmKind::StuckLoop,
                 severity: AlarmSeverity::Warning,
@@ -409,6 +444,11 @@ mod tests {
             "ralph_interventions_total{level=\"redirect\",kind=\"stuck\"} 1",
             "ralph_alarms_total{kind=\"stuck_loop\",severity=\"warning\"} 1",
             "ralph_control_signal_bucket{le=\"0.5\"} 1",
+            "ralph_control_term_sum{term=\"p\"} 0.2",
+            "ralph_control_term_count{term=\"d\"} 1",
+            "ralph_control_gain_sum{gain=\"kd\"} 0.25",
+            "ralph_profile_changes_total{from=\"standard\",to=\"custom\"} 1",
+            "ralph_iteration_health_total{health=\"warning\"} 1",
             "ralph_learnings{state=\"active\"} 4",
             "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",
             "ralph_agent_run_duration_seconds_count{backend=\"claude\"} 2",

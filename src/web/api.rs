@@ -7,6 +7,7 @@ mod backends;
 mod commands;
 mod costs;
 mod extract;
+mod figures;
 mod loops;
 mod memory;
 mod openapi;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use fake_forge::Dialect;
+use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
-use ralph_bot::store::feed;
+use ralph_bot::process::Masker;
 use ralph_bot::store::tokens::{self, ApiScope, TokenOwner, TokenRequest};
+use ralph_bot::store::{feed, memory};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -26,6 +28,8 @@ on_one_forge!(
     token_permits_what_its_scope_says,
     secrets_are_masked_in_answers,
     command_line_prints_the_same_over_the_api,
+    figures_of_control_are_answered,
+    learnings_are_filtered_and_reflections_listed,
 );
 
 /// Client of the API with a token.
@@ -597,6 +601,118 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
             assert!(code.is_some_and(|code| code > 0) && errors.contains(says), "{arguments:?}: {errors}");
             assert!(!errors.contains(&api.token), "{errors}");
         }
+    })
+    .await;
+}
+
+/// Agent that makes no progress, so that control raises alarms and the overseer detects it.
+const STUCK: &str = "echo \"$RALPH_ITERATION wrong\" >answer.txt\n";
+
+async fn figures_of_control_are_answered(dialect: Dialect) {
+    let config = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
+    story(Setup::new(dialect).agent(STUCK).config(config), async |world| {
+        let stopped = world.run().await;
+        let api = TokenClient::of_operator(world).await;
+        let detail = api.found(&format!("/loops/{}", stopped.id)).await;
+        let iterations = api.found(&format!("/loops/{}/iterations", stopped.id)).await;
+        let listed = iterations["iterations"].as_array().expect("iterations");
+        assert_eq!(listed.len(), stopped.iterations.len());
+        let (mut alarms, mut detections) = (0, 0);
+        for (answered, kept) in listed.iter().zip(&stopped.iterations) {
+            let judged = kept.judged.as_ref().expect("judged");
+            let control = judged.control.as_ref().expect("figures");
+            let figures = &answered["figures"];
+            assert_eq!(figures["health"], json!(judged.health), "{answered:#}");
+            assert_eq!(figures["signal"], json!(judged.signal));
+            assert_eq!(figures["terms"], json!({ "p": control.terms.p, "i": control.terms.i, "d": control.terms.d }));
+            assert_eq!(figures["gains"]["kp"], json!(control.gains.kp));
+            assert_eq!(figures["profile_change"], json!(control.transition));
+            let sum: f64 = ["p", "i", "d"].iter().filter_map(|term| figures["terms"][term].as_f64()).sum();
+            assert!((sum.clamp(0.0, 1.0) - judged.signal).abs() < 1e-9, "{figures}");
+            for (answered, kept) in figures["alarms"].as_array().expect("alarms").iter().zip(&control.alarms) {
+                assert_eq!((&answered["kind"], &answered["message"]), (&json!(kept.kind), &json!(kept.message)));
+                alarms += usize::from(answered["raised"] == true);
+            }
+            for (answered, kept) in answered["detections"].as_array().expect("detections").iter().zip(&judged.found) {
+                assert_eq!((&answered["level"], &answered["evidence"]), (&json!(kept.level), &json!(kept.evidence)));
+                detections += 1;
+            }
+        }
+        assert!(alarms > 0 && detections > 0, "{alarms} alarms, {detections} detections: {iterations:#}");
+        let supervision = &detail["supervision"];
+        assert_eq!(supervision["iteration"], json!(stopped.iterations.last().expect("one").number));
+        assert_eq!(supervision["figures"], listed.last().expect("one")["figures"]);
+        let raised = supervision["alarms_raised"].as_object().expect("counts").values();
+        assert_eq!(raised.filter_map(Value::as_u64).sum::<u64>(), alarms as u64, "{supervision}");
+        // All of it fits the description.
+        let description = api.found("/openapi.json").await;
+        for (path, answer) in [("/loops/{id}", &detail), ("/loops/{id}/iterations", &iterations)] {
+            let schema =
+                &description["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+            assert_fits(&description, schema, answer, path);
+        }
+    })
+    .await;
+}
+
+async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let (repo, id, now) = (done.place.repo.clone(), done.id.clone(), world.clock.now());
+        let settings = world.engine().settings.memory.clone();
+        let stored = world.engine().store.write(move |c| {
+            let learning = remembered(&repo, "Run the generator before the tests.", &id, now);
+            memory::learn(c, &Masker::default(), learning, &settings, now)?;
+            let reflection = Reflection {
+                iteration: 7,
+                approach: "a parser by hand".into(),
+                failed: "the check `test`".into(),
+                why: "commas are not read".into(),
+                next: "read the lexer".into(),
+                outcome: ReflectionOutcome::Same,
+            };
+            memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
+        });
+        stored.await.expect("stored");
+        let api = TokenClient::of_operator(world).await;
+        let place = done.place.repo.to_string();
+        let rules = async |query: &str| {
+            let answer = api.found(&format!("/memory{query}")).await;
+            let learnings = answer["learnings"].as_array().expect("learnings").clone();
+            learnings.iter().filter(|one| one["says"].as_str().is_some_and(|says| says.contains("generator"))).count()
+        };
+        for (query, found) in [
+            ("", 1),
+            ("?kind=convention", 1),
+            ("?kind=strategy", 0),
+            ("?q=generator&kind=convention", 1),
+            ("?q=generator&kind=antipattern", 0),
+            ("?task_type=other&min_confidence=0.5", 1),
+            ("?task_type=docs", 0),
+            ("?min_confidence=1", 0),
+            ("?repository=mira/app", 1),
+            ("?repository=mira/lib", 0),
+            (format!("?repository={place}").as_str(), 1),
+            ("?min_success_rate=1&min_confidence=1", 0),
+        ] {
+            assert_eq!(rules(query).await, found, "{query}");
+        }
+        for (query, expected) in [
+            ("kind=rule", "strategy, antipattern, estimate, convention"),
+            ("task_type=tests", "test-fix"),
+            ("min_confidence=7", "0 to 1"),
+            ("min_success_rate=-1", "0 to 1"),
+            ("repository=app", "owner/name"),
+        ] {
+            let (status, problem) = api.get(&format!("/memory?{query}")).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{query}: {problem}");
+            assert!(problem.to_string().contains(expected), "{query}: {problem}");
+        }
+        let reflections = api.found(&format!("/loops/{}/reflections", done.id)).await;
+        let last = reflections["reflections"].as_array().and_then(|all| all.last()).expect("a reflection");
+        assert_eq!((&last["iteration"], &last["next"]), (&json!(7), &json!("read the lexer")), "{reflections}");
+        let (status, problem) = api.get("/loops/r-9-zzzzzz/reflections").await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
     })
     .await;
 }

@@ -255,6 +255,40 @@ async fn reflections_of_a_loop_are_printed() {
 }
 
 #[tokio::test]
+async fn learnings_are_listed_and_searched_by_their_kind() {
+    let folder = folder();
+    with_a_loop(folder.path()).await;
+    let memory = async |arguments: &[&str]| {
+        let output = run(&mut ralph(folder.path(), &[&["memory"], arguments].concat())).await;
+        (output.status.code(), utf8(&output.stdout), utf8(&output.stderr))
+    };
+    for (arguments, shown) in [
+        (["show", "--kind", "convention"], true),
+        (["show", "--kind", "strategy"], false),
+        (["show", "--repository", "team/app"], true),
+        (["show", "--repository", "team/lib"], false),
+    ] {
+        let (code, text, errors) = memory(&arguments).await;
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(text.contains("by kind: 1 convention\n") && text.contains("by task type: 1 "), "{text}");
+        assert_eq!(text.contains("Never touch vendor"), shown, "{arguments:?}: {text}");
+    }
+    let (_, found, _) = memory(&["search", "vendor", "--kind", "convention"]).await;
+    assert!(found.contains("Never touch vendor"), "{found}");
+    let (_, none, _) = memory(&["search", "vendor", "--kind", "antipattern"]).await;
+    assert!(none.contains("no results") && !none.contains("Never touch vendor"), "{none}");
+    let (_, list, _) = memory(&["show", "--kind", "strategy", "--json"]).await;
+    let list: Value = serde_json::from_str(&list).expect("JSON");
+    assert_eq!(
+        (list["by_kind"][0]["kind"].as_str(), list["by_kind"][0]["count"].as_u64()),
+        (Some("convention"), Some(1))
+    );
+    assert_eq!(list["learnings"].as_array().map(Vec::len), Some(0), "{list}");
+    let (code, _, errors) = memory(&["show", "--kind", "rule"]).await;
+    assert!(code == Some(2) && errors.contains("strategy, antipattern, estimate, convention"), "{code:?}: {errors}");
+}
+
+#[tokio::test]
 async fn learning_confidence_fades_as_configured() {
     let folder = folder();
     with_a_loop(folder.path()).await;

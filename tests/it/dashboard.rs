@@ -1,12 +1,14 @@
 //! Dashboard: its pages with data, who may see them, commands by buttons, streams of events, and hostile texts.
 
 use fake_forge::Dialect;
+use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{LoopInput, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
 use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use ralph_bot::process::Masker;
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::proposals;
-use ralph_bot::store::{audit, loops};
+use ralph_bot::store::{audit, loops, memory};
 use regex::Regex;
 
 use crate::harness::dashboard::{PageAnswer, ServedPages};
@@ -24,11 +26,12 @@ on_one_forge!(
     /// See docs/threats.md#i11.
     hostile_texts_stay_text,
     proposal_and_learning_are_answered_by_buttons,
+    learnings_are_filtered_on_the_page,
     given_up_delivery_is_tried_again,
 );
 
 /// Routes that read, with `ID` for a loop.
-const READ: [&str; 17] = [
+const READ: [&str; 19] = [
     "/",
     "/?state=paused&person=mira&forge=forge&page=2&waiting=2",
     "/events",
@@ -43,6 +46,8 @@ const READ: [&str; 17] = [
     "/loops/ID/iterations/1/branch.txt",
     "/loops/ID/iterations/1/part-0.txt",
     "/memory",
+    "/memory?q=answer&kind=convention&task_type=other&repository=mira/app&min_confidence=0.5",
+    "/memory?loop=ID",
     "/backends",
     "/repositories",
     "/deliveries",
@@ -450,6 +455,67 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
         assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", "l-none")]).await.status, 404);
         assert_eq!(dashboard.post("/memory/forget", &[("csrf", ""), ("id", &id)]).await.status, 303);
         assert!(!dashboard.get("/memory").await.body.contains("Name tests after what they show."));
+    })
+    .await;
+}
+
+async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let (repo, id, now) = (done.place.repo.clone(), done.id.clone(), world.clock.now());
+        let settings = world.engine().settings.memory.clone();
+        let stored = world.engine().store.write(move |c| {
+            for rule in ["Run the generator before the tests.", "Never edit files below vendor."] {
+                memory::learn(c, &Masker::default(), remembered(&repo, rule, &id, now), &settings, now)?;
+            }
+            let reflection = Reflection {
+                iteration: 1,
+                approach: "a <b>parser</b> by hand".into(),
+                failed: "the check".into(),
+                why: "commas".into(),
+                next: "read the lexer".into(),
+                outcome: ReflectionOutcome::Same,
+            };
+            memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
+        });
+        stored.await.expect("stored");
+        let dashboard = ServedPages::of(world, false).await;
+        for (query, shown) in [
+            ("", true),
+            ("?kind=convention&task_type=other&repository=mira/app&min_confidence=0.5", true),
+            ("?kind=&task_type=&repository=&min_confidence=", true),
+            ("?q=generator&kind=convention", true),
+            ("?kind=strategy", false),
+            ("?q=generator&kind=strategy", false),
+            ("?task_type=docs", false),
+            ("?repository=mira/lib", false),
+            ("?min_confidence=1", false),
+        ] {
+            let page = dashboard.get(&format!("/memory{query}")).await;
+            assert_eq!((page.status, page.body.contains("Run the generator")), (200, shown), "{query}: {}", page.body);
+        }
+        for (query, expected) in [
+            ("kind=rule", "strategy, antipattern, estimate, convention"),
+            ("task_type=x", "test-fix"),
+            ("min_confidence=2", "0 to 1"),
+        ] {
+            let page = dashboard.get(&format!("/memory?{query}")).await;
+            assert!(page.status == 422 && page.body.contains(expected), "{query}: {}", page.body);
+        }
+        // The choice stays when a learning is forgotten.
+        let page = dashboard.get("/memory?kind=convention&q=vendor").await.body;
+        let found = Regex::new(r#"name="id" value="(l-[0-9a-f]+)""#).expect("pattern").captures(&page);
+        let learning = found.expect("an id")[1].to_owned();
+        let form = [("csrf", ""), ("id", learning.as_str()), ("kind", "convention"), ("q", "vendor & more")];
+        let answer = dashboard.post("/memory/forget", &form).await;
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        let to = answer.headers["location"].as_str();
+        assert!(to.starts_with("/memory?q=vendor") && to.ends_with("&kind=convention"), "{to}");
+        assert_eq!(to.matches('&').count(), 1, "{to}");
+        let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
+        assert!(page.contains("Next: read the lexer") && !page.contains("<b>parser"), "{page}");
+        assert!(dashboard.get(&with_id("/loops/ID", &done.id)).await.body.contains("/memory?loop="));
+        assert_eq!(dashboard.get("/memory?loop=r-9-zzzzzz").await.status, 404);
     })
     .await;
 }

@@ -16,13 +16,17 @@ use ralph_bot::store::{calls, session};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::providers::talks;
 use crate::harness::service::{Service, stop, was_killed};
-use crate::harness::{Setup, World, live_story, on_one_forge, story};
+use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
+
+on_both_forges!(scripted_chat_agent_asks_the_session_memory);
 
 on_one_forge!(
     assistant_advice_reaches_next_prompts,
     context_and_summaries_come_from_assistants,
     context_block_follows_configuration,
+    resumed_session_asks_for_no_context,
     invalid_assistant_answer_is_retried_once_then_skipped,
     limited_assistant_falls_back_to_next,
     independent_questions_are_asked_concurrently,
@@ -37,7 +41,6 @@ on_one_forge!(
     second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
     scripted_chat_agent_sees_the_images_of_the_task,
-    scripted_chat_agent_asks_the_session_memory,
 );
 
 /// Reply of the model to a request.
@@ -247,6 +250,37 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
         assert_eq!(sorted(purposes), ["agent", "agent", "message", "prompt", "prompt", "reflection"]);
         assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
         assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
+    })
+    .await;
+}
+
+/// A compressed context block is asked for where a session begins: in the first iteration, and after the session is full.
+async fn resumed_session_asks_for_no_context(dialect: Dialect) {
+    let models = Models::start(good).await;
+    let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
+    let config = format!("{}{}intelligence: full\n", models.helper("helper"), talks("fill", ""));
+    let config = config.replace("agent: [claude] }", "agent: [claude], assistant: [helper] }");
+    let mut setup = Setup::new(dialect).config(&config).file("AGENTS.md", &guide);
+    for n in 0..40 {
+        setup = setup.file(&format!("unremarkable-file-number-{n}-with-a-long-name.txt"), "x\n");
+    }
+    story(setup, async |world| {
+        world.comment("/ralph run --backend claude").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        let resumed: Vec<bool> = done.iterations.iter().map(|iteration| iteration.served.resumed).collect();
+        assert_eq!(resumed, [false, true, true, false], "{}", done.why);
+        let asked: Vec<ModelRequest> = models.seen().into_iter().filter(|seen| seen.purpose == "context").collect();
+        assert_eq!(asked.len(), 2, "{:?}", models.purposes());
+        assert!(asked[0].text.contains("iteration 1 of at most 4"), "{}", asked[0].text);
+        assert!(asked[1].text.contains("iteration 4 of at most 4"), "{}", asked[1].text);
+        // Reflections are told to a resumed session, so that they are asked for.
+        assert!(models.purposes().contains(&"reflection"), "{:?}", models.purposes());
+        let paid = booked(world).await.into_iter().filter(|(purpose, ..)| purpose == "context").count();
+        assert_eq!(paid, 2);
+        let prompts = world.prompts().await;
+        let told = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
+        assert_eq!(told("- The answer was seven first."), [true, false, false, true], "{prompts:#?}");
     })
     .await;
 }

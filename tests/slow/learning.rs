@@ -5,11 +5,14 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::store::memory;
 
+use super::providers::REMEMBERS;
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
     learnings_reach_the_next_loop,
     disabled_memory_shares_nothing,
+    loops_apart_share_nothing_and_keep_their_own_memory,
+    session_memory_of_loops_apart_has_no_learnings,
     learnings_are_found_by_file_path,
     failed_approach_is_not_repeated_by_next_loop,
 );
@@ -81,6 +84,47 @@ async fn disabled_memory_shares_nothing(dialect: Dialect) {
         assert_eq!(counts, memory::LearningCounts::default());
     })
     .await;
+}
+
+async fn loops_apart_share_nothing_and_keep_their_own_memory(dialect: Dialect) {
+    story(Setup::new(dialect).agent(AGENT).config("memory: { across_loops: false }"), async |world| {
+        let (_, second, looped) = two_loops(world).await;
+        assert_eq!(looped.estimate, None);
+        for unwanted in [APPROACH, RULE] {
+            assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
+        }
+        let id = looped.id.clone();
+        let read = world.engine().store.read(move |c| Ok((memory::counts(c)?, memory::reflections(c, &id, 9)?)));
+        let (counts, reflections) = read.await.expect("read");
+        assert_eq!(counts, memory::LearningCounts::default());
+        assert_eq!(reflections.len(), 1, "{reflections:?}");
+    })
+    .await;
+}
+
+/// The session memory answers about the loop itself; only with `across_loops` it also searches learnings.
+async fn session_memory_of_loops_apart_has_no_learnings(dialect: Dialect) {
+    let lists = r#"'{"jsonrpc":"2.0","id":3,"method":"tools/list"}' '{"jsonrpc":"2.0","id":2,"#;
+    let script = REMEMBERS
+        .replace(r#"'{"jsonrpc":"2.0","id":2,"#, lists)
+        .replace(r#"grep -q '"id":2' "$TMPDIR/out""#, r#"[ "$(grep -c '"id":[23]' "$TMPDIR/out")" = 2 ]"#);
+    assert_eq!(script.matches(r#""id":3"#).count(), 1);
+    assert!(script.contains("= 2 ]"), "{script}");
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "agent"]).expect("a list");
+    for shares in [true, false] {
+        let config = format!(
+            "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\npriority: {{ agent: [own] }}\nmemory: {{ across_loops: {shares} }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+        );
+        story(Setup::new(dialect).isolated().config(&config), async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+            let answers = world.file(&done.branch, "heard.txt").await.expect("it asked");
+            assert!(answers.contains("The walrus sleeps."), "{answers}");
+            let offered = |tool: &str| answers.contains(&format!("\"name\":\"{tool}\""));
+            assert_eq!((offered("search"), offered("learnings")), (true, shares), "{answers}");
+        })
+        .await;
+    }
 }
 
 /// Agent whose second task takes two iterations.

@@ -10,7 +10,9 @@ use ralph_bot::domain::providers::backends::{ClaimedState, DisabledFor, ParkedFo
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Setup, World, on_one_forge, prepared_story, story};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
+
+on_both_forges!(files_are_searchable_by_path);
 
 on_one_forge!(
     refused_run_continues_on_next_backend,
@@ -24,6 +26,7 @@ on_one_forge!(
     spent_daily_budget_resumes_next_day,
     long_wait_is_reported_once,
     session_continues_until_full,
+    resumed_session_is_told_of_attempts_summaries_and_warnings,
     model_change_and_retry_start_new_session,
     model_rules_override_control,
     lost_session_costs_no_iteration,
@@ -32,7 +35,6 @@ on_one_forge!(
     estimated_cost_is_marked,
     prompts_are_stored_with_their_turns,
     session_events_are_searchable,
-    files_are_searchable_by_path,
     each_run_counts_once_in_backend_score,
     oversized_prompt_is_passed_as_file,
     run_over_budget_is_stopped,
@@ -474,7 +476,7 @@ echo '{"type":"assistant","message":{"id":"m'$n'","content":[{"type":"tool_use",
 echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.'$((n * 2))',"session_id":"s","usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50},"modelUsage":{"m":{"inputTokens":'$((150 * n * (n + 1) - 50 * n))',"outputTokens":'$((n * 50))',"contextWindow":1000}}}'
 "#;
 
-fn talks(mode: &str, more: &str) -> String {
+pub(super) fn talks(mode: &str, more: &str) -> String {
     let script = TALKS.replace("MODE", mode);
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     format!(
@@ -487,6 +489,41 @@ async fn calls_of(world: &World) -> Vec<String> {
     let branch = world.the_loop().await.branch;
     let text = world.file(&branch, "calls").await.unwrap_or_default();
     text.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// Attempts without a gain, the summary of iterations, and warnings that stand are in prompts that continue a session.
+async fn resumed_session_is_told_of_attempts_summaries_and_warnings(dialect: Dialect) {
+    let narrow = "resource_burn: { enabled: false }, deviation: { scope_min_files: 1, scope_creep_ratio: 0.5 }";
+    let config = talks("fill", "").replace("resource_burn: { enabled: false }", narrow);
+    // A larger window, so that the session is never full.
+    let config = config.replace(":1000}}}", ":9000}}}").replace("iterations: 4", "iterations: 5");
+    let file = "checks: [sh check.sh]\ntask: { scope: [src/parser] }\n";
+    let setup = Setup::new(dialect).file(".ralph.yml", file);
+    story(setup.config(&format!("{config}memory: {{ summary_interval: 2 }}\n")), async |world| {
+        world.comment("/ralph run --backend claude").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 5), "{}", done.why);
+        assert_eq!(calls_of(world).await, ["fresh", "resumed", "resumed", "resumed", "resumed"]);
+        let prompts = world.prompts().await;
+        let with = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
+        assert_eq!(
+            with("- Tried in iteration 1: done; still failing"),
+            [false, true, false, false, false],
+            "{prompts:#?}"
+        );
+        assert_eq!(
+            with("- Tried in iteration 2: done; still failing"),
+            [false, false, true, false, false],
+            "{prompts:#?}"
+        );
+        assert_eq!(with("- Iterations 1 to 2: "), [false, false, true, false, false], "{prompts:#?}");
+        let warned = with("\nWARNING: ");
+        assert!(warned[3] || warned[4], "{}", prompts[4]);
+        let evidence = with("files outside of the task's scope were changed");
+        assert!(warned.iter().zip(&evidence).all(|(warned, told)| !warned || *told), "{prompts:#?}");
+    })
+    .await;
 }
 
 async fn session_continues_until_full(dialect: Dialect) {
@@ -735,7 +772,7 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
 }
 
 /// First run: prints a message. Later runs: search the session memory for it, with the configuration file they are given.
-const REMEMBERS: &str = r#"cat >/dev/null
+pub(super) const REMEMBERS: &str = r#"cat >/dev/null
 if [ "$RALPH_ITERATION" = 1 ]; then echo 7 >answer.txt; echo '{"text":"The walrus sleeps.","usage":{"input_tokens":9}}'; exit 0; fi
 program=$(sed 's/.*"command":"\([^"]*\)".*/\1/' "$1") socket=$(sed 's/.*"--socket","\([^"]*\)".*/\1/' "$1")
 RALPH_MCP_TOKEN=$(sed 's/.*"RALPH_MCP_TOKEN":"\([^"]*\)".*/\1/' "$1"); export RALPH_MCP_TOKEN

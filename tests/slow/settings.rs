@@ -10,7 +10,11 @@ use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 
-on_both_forges!(minimum_permission_is_configurable,);
+on_both_forges!(
+    minimum_permission_is_configurable,
+    stated_facts_and_estimate_are_in_the_first_comment,
+    invalid_facts_of_an_issue_are_explained,
+);
 
 on_one_forge!(
     repository_limits_are_enforced,
@@ -23,8 +27,6 @@ on_one_forge!(
     required_sandbox_missing_runs_no_agent,
     weaker_sandbox_runs_no_agent_of_a_public_repository,
     every_repository_setting_takes_effect,
-    stated_facts_and_estimate_are_in_the_first_comment,
-    invalid_facts_of_an_issue_are_explained,
     broken_setup_is_returned_to_the_agent,
 );
 
@@ -346,18 +348,18 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
     let file = "checks: [sh check.sh]\ntask: { complexity: 3, breaking_changes: true }\nlabels:\n  Hardening: { security_sensitive: true, complexity: 6 }\n";
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
     let mut setup = Setup::new(dialect).file(".ralph.yml", file).config(limits);
-    setup.body = "It should be 42.\n\n```ralph\ntask: { scope: [answer.txt], estimated_iterations: 2 }\n```\n".into();
+    setup.body = "It should be 42, see src/answer.rs.\n\n```ralph\ntask: { scope: [answer.txt], estimated_iterations: 2 }\n```\n".into();
     story(setup, async |world| {
         world.forge.label(&world.maintainer, world.repo, world.issue, "hardening").await.expect("labelled");
         world.label().await;
         world.settle().await;
         let first = world.bot_comments().into_iter().find(|text| text.contains("- Task: ")).expect("a status");
         for words in [
-            "complexity 6 of 10, stated by a label",
-            "security-sensitive, stated by a label",
-            "breaking, stated in the repository's file",
-            "scope answer.txt, stated in this issue",
-            "about 2 iterations, stated in this issue",
+            "complexity 6 of 10, stated by a label (guess: ",
+            "security-sensitive, stated by a label (guess: no)",
+            "breaking, stated in the repository's file (guess: no)",
+            "scope answer.txt, stated in this issue (guess: src/answer.rs)",
+            "about 2 iterations, stated in this issue (guess: ",
         ] {
             assert!(first.contains(words), "{words}: {first}");
         }
@@ -370,15 +372,21 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         // The next loop of the repository is told what this one took.
         world.comment("/ralph abort").await;
         world.settle().await;
+        world.clock.advance_ms(60_000);
         let other =
             world.forge.open_issue(&world.maintainer, world.repo, "The answer is wrong again", "42.", &[]).await;
         let other = other.expect("an issue");
         world.forge.comment(&world.maintainer, world.repo, other, "/ralph run").await.expect("commented");
-        world.settle().await;
+        let looked_up = |l: &ralph_bot::domain::loops::Loop| l.place.issue == other && l.past.is_some();
+        world.settle_until("its preparation", looked_up).await;
+        while world.engine().forge_effect_step().await.expect("talk") {}
         let told = world.bot_comments_on(other).join("\n");
+        world.settle().await;
         let all = world.all_loops().await;
         let past = all.into_iter().find(|l| l.place.issue == other).and_then(|l| l.past).expect("looked up");
         assert_eq!((past.loops, past.iterations.map(|found| found.median)), (1, Some(1)), "{told}");
+        let estimate = "**Estimate** from 1 earlier loop here: half took at most 1 iteration and ";
+        assert!(told.contains(estimate) && told.contains("; 9 of 10 at most 1, "), "{told}");
     })
     .await;
 }

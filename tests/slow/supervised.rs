@@ -31,6 +31,9 @@ on_one_forge!(
     hopeless_loop_ends,
     steady_loop_with_one_check_triggers_nothing,
     steady_loop_without_test_counts_triggers_nothing,
+    escalation_tells_what_the_agent_reported,
+    default_loop_is_summarised_at_half_of_its_limit,
+    coverage_that_a_check_prints_is_guarded,
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -118,6 +121,10 @@ async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
             "ralph_alarms_total{kind=\"stuck_loop\",severity=",
             "ralph_iterations_total{outcome=\"incomplete\"}",
             "ralph_control_signal_count",
+            "ralph_control_term_count{term=\"i\"}",
+            "ralph_control_gain_count{gain=\"kp\"}",
+            "ralph_profile_changes_total{from=\"standard\",to=\"",
+            "ralph_iteration_health_total{health=\"warning\"}",
         ] {
             assert!(metrics.contains(line), "{line}: {metrics}");
         }
@@ -440,4 +447,61 @@ async fn steady(dialect: Dialect, script: &str, lines: u32) -> Vec<u8> {
         done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect()
     })
     .await
+}
+
+/// Ways tried, learnings and blockers of an agent that reports them are in the escalation issue.
+async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
+    let report = r#"printf '{"summary": "guessed", "approach": "guess number %s", "learnings": ["The almanac is not in the tree"], "blockers": ["Nobody here has the almanac"]}' "$RALPH_ITERATION" >"$RALPH_REPORT""#;
+    story(Setup::new(dialect).agent(&format!("{STUCK}{report}\n")).config(MANY), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        let text = world.conversation_on(escalation);
+        let supervision = stopped.supervision.as_ref().expect("supervised");
+        let way = &supervision.strategy.tried.first().expect("a way was tried").name;
+        let last = format!("guess number {}", stopped.spent.iterations);
+        for words in ["The almanac is not in the tree", "Blocked by: Nobody here has the almanac", way, &last] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!(text.matches("The almanac is not in the tree").count(), 1, "{text}");
+    })
+    .await;
+}
+
+/// With the defaults, a summary is made within the loop, and prompts have it.
+async fn default_loop_is_summarised_at_half_of_its_limit(dialect: Dialect) {
+    let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0 }";
+    story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
+        let stopped = world.run().await;
+        assert_eq!((stopped.limits.iterations, stopped.spent.iterations), (10, 10), "{}", stopped.why);
+        let prompts = world.prompts().await;
+        let told: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Iterations 1 to 5: ")).collect();
+        assert_eq!(told, [false, false, false, false, false, true, true, true, true, true], "{}", prompts[5]);
+    })
+    .await;
+}
+
+/// From the output of a check that is no check of coverage, over the record, to the overseer and the next prompt.
+async fn coverage_that_a_check_prints_is_guarded(dialect: Dialect) {
+    let check =
+        "covered=$(cat cover.txt)\necho \"TOTAL 100 $((100 - covered)) $covered%\"\ntest \"$(cat answer.txt)\" = 42\n";
+    let agent = "echo \"$RALPH_ITERATION wrong\" >answer.txt\necho $((110 - 20 * RALPH_ITERATION)) >cover.txt\n";
+    let limits = "limits: { iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let setup = Setup::new(dialect).file("check.sh", check).file("cover.txt", "90\n").agent(agent).config(limits);
+    story(setup, async |world| {
+        let stopped = world.run().await;
+        let measured: Vec<Option<f64>> =
+            stopped.iterations.iter().map(|iteration| iteration.record.as_ref()?.coverage).collect();
+        assert_eq!(measured[..2], [Some(90.0), Some(70.0)], "{}", stopped.why);
+        let found = |at: usize| {
+            let judged = stopped.iterations[at].judged.as_ref().expect("judged");
+            judged.found.iter().find(|found| found.kind == DetectionKind::Regression).cloned()
+        };
+        assert_eq!(found(0), None);
+        let regression = found(1).expect("20 points are lost");
+        assert!(regression.evidence.contains("coverage"), "{regression:?}");
+        let prompts = world.prompts().await;
+        assert!(!prompts[1].contains("coverage") && prompts[2].contains("coverage"), "{}", prompts[2]);
+    })
+    .await;
 }

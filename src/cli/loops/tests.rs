@@ -2,8 +2,10 @@
 
 use super::details::{opinion_lines, opinions};
 use super::*;
+use crate::domain::lifecycle::samples;
 use crate::domain::loops::{
-    Guidance, GuidanceSource, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun, Planning, ProposedPlan, ServedBy,
+    ControlFigures, Guidance, GuidanceSource, KeptAlarm, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun,
+    Planning, ProposedPlan, ServedBy,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
@@ -11,6 +13,7 @@ use crate::domain::model::opinion::{
     OpinionAnswer, OpinionEnd, OpinionFinding, OpinionRun, OpinionSeverity, OpinionVerdict,
 };
 use crate::domain::model::plan::TaskPlan;
+use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, ProfileTransition, Terms};
 use crate::domain::trust::policy::Policy;
 use crate::store::loops::LogLine;
 use crate::store::memory::StepMemory;
@@ -234,6 +237,43 @@ fn planned_and_read(current: &mut Loop) -> OpinionRun {
     let commit = Sha::new("abcdef1234567890abcdef1234567890abcdef12");
     let run = OpinionRun::free(commit, "judge", OpinionEnd::Answered(answer));
     OpinionRun { model: Some("m-9".into()), cost: Money(20_000), estimated: true, ..run }
+}
+
+#[test]
+fn show_tells_health_alarms_and_each_judgement() {
+    let mut current = samples::stuck();
+    let judged = current.iterations.iter_mut().rev().find_map(|one| one.judged.as_mut()).expect("judged");
+    judged.control = Some(ControlFigures {
+        terms: Terms { p: 0.2, i: 0.5, d: 0.2 },
+        gains: Gains { kp: 0.5, ki: 0.4, kd: 0.25 },
+        transition: Some(ProfileTransition {
+            from: "standard".into(),
+            to: "stuck".into(),
+            reason: "it\u{1b}[2J stands".into(),
+        }),
+        alarms: vec![KeptAlarm {
+            kind: AlarmKind::StuckLoop,
+            severity: AlarmSeverity::Critical,
+            message: "No progress in 3 iterations.".into(),
+            since: 3,
+            raised: true,
+            acknowledged: false,
+        }],
+        cleared: Vec::new(),
+    });
+    let text = text::details(&current, current.created_at);
+    for line in [
+        "health      critical\n",
+        "alarms      stuck_loop 1\n",
+        "     critical, stable, control signal 0.90 (critical), P 0.40, I 1.20, D +0.05; 0.90 = 0.20 (P) + 0.50 (I) + 0.20 (D); stuck (kp 0.50, ki 0.40, kd 0.25)\n",
+        "     profile standard -> stuck: it [2J stands\n",
+        "     alarm stuck_loop (critical, since iteration 3): No progress in 3 iterations.\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let fresh = samples::fresh();
+    let before = text::details(&fresh, fresh.created_at);
+    assert!(!before.contains("health ") && !before.contains("alarms "), "nothing is judged yet: {before}");
 }
 
 #[tokio::test]

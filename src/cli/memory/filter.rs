@@ -5,51 +5,33 @@ use std::collections::BTreeMap;
 use clap::Args;
 
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{Learning, LearningKind, MemorySettings};
-use crate::domain::model::ids::Timestamp;
+use crate::domain::knowledge::memory::{LearningFilter, LearningKind};
 
-/// Filters of learnings; all must hold.
+/// Options that filter learnings; all must hold.
 #[derive(Debug, Clone, Default, Args)]
-pub struct LearningFilter {
+pub struct LearningFilterArgs {
     /// Only this kind: strategy, antipattern, estimate or convention
-    #[arg(long, value_parser = kind)]
+    #[arg(long, value_parser = LearningFilter::parse_kind)]
     pub kind: Option<LearningKind>,
     /// Only this task type, such as test-fix or feature
-    #[arg(long, value_name = "TYPE", value_parser = task_type)]
+    #[arg(long, value_name = "TYPE", value_parser = LearningFilter::parse_task_type)]
     pub task_type: Option<TaskType>,
     /// Only this repository: `owner/name`, or `forge:owner/name`
     #[arg(long, value_name = "REPOSITORY")]
     pub repository: Option<String>,
     /// Minimum confidence, 0 to 1
-    #[arg(long, value_name = "NUMBER", value_parser = share)]
+    #[arg(long, value_name = "NUMBER", value_parser = LearningFilter::parse_share)]
     pub min_confidence: Option<f64>,
     /// Minimum success rate, 0 to 1
-    #[arg(long, value_name = "NUMBER", value_parser = share)]
+    #[arg(long, value_name = "NUMBER", value_parser = LearningFilter::parse_share)]
     pub min_success_rate: Option<f64>,
 }
 
-impl LearningFilter {
-    /// Whether no filter is set.
-    pub fn is_empty(&self) -> bool {
-        let Self { kind, task_type, repository, min_confidence, min_success_rate } = self;
-        kind.is_none()
-            && task_type.is_none()
-            && repository.is_none()
-            && min_confidence.is_none()
-            && min_success_rate.is_none()
-    }
-
-    /// Whether a learning passes all filters.
-    pub fn accepts(&self, learning: &Learning, settings: &MemorySettings, now: Timestamp) -> bool {
-        let place = learning.repository.to_string();
-        let is_named = |name: &String| {
-            place.eq_ignore_ascii_case(name) || learning.repository.full_name().eq_ignore_ascii_case(name)
-        };
-        self.kind.is_none_or(|kind| learning.kind() == kind)
-            && self.task_type.is_none_or(|kind| learning.task_type == kind)
-            && self.repository.as_ref().is_none_or(is_named)
-            && self.min_confidence.is_none_or(|least| learning.confidence_at(now, settings) >= least)
-            && self.min_success_rate.is_none_or(|least| learning.success_rate() >= least)
+impl LearningFilterArgs {
+    /// Returns the filter.
+    pub fn filter(&self) -> LearningFilter {
+        let Self { kind, task_type, repository, min_confidence, min_success_rate } = self.clone();
+        LearningFilter { kind, task_type, repository, min_confidence, min_success_rate }
     }
 }
 
@@ -66,39 +48,23 @@ pub(super) fn totals(counts: &[(String, String, u64)]) -> String {
     format!("by kind: {}\nby task type: {}\n", sum(|row| &row.0), sum(|row| &row.1))
 }
 
-fn kind(name: &str) -> Result<LearningKind, String> {
-    let names = LearningKind::ALL.map(LearningKind::as_str);
-    let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
-    found.ok_or_else(|| format!("expected one of {}", names.join(", ")))
-}
-
-fn task_type(name: &str) -> Result<TaskType, String> {
-    let names = TaskType::ALL.map(TaskType::as_str);
-    TaskType::parse(name).ok_or_else(|| format!("expected one of {}", names.join(", ")))
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| "expected a number from 0 to 1".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::domain::knowledge::memory::remembered;
-    use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
+    use crate::domain::knowledge::memory::{MemorySettings, remembered};
+    use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
     #[derive(Parser)]
     struct FilterLine {
         #[command(flatten)]
-        filter: LearningFilter,
+        filter: LearningFilterArgs,
     }
 
     fn parse(line: &str) -> Result<LearningFilter, String> {
         let words = std::iter::once("x").chain(line.split_whitespace());
-        FilterLine::try_parse_from(words).map(|line| line.filter).map_err(|error| error.to_string())
+        FilterLine::try_parse_from(words).map(|line| line.filter.filter()).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::proposals::AcceptProposalArgs;
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{ProposalState, ReflectionFacts, Remark, remembered};
+use crate::domain::knowledge::memory::{LearningKind, ProposalState, ReflectionFacts, Remark, remembered};
 use crate::domain::lifecycle::samples::fresh;
 use crate::domain::loops::LoopStart;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
@@ -220,6 +220,10 @@ fn arguments_parse_as_documented() {
         matches!(args("search a b").command, Some(MemoryCommand::Search(a)) if a.query == ["a", "b"] && a.limit == 20)
     );
     assert!(matches!(args("forget l-1 l-2").command, Some(MemoryCommand::Forget(a)) if a.ids.len() == 2 && !a.yes));
+    let options_last = args("search vendor files --kind antipattern --limit 3").command;
+    assert!(matches!(options_last, Some(MemoryCommand::Search(a))
+        if a.query == ["vendor", "files"] && a.filter.kind == Some(LearningKind::Antipattern) && a.limit == 3));
+    assert!(matches!(args("search --limit 3 -- -x").command, Some(MemoryCommand::Search(a)) if a.query == ["-x"]));
     for wrong in ["forget", "forget l-1 --query x", "import", "search", "archive"] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }

@@ -6,6 +6,7 @@
 //! a wrong learning.
 
 mod extract;
+mod filter;
 mod learning;
 mod learning_confidence;
 mod learning_evidence;
@@ -26,6 +27,7 @@ mod tests;
 pub use extract::{
     FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, RedirectedApproach, from_iteration, from_loop, remembered,
 };
+pub use filter::LearningFilter;
 pub use learning::{Content, Learning, LearningKind, LearningState, Source};
 pub use learning_confidence::{Credit, credit, credit_of_iteration};
 pub use learning_evidence::LearningEvidence;

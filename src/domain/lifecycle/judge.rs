@@ -56,15 +56,29 @@ const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 const MAX_FAILED: usize = 20;
 
 impl Loop {
-    /// Returns the facts of the task for the records.
+    /// Returns the facts of the task for the records: those that people stated, and guesses about the others.
     pub fn facts(&self) -> TaskFacts {
+        let guessed = self.guessed_facts();
+        let flag = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
+        let count = |of: fn(&StatedFacts) -> Option<u32>| self.stated.get(of).map(|(count, _)| f64::from(count));
+        TaskFacts {
+            complexity: self.stated.get(|facts| facts.complexity).map(|(complexity, _)| f64::from(complexity)),
+            security_sensitive: flag(|facts| facts.security_sensitive).unwrap_or(guessed.security_sensitive),
+            breaking_changes: flag(|facts| facts.breaking_changes).unwrap_or(guessed.breaking_changes),
+            scope: self.stated.scope().map(|(places, _)| places).unwrap_or_default(),
+            estimated_iterations: count(|facts| facts.estimated_iterations).or(guessed.estimated_iterations),
+            ..guessed
+        }
+    }
+
+    /// Returns the facts of the task as they are guessed from its words, its limits and earlier loops.
+    pub fn guessed_facts(&self) -> TaskFacts {
         let words = |text: &str, known: &[&str]| {
             let text = text.to_lowercase();
             text.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| known.contains(&word))
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
-        let stated = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         TaskFacts {
@@ -72,15 +86,11 @@ impl Loop {
             max_iterations: f64::from(self.limits.iterations),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,
-            complexity: self.stated.get(|facts| facts.complexity).map(|(complexity, _)| f64::from(complexity)),
-            security_sensitive: stated(|facts| facts.security_sensitive).unwrap_or_else(|| named(&SECURITY)),
-            breaking_changes: stated(|facts| facts.breaking_changes).unwrap_or_else(|| named(&BREAKING)),
-            scope: self.stated.scope().map(|(places, _)| places).unwrap_or_default(),
-            estimated_iterations: self
-                .stated
-                .get(|facts| facts.estimated_iterations)
-                .map(|(iterations, _)| f64::from(iterations))
-                .or_else(|| self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations)))),
+            complexity: None,
+            security_sensitive: named(&SECURITY),
+            breaking_changes: named(&BREAKING),
+            scope: Vec::new(),
+            estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             experience: self.experience.clone(),

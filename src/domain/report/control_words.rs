@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::loops::{ControlFigures, IterationJudgement, KeptAlarm};
-use crate::domain::supervision::control::{AlarmSeverity, ProfileTransition};
+use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ProfileTransition};
 
 /// Returns the control signal as the sum of its terms (`0.44 = 0.23 (P) + 0.18 (I) + 0.03 (D)`); empty if they are not known.
 pub fn terms(judged: &IterationJudgement) -> String {
@@ -40,14 +40,20 @@ fn alarm(alarm: &KeptAlarm) -> String {
     format!("{} ({}, since iteration {since}{seen}): {message}", kind.name(), severity.word())
 }
 
+/// Returns how often each alarm was raised in these iterations.
+pub fn raised_counts<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> BTreeMap<AlarmKind, u32> {
+    let figures = judged.filter_map(|judged| judged.control.as_ref());
+    let mut counts = BTreeMap::new();
+    for alarm in figures.flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
+        *counts.entry(alarm.kind).or_default() += 1;
+    }
+    counts
+}
+
 /// Returns how often each alarm was raised in these iterations (`stuck_loop 2, regression 1`), or `none`.
 pub fn raised<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> String {
-    let figures = judged.filter_map(|judged| judged.control.as_ref());
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for alarm in figures.flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
-        *counts.entry(alarm.kind.name()).or_default() += 1;
-    }
-    let words: Vec<String> = counts.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let counts = raised_counts(judged).into_iter();
+    let words: Vec<String> = counts.map(|(kind, count)| format!("{} {count}", kind.name())).collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
@@ -76,7 +82,7 @@ pub fn lines(judged: &IterationJudgement) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::supervision::control::{AlarmKind, Gains, Terms, Trend, Urgency};
+    use crate::domain::supervision::control::{Gains, Terms, Trend, Urgency};
     use crate::domain::supervision::oversight::Health;
     use crate::domain::supervision::strategy::Approach;
 
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn raised_alarms_are_counted() {
         let all = [judged(), judged(), IterationJudgement { control: None, ..judged() }];
-        assert_eq!(raised(all.iter()), "derivative_spike 2, stuck_loop 2");
+        assert_eq!(raised(all.iter()), "stuck_loop 2, derivative_spike 2");
         assert_eq!(raised(all[2..].iter()), "none");
     }
 

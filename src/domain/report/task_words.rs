@@ -5,34 +5,65 @@ use crate::domain::model::ids::Money;
 use crate::domain::model::record::Record;
 use crate::domain::report::view::PastLine;
 use crate::domain::supervision::control::complexity;
+use crate::domain::supervision::oversight::named_places;
 
-/// Returns the facts that supervision uses, one line each.
+/// Number of guessed places that are shown.
+const PLACES_SHOWN: usize = 5;
+
+/// Returns the facts that supervision uses, one line each: what people stated with what would be guessed, else the guess.
 pub fn task_facts(current: &Loop) -> Vec<String> {
-    let (facts, stated) = (current.facts(), &current.stated);
-    let guessed = "guessed from title and labels";
+    let (guessed, stated) = (current.guessed_facts(), &current.stated);
+    let settings = current.policy.supervision().control.complexity;
+    let estimate = complexity(&guessed, &Record::default(), &settings);
     let mut lines = vec![match stated.get(|facts| facts.complexity) {
-        Some((complexity, source)) => format!("complexity {complexity} of 10, {}", source.words()),
-        None => {
-            let settings = current.policy.supervision().control.complexity;
-            let estimate = complexity(&facts, &Record::default(), &settings);
-            format!("complexity {estimate:.0} of 10, estimated from the text")
+        Some((complexity, source)) => {
+            format!("complexity {complexity} of 10, {} (guess: {estimate:.0})", source.words())
         }
+        None => format!("complexity {estimate:.0} of 10, estimated from the text"),
     }];
-    let mut flag = |name: &str, holds: bool, source: Option<FactSource>| match (holds, source) {
-        (true, source) => lines.push(format!("{name}, {}", source.map_or(guessed, FactSource::words))),
-        (false, Some(source)) => lines.push(format!("not {name}, {}", source.words())),
-        (false, None) => {}
+    let mut flag = |name: &str, found: Option<(bool, FactSource)>, guess: bool| match found {
+        Some((holds, source)) => {
+            let (not, guess) = (if holds { "" } else { "not " }, if guess { "yes" } else { "no" });
+            lines.push(format!("{not}{name}, {} (guess: {guess})", source.words()));
+        }
+        None if guess => lines.push(format!("{name}, guessed from title and labels")),
+        None => {}
     };
-    let source = |found: Option<(bool, FactSource)>| found.map(|(_, source)| source);
-    flag("security-sensitive", facts.security_sensitive, source(stated.get(|facts| facts.security_sensitive)));
-    flag("breaking", facts.breaking_changes, source(stated.get(|facts| facts.breaking_changes)));
-    if let Some((places, source)) = stated.scope() {
-        lines.push(format!("scope {}, {}", places.join(", "), source.words()));
+    flag("security-sensitive", stated.get(|facts| facts.security_sensitive), guessed.security_sensitive);
+    flag("breaking", stated.get(|facts| facts.breaking_changes), guessed.breaking_changes);
+    let named = places(&named_places(&guessed.task));
+    match (stated.scope(), named.is_empty()) {
+        (Some((places, source)), none) => {
+            let named = if none { "none" } else { &named };
+            lines.push(format!("scope {}, {} (guess: {named})", places.join(", "), source.words()));
+        }
+        (None, false) => lines.push(format!("scope {named}, guessed from the text")),
+        (None, true) => {}
     }
-    if let Some((iterations, source)) = stated.get(|facts| facts.estimated_iterations) {
-        lines.push(format!("about {iterations} iterations, {}", source.words()));
-    }
+    let (least, most) = current.usual_iterations();
+    lines.push(match stated.get(|facts| facts.estimated_iterations) {
+        Some((iterations, source)) => {
+            format!("about {iterations} iterations, {} (guess: {least} to {most})", source.words())
+        }
+        None if current.estimate.is_some() => format!("{least} to {most} iterations, guessed from earlier loops"),
+        None => format!("{least} to {most} iterations, guessed from its type ({})", current.task_type().as_str()),
+    });
     lines
+}
+
+/// Returns different places in words: the first ones, and how many more there are.
+fn places(all: &[&str]) -> String {
+    let mut different: Vec<&str> = Vec::new();
+    all.iter().filter(|place| !place.is_empty()).for_each(|place| {
+        if !different.contains(place) {
+            different.push(place);
+        }
+    });
+    let shown = different[..different.len().min(PLACES_SHOWN)].join(", ");
+    match different.len().saturating_sub(PLACES_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Returns what earlier loops took, for people.
@@ -55,17 +86,21 @@ pub fn past_line(past: &PastLoops) -> PastLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::checks::criteria::TaskType;
     use crate::domain::lifecycle::samples;
+    use crate::domain::loops::Estimate;
     use crate::domain::model::stated_facts::StatedFacts;
 
     #[test]
-    fn facts_are_listed_with_their_sources() {
+    fn facts_are_listed_with_their_sources_and_guesses() {
         let mut current = samples::fresh();
         current.task.title = "Fix the authentication of admins".into();
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
         complexity 5 of 10, estimated from the text
         security-sensitive, guessed from title and labels
+        2 to 5 iterations, guessed from its type (test-fix)
         ");
+        current.task.body = "See src/auth/login.rs, docs/login.md and https://example.org/a/b.html.".into();
         current.stated.issue =
             StatedFacts { complexity: Some(8), scope: vec!["src/auth/**".into()], ..StatedFacts::default() };
         current.stated.file = StatedFacts {
@@ -76,14 +111,46 @@ mod tests {
             ..StatedFacts::default()
         };
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
-        complexity 8 of 10, stated in this issue
-        not security-sensitive, stated in the repository's file
-        breaking, stated in the repository's file
-        scope src/auth, stated in this issue
-        about 4 iterations, stated in the repository's file
+        complexity 8 of 10, stated in this issue (guess: 2)
+        not security-sensitive, stated in the repository's file (guess: yes)
+        breaking, stated in the repository's file (guess: no)
+        scope src/auth, stated in this issue (guess: src/auth/login.rs, docs/login.md)
+        about 4 iterations, stated in the repository's file (guess: 2 to 5)
         ");
         let facts = current.facts();
         assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(8.0), false, true));
         assert_eq!((facts.scope, facts.estimated_iterations), (vec!["src/auth".to_owned()], Some(4.0)));
+    }
+
+    #[test]
+    fn scope_and_iterations_are_guessed_where_nobody_states_them() {
+        let mut current = samples::fresh();
+        current.task.body =
+            (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();
+        current.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9, minutes: 0.0, dollars: 0.0 });
+        insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
+        complexity 7 of 10, estimated from the text
+        scope src/part0/mod.rs, src/part1/mod.rs, src/part2/mod.rs, src/part3/mod.rs, src/part4/mod.rs and 3 more, guessed from the text
+        1 to 4 iterations, guessed from earlier loops
+        ");
+        assert!(current.facts().scope.is_empty(), "a guess is not a stated scope");
+    }
+
+    #[test]
+    fn line_of_past_loops_has_seconds_and_money() {
+        let past = PastLoops {
+            loops: 7,
+            task_type: Some(TaskType::TestFix),
+            iterations: Some(Quantiles { median: 3, most: 8 }),
+            time_ms: Some(Quantiles { median: 61_500, most: 3_600_000 }),
+            cost: Some(Quantiles { median: 1_250_000, most: 4_000_000 }),
+        };
+        let line = past_line(&past);
+        assert_eq!((line.loops, line.task_type.as_str()), (7, "test-fix"));
+        assert_eq!((line.usual_iterations, line.most_iterations), (3, 8));
+        assert_eq!((line.usual_seconds, line.most_seconds), (61, 3600));
+        assert_eq!((line.usual_cost, line.most_cost), (Some(Money(1_250_000)), Some(Money(4_000_000))));
+        let none = past_line(&PastLoops::default());
+        assert_eq!((none.loops, none.usual_iterations, none.usual_seconds, none.usual_cost), (0, 0, 0, None));
     }
 }

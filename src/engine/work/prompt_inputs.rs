@@ -14,7 +14,7 @@ use crate::domain::knowledge::intelligence::{
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, EndedLoop, Estimate, Iteration, Loop, ToldProposal};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, EndedLoop, Estimate, Iteration, Loop, ToldProposal};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
@@ -111,7 +111,11 @@ impl Engine {
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
-        let resumes = current.session.as_ref().is_some_and(|session| self.can_resume(session));
+        let backends = &self.settings.backends;
+        let is_full = |session: &AgentSession| {
+            session.context_pct.is_some_and(|filled| backends.wants_fresh_session(&session.backend, filled))
+        };
+        let resumes = current.session.as_ref().is_some_and(|session| self.can_resume(session) && !is_full(session));
         let compressed = match context.block(room, &count).left_out {
             _ if !settings.enabled || resumes => None,
             0 => None,
@@ -258,4 +262,30 @@ impl Engine {
 /// Returns the last completed iteration.
 fn last_ended(current: &Loop) -> Option<&Iteration> {
     current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::knowledge::intelligence::SummarySoFar;
+
+    #[test]
+    fn news_have_a_budget_of_their_own_within_that_of_the_block() {
+        let mut context = Context::default();
+        context.history.summaries = (0..200)
+            .map(|n| SummarySoFar { from: n, to: n, text: format!("Attempt {n} changed the parser in another place.") })
+            .collect();
+        context.history.reflections = (0..200).map(|n| format!("Case {n} needs a lookahead of its own.")).collect();
+        context.history.decisions = (0..200).map(|n| format!("Keep rule {n} of the grammar as it is.")).collect();
+        let inputs = PromptInputs { context: Some(context), ..PromptInputs::default() };
+        let tokens = |most: u32, told: Option<&[String]>| {
+            let settings = ContextSettings { max_output_tokens: most, ..ContextSettings::default() };
+            inputs.block(&settings, ("claude", None), None, told).expect("a block").tokens
+        };
+        let few = tokens(100, Some(&[]));
+        assert!(few > 50 && few <= 100, "{few}");
+        let news = tokens(20_000, Some(&[]));
+        assert!(news <= NEWS_TOKENS, "{news}");
+        assert_eq!(news, tokens(10_000, Some(&[])));
+    }
 }

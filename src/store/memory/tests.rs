@@ -77,6 +77,24 @@ async fn learnings_stay_in_their_repository() {
 }
 
 #[tokio::test]
+async fn learnings_are_counted_by_kind_and_task_type() {
+    let store = Store::in_memory().expect("opened");
+    assert_eq!(store.read(counts_by_kind).await.expect("counted"), []);
+    let rule = |rule: &str| Content::Convention { rule: rule.into(), seen_in: String::new() };
+    keep(&store, active(1, strategy("Roll back the database transaction in teardown"))).await;
+    keep(&store, active(2, strategy("Truncate the tables after each test"))).await;
+    keep(&store, active(1, rule("Run cargo fmt"))).await;
+    keep(&store, Learning { task_type: TaskType::Docs, ..active(2, rule("Wrap lines of documents")) }).await;
+    let gone = active(1, strategy("Delete the lock file before the build"));
+    let id = gone.id.clone();
+    keep(&store, gone).await;
+    store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived").expect("known");
+    let found = store.read(counts_by_kind).await.expect("counted");
+    let found: Vec<_> = found.iter().map(|(kind, of, count)| (kind.as_str(), of.as_str(), *count)).collect();
+    assert_eq!(found, [("convention", "docs", 1), ("convention", "test-fix", 1), ("strategy", "test-fix", 2)]);
+}
+
+#[tokio::test]
 async fn learnings_of_others_take_no_place() {
     let store = Store::in_memory().expect("opened");
     keep(&store, active(1, strategy("Feed the marmot"))).await;

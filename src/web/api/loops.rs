@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::extract::{ApiQuery, ApiViewer};
+use super::figures::ApiSupervision;
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::{
@@ -182,6 +183,7 @@ async fn one(
         time_limit_s: current.limits.time_ms / 1000,
         checks: checks.map(|outcome| ApiCheck::of(outcome, right)).collect(),
         guidance: (right >= ViewRight::Write).then_some(guidance),
+        supervision: ApiSupervision::of(&current),
     };
     ok(&state, &detail)
 }

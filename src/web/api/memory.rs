@@ -14,9 +14,11 @@ use super::loops::{limited, repository, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::time;
-use super::visibility::needs_write;
+use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
-use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
+use crate::domain::knowledge::memory::{
+    Learning, LearningFilter, Proposal, ProposalState, Reflection, ReflectionOutcome, correct,
+};
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
@@ -37,8 +39,18 @@ const MAX_RULE: usize = 2_000;
 pub(super) struct MemoryQuery {
     /// Words to search for, best match first; without it, all learnings by id.
     q: Option<String>,
-    /// Only learnings of this repository: `owner/name`.
+    /// Only learnings of this repository: `owner/name`, or `forge:owner/name`.
     repository: Option<String>,
+    /// Only learnings of this kind: `strategy`, `antipattern`, `estimate` or `convention`.
+    kind: Option<String>,
+    /// Only learnings about tasks of this type, such as `test-fix` or `feature`.
+    task_type: Option<String>,
+    /// Minimum confidence now, 0 to 1.
+    #[schemars(range(min = 0, max = 1))]
+    min_confidence: Option<f64>,
+    /// Minimum success rate, 0 to 1.
+    #[schemars(range(min = 0, max = 1))]
+    min_success_rate: Option<f64>,
     /// Value of `next` of the page before; not with `q`.
     cursor: Option<String>,
     /// Maximum number of learnings, 1 to 200.
@@ -72,8 +84,41 @@ struct ApiLearning {
     says: String,
     /// Confidence now, 0 to 1.
     confidence: f64,
+    /// Success rate of the loops and iterations that had it, 0 to 1.
+    success_rate: f64,
     /// Number of prompts that had it.
     uses: u64,
+}
+
+/// Reflections of a loop, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiReflections {
+    /// Reflections of the newest iterations, at most 200. Those of ended loops are deleted after the service's retention period.
+    reflections: Vec<ApiReflection>,
+}
+
+/// Reflection on an iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiReflection {
+    /// 1-based iteration.
+    iteration: u32,
+    /// Approach.
+    approach: String,
+    /// Failure; empty if there was none.
+    failed: String,
+    /// Cause of the failure.
+    why: String,
+    /// Next step.
+    next: String,
+    /// Outcome.
+    outcome: ReflectionOutcome,
+}
+
+impl From<Reflection> for ApiReflection {
+    fn from(reflection: Reflection) -> Self {
+        let Reflection { iteration, approach, failed, why, next, outcome } = reflection;
+        Self { iteration, approach, failed, why, next, outcome }
+    }
 }
 
 /// Proposals of conventions, oldest first.
@@ -131,6 +176,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         "listLearnings",
         "Lists or searches learnings of repositories where the viewer may write",
     );
+    let reflections = Operation::get(
+        "/loops/{id}/reflections",
+        "listReflections",
+        "Lists what the iterations of a loop noted for later ones",
+    );
     let forget = Operation::delete("/memory/{id}", "forgetLearning", "Deletes a learning");
     let listed = Operation::get("/memory/proposals", "listProposals", "Lists proposals of conventions");
     let accept = Operation::post(
@@ -145,6 +195,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     );
     vec![
         ApiRoute::new(list.query::<MemoryQuery>().answers::<ApiLearningPage>(), get(self::list)),
+        ApiRoute::new(reflections.answers::<ApiReflections>(), get(self::reflections)),
         ApiRoute::new(forget, delete(self::forget)),
         ApiRoute::new(listed.query::<ProposalsQuery>().answers::<ApiProposals>(), get(list_proposals)),
         ApiRoute::new(accept.body::<ApiAcceptance>().answers::<ApiProposal>(), post(self::accept)),
@@ -164,18 +215,13 @@ async fn list(
     ApiQuery(query): ApiQuery<MemoryQuery>,
 ) -> ApiResult {
     let limit = limited(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
-    let of = query.repository.as_deref().map(repository).transpose()?;
+    let filter = filter_of(&query)?;
     if query.q.is_some() && query.cursor.is_some() {
         return Err(ApiProblem::invalid("q and cursor exclude each other", "narrow the search instead of paging it"));
     }
     let scope = readable(&state, &viewer).await?;
-    let shown = move |learning: &Learning| {
-        let repo = &learning.repository;
-        let named = |(owner, name): &(String, String)| {
-            repo.owner.eq_ignore_ascii_case(owner) && repo.name.eq_ignore_ascii_case(name)
-        };
-        scope.contains(repo) && of.as_ref().is_none_or(named)
-    };
+    let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
+    let shown = move |one: &Learning| scope.contains(&one.repository) && filter.accepts(one, &settings, now);
     let (learnings, next) = match query.q {
         Some(text) => {
             let asked = correct(&words(text)?);
@@ -195,11 +241,47 @@ async fn list(
         task_type: one.task_type.as_str().into(),
         says: one.line(),
         confidence: one.confidence_at(now, settings),
+        success_rate: one.success_rate(),
         uses: one.uses,
         id: one.id,
     };
     let learnings: Vec<Learning> = learnings;
     ok(&state, &ApiLearningPage { learnings: learnings.into_iter().map(described).collect(), next })
+}
+
+/// Returns the filter of a query.
+fn filter_of(query: &MemoryQuery) -> Result<LearningFilter, ApiProblem> {
+    let bad = |name: &str, expected: String| {
+        ApiProblem::invalid(
+            format!("{name} has an invalid value: {expected}"),
+            format!("send an allowed {name}, or none"),
+        )
+    };
+    query.repository.as_deref().map(repository).transpose()?;
+    let share = |name: &str, value: Option<f64>| match value {
+        Some(value) if !(0.0..=1.0).contains(&value) => Err(bad(name, "expected a number from 0 to 1".into())),
+        value => Ok(value),
+    };
+    let kind = query.kind.as_deref().map(LearningFilter::parse_kind).transpose();
+    let task_type = query.task_type.as_deref().map(LearningFilter::parse_task_type).transpose();
+    Ok(LearningFilter {
+        kind: kind.map_err(|expected| bad("kind", expected))?,
+        task_type: task_type.map_err(|expected| bad("task_type", expected))?,
+        repository: query.repository.clone(),
+        min_confidence: share("min_confidence", query.min_confidence)?,
+        min_success_rate: share("min_success_rate", query.min_success_rate)?,
+    })
+}
+
+async fn reflections(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let (row, right) = visible_loop(&state, &viewer, &id, false).await?;
+    needs_write(right, &row.repo)?;
+    let found = state.engine.store.read(move |c| memory::reflections(c, &row.id, MAX_LIMIT)).await?;
+    ok(&state, &ApiReflections { reflections: found.into_iter().map(ApiReflection::from).collect() })
 }
 
 /// Reads a page of the learnings that are shown; also returns the cursor of the next one.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::figures::{ApiDetection, ApiFigures, ApiSupervision};
 use crate::domain::knowledge::session::{SessionEvent, SessionTurn};
 use crate::domain::loops::{Iteration, LoopState};
 use crate::domain::model::ids::Timestamp;
@@ -135,6 +136,8 @@ pub struct ApiLoopDetail {
     pub checks: Vec<ApiCheck>,
     /// Next iteration's guidance; null without the right to write.
     pub guidance: Option<Vec<String>>,
+    /// Supervision; null before the first judged iteration.
+    pub supervision: Option<ApiSupervision>,
 }
 
 /// Result of a check.
@@ -209,8 +212,10 @@ pub struct ApiIteration {
     pub added: u64,
     /// Number of removed lines.
     pub removed: u64,
+    /// Figures of control; null until it is judged.
+    pub figures: Option<ApiFigures>,
     /// Detections of the overseer.
-    pub detections: Vec<String>,
+    pub detections: Vec<ApiDetection>,
     /// Whether it was discarded.
     pub discarded: bool,
 }
@@ -237,7 +242,8 @@ impl From<&Iteration> for ApiIteration {
             files: of.stat.files.len(),
             added,
             removed,
-            detections: detections.map(|found| format!("{}: {}", found.kind.title(), found.evidence)).collect(),
+            figures: of.judged.as_ref().map(ApiFigures::from),
+            detections: detections.map(ApiDetection::from).collect(),
             discarded: of.discarded,
         }
     }

@@ -192,6 +192,7 @@ async fn content(
     }
     let context = json!({
         "id": current.id,
+        "writes": writes,
         "title": current.task.title,
         "repository": current.place.repo.to_string(),
         "issue": current.place.issue.0,

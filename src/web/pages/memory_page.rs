@@ -7,15 +7,18 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use rusqlite::Connection;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::layout::{self, PageError, PageFrame, require_token, segment};
-use crate::domain::knowledge::memory::{Learning, Proposal, ProposalState, correct};
-use crate::domain::model::ids::RepoRef;
+use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use super::loop_page;
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::{
+    Learning, LearningFilter, LearningKind, Proposal, ProposalState, Reflection, correct,
+};
+use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreResult;
-use crate::store::listing::RepoScope;
 use crate::store::memory::{self, StepMemory, proposals};
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
@@ -27,14 +30,65 @@ const LEARNINGS_READ: usize = 200;
 /// Number of proposals on the page.
 const PROPOSALS_SHOWN: usize = 10;
 
+/// Number of reflections on the page, the newest ones.
+const REFLECTIONS_SHOWN: usize = 50;
+
+/// Words and filters of learnings; empty ones do not filter.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct LearningChoice {
+    /// Words.
+    q: String,
+    kind: String,
+    task_type: String,
+    /// `owner/name`.
+    repository: String,
+    min_confidence: String,
+}
+
+impl LearningChoice {
+    fn filter(&self) -> Result<LearningFilter, PageError> {
+        fn set<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, PageError> {
+            let text = Some(text.trim()).filter(|text| !text.is_empty());
+            let parsed = text.map(parse).transpose();
+            parsed.map_err(|expected| PageError::Invalid(format!("The {name} is invalid: {expected}.")))
+        }
+        Ok(LearningFilter {
+            kind: set("kind", &self.kind, LearningFilter::parse_kind)?,
+            task_type: set("task type", &self.task_type, LearningFilter::parse_task_type)?,
+            repository: set("repository", &self.repository, |name| Ok(name.to_owned()))?,
+            min_confidence: set("confidence", &self.min_confidence, LearningFilter::parse_share)?,
+            min_success_rate: None,
+        })
+    }
+
+    /// Returns the address of the page with this choice, after a learning if `after` is not empty.
+    fn address(&self, after: &str) -> String {
+        let Self { q, kind, task_type, repository, min_confidence } = self;
+        let all = [
+            ("q", q.as_str()),
+            ("kind", kind),
+            ("task_type", task_type),
+            ("repository", repository),
+            ("min_confidence", min_confidence),
+            ("after", after),
+        ];
+        let set = all.iter().filter(|(_, value)| !value.is_empty());
+        let parts: Vec<String> = set.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+        if parts.is_empty() { "/memory".to_owned() } else { format!("/memory?{}", parts.join("&")) }
+    }
+}
+
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MemoryPageQuery {
-    /// Words.
-    q: String,
+    #[serde(flatten)]
+    choice: LearningChoice,
     /// Id of the last learning of the page before.
     after: String,
+    /// Loop whose reflections are shown.
+    r#loop: String,
 }
 
 /// Form that forgets a learning.
@@ -43,7 +97,8 @@ pub(super) struct MemoryPageQuery {
 pub(super) struct ForgetForm {
     csrf: String,
     id: String,
-    q: String,
+    #[serde(flatten)]
+    choice: LearningChoice,
 }
 
 /// Form that answers a proposal.
@@ -86,14 +141,17 @@ pub(super) async fn show(
 }
 
 async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> Result<Json, PageError> {
-    let (words, after) = (query.q.trim().to_owned(), query.after.clone());
+    let (words, after, filter) = (query.choice.q.trim().to_owned(), query.after.clone(), query.choice.filter()?);
+    let reflections = reflections_of(state, viewer, query.r#loop.trim()).await?;
+    let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
     let scope = visible(state, viewer).await?.write;
     let read = state.engine.store.read(move |c| {
         let found = match words.is_empty() {
-            true => listed(c, &after, &scope)?,
+            true => listed(c, &after, &|one| scope.contains(&one.repository) && filter.accepts(one, &settings, now))?,
             false => memory::search(c, &correct(&words), None, LEARNINGS_READ)?.0,
         };
-        let found = found.into_iter().filter(|one| scope.contains(&one.repository)).take(LEARNINGS_SHOWN + 1);
+        let shown = |one: &Learning| scope.contains(&one.repository) && filter.accepts(one, &settings, now);
+        let found = found.into_iter().filter(shown).take(LEARNINGS_SHOWN + 1);
         let rows = found.map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
         let mut open = proposals::proposals(c, false)?;
         open.retain(|proposal| scope.contains(&proposal.repository));
@@ -101,7 +159,6 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
         Ok((rows.collect::<StoreResult<Vec<_>>>()?, open))
     });
     let (learnings, open) = read.await?;
-    let now = state.engine.clock.now();
     let settings = &state.engine.settings.memory;
     let (mut rows, mut last) = (Vec::new(), String::new());
     let mut more = false;
@@ -132,22 +189,41 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
     let (of_rows, of_asked) = presses.split_at(rows.len());
     let rows: Vec<Json> = rows.into_iter().zip(of_rows).map(with_buttons).collect();
     let asked: Vec<Json> = asked.into_iter().zip(of_asked).map(with_buttons).collect();
-    let next = if more && query.q.trim().is_empty() && !last.is_empty() {
-        format!("/memory?after={}", segment(&last))
+    let next = if more && query.choice.q.trim().is_empty() && !last.is_empty() {
+        query.choice.address(&last)
     } else {
         String::new()
     };
-    Ok(json!({ "q": query.q, "learnings": rows, "proposals": asked, "next": next }))
+    Ok(json!({
+        "choice": query.choice,
+        "kinds": LearningKind::ALL.map(LearningKind::as_str),
+        "task_types": TaskType::ALL.map(TaskType::as_str),
+        "loop_id": query.r#loop,
+        "reflections": reflections,
+        "learnings": rows,
+        "proposals": asked,
+        "next": next,
+    }))
 }
 
-/// Returns the learnings of some repositories by id, after `after`: one more than the page shows, if there are so many.
-fn listed(c: &Connection, after: &str, scope: &RepoScope) -> StoreResult<Vec<Learning>> {
+/// Returns the newest reflections of a loop, oldest first; none if no loop is named.
+async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<Vec<Reflection>, PageError> {
+    if id.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (current, right) = loop_page::seen(state, viewer, &LoopId::new(id), false).await?;
+    require(right, ViewRight::Write)?;
+    Ok(state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN)).await?)
+}
+
+/// Returns the learnings that are `shown` by id, after `after`: one more than the page shows, if there are so many.
+fn listed(c: &Connection, after: &str, shown: &dyn Fn(&Learning) -> bool) -> StoreResult<Vec<Learning>> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     while found.len() <= LEARNINGS_SHOWN {
         let (mut part, _) = memory::list(c, &after, LEARNINGS_READ)?;
         let Some(last) = part.last().map(|one| one.id.clone()) else { break };
         after = last;
-        part.retain(|one| scope.contains(&one.repository));
+        part.retain(|one| shown(one));
         found.extend(part);
     }
     Ok(found)
@@ -157,6 +233,7 @@ fn learning_row(learning: &Learning, confidence: f64, uplift: Option<&str>) -> J
     json!({
         "id": learning.id,
         "kind": learning.kind().as_str(),
+        "task_type": learning.task_type.as_str(),
         "state": learning.state.as_str(),
         "repository": learning.repository.to_string(),
         "text": learning.line(),
@@ -191,7 +268,7 @@ pub(super) async fn forget(
         require_change(&state, &viewer, &found.repository).await?;
         state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;
         tracing::info!(learning = form.id, by = by(&viewer), "a learning was forgotten, as asked in the dashboard");
-        let address = format!("/memory?q={}", segment(&form.q));
+        let address = form.choice.address("");
         Ok::<_, PageError>((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
     };
     let forgotten = forgotten.await;

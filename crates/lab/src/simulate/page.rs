@@ -293,24 +293,29 @@ fn mix_figures(page: &mut String, mix: &MixFigures) {
         mix.mix, mix.tasks
     );
     for figures in &mix.policies {
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            figures.policy,
-            percent(figures.done),
-            percent(figures.false_done),
-            about(figures.worth, 2),
-            about(figures.iterations_each, 1),
-            about(figures.cost_each, 1),
-            about(figures.hopeless, 1),
-            about(figures.wasted, 2),
-            percent(figures.disturbed),
-            percent(figures.disturbed_of_all),
-            about(figures.asked, 2),
-            interval(figures.gap),
-        );
+        page.push_str(&policy_row(figures));
+        page.push('\n');
     }
     page.push('\n');
+}
+
+/// Returns the row of a policy in the table of a mix.
+pub(super) fn policy_row(figures: &PolicyFigures) -> String {
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        figures.policy,
+        percent(figures.done),
+        percent(figures.false_done),
+        about(figures.worth, 2),
+        about(figures.iterations_each, 1),
+        about(figures.cost_each, 1),
+        about(figures.hopeless, 1),
+        about(figures.wasted, 2),
+        percent(figures.disturbed),
+        percent(figures.disturbed_of_all),
+        about(figures.asked, 2),
+        interval(figures.gap),
+    )
 }
 
 /// Appends the value of each part in each mix.

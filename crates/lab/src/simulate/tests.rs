@@ -45,6 +45,63 @@ fn page_has_assumptions_targets_and_figures() {
     assert_eq!(row("| ours | ").matches(" ± ").count(), 10);
     assert_eq!(row("| without stuck |").matches(" to ").count(), mixes.len());
     assert!(row("| with all actuators |").matches("+0.00 (+0.00 to +0.00)").count() < mixes.len());
+
+    // The published page is this one with other figures.
+    let (published, expected) = (without_figures(&published()), without_figures(&page));
+    for (at, (published, expected)) in published.iter().zip(&expected).enumerate() {
+        assert_eq!(published, expected, "line {} of docs/simulation.md; {REWRITE}", at + 1);
+    }
+    assert_eq!(published.len(), expected.len(), "docs/simulation.md has another length; {REWRITE}");
+}
+
+const REWRITE: &str = "write it anew: `cargo run --release -p lab -- simulate --markdown docs/simulation.md`";
+/// Number of tasks of each mix, and seed, of the published page.
+const PUBLISHED: (u64, u64) = (1000, 1);
+
+fn published() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation.md");
+    std::fs::read_to_string(file).expect("the published page")
+}
+
+/// Returns the lines of a page. Of the rows of figures only the name and the number of cells stay, and no number of tasks.
+fn without_figures(page: &str) -> Vec<String> {
+    const EXACT: [&str; 3] = ["## Interpretation", "## The model", "## Defaults that were changed"];
+    let mut exact = false;
+    let line = |line: &str| {
+        if line.starts_with("## ") {
+            exact = EXACT.contains(&line);
+        }
+        if line.starts_with('|') && !exact {
+            let name = line.split('|').nth(1).unwrap_or_default().trim();
+            return format!("{name}, {} cells", line.matches('|').count());
+        }
+        match line.split_once(" --tasks ") {
+            Some((before, after)) => format!("{before} {}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
+            None if line.ends_with(" tasks.") && !exact => "tasks.".to_owned(),
+            None => line.to_owned(),
+        }
+    };
+    page.lines().map(line).collect()
+}
+
+/// A change of supervision or its defaults changes these figures, and then the page has to be written anew.
+#[test]
+fn published_figures_are_those_of_this_version() {
+    let (tasks, seed) = PUBLISHED;
+    let page = published();
+    assert!(
+        page.contains(&format!("simulate --tasks {tasks} --seed {seed} --markdown")),
+        "another number of tasks or seed"
+    );
+    let settings = SupervisionSettings::default();
+    let mix = Mix::named("gentle").expect("a mix");
+    let play = |policy: &TaskPolicy| play_all(&mix, policy, seed, tasks);
+    let (_, ours) = contenders(&settings).into_iter().find(|(name, _)| name == OURS).expect("the pipeline");
+    let figures = policy_figures(OURS, &play(&ours), &play(&TaskPolicy::Limit(10)), &play(&TaskPolicy::Oracle), &mix);
+    let (_, section) = page.split_once("\n## gentle\n").expect("the mix");
+    let (section, _) = section.split_once("\n## ").expect("the next mix");
+    let row = section.lines().find(|line| line.starts_with("| ours |")).expect("a row");
+    assert_eq!(row, page::policy_row(&figures), "{REWRITE}");
 }
 
 #[test]

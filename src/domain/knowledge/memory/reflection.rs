@@ -1,5 +1,6 @@
 //! Reflections: the conclusion of an iteration for the next ones of its loop.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
@@ -10,7 +11,7 @@ const MANY_FILES: usize = 6;
 const MAX_TEXT: usize = 400;
 
 /// Outcome of an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReflectionOutcome {
     /// All checks pass.

@@ -838,6 +838,26 @@ fn stated_complexity_selects_the_gains_of_exploration() {
     assert_ne!(profile, "exploration");
 }
 
+/// The text of an issue whose author may not write states neither facts nor an estimate.
+#[test]
+fn facts_in_the_issue_of_an_outsider_are_not_stated() {
+    let stated = |author_trusted: bool| {
+        let mut run = LoopRun::with(|start| {
+            start.task.author_trusted = author_trusted;
+            start.task.body = "```ralph\ntask: { complexity: 8, security_sensitive: true, scope: [src/auth], estimated_iterations: 3 }\n```".into();
+        });
+        run.working();
+        run.current.clone()
+    };
+    let (trusted, outsider) = (stated(true), stated(false));
+    assert!(!trusted.stated.issue.is_empty());
+    assert_eq!((trusted.facts().complexity, trusted.facts().security_sensitive), (Some(8.0), true));
+    assert!(outsider.stated.is_empty(), "{:?}", outsider.stated);
+    let facts = outsider.facts();
+    assert_eq!((facts.complexity, facts.security_sensitive, facts.estimated_iterations), (None, false, None));
+    assert!(facts.scope.is_empty(), "{:?}", facts.scope);
+}
+
 #[test]
 fn switched_off_control_keeps_its_figures_and_advises_nothing() {
     let run = stopped_under(json!({

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::{ControlMetrics, Trend};
@@ -41,7 +42,7 @@ pub struct ScheduledGains {
 }
 
 /// Change of the target profile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileTransition {
     /// Name of the previous profile.
     pub from: String,

@@ -2,6 +2,7 @@
 //!
 //! P is the current error, I the persistent error, D the change of the error: **D > 0 means that the loop gets worse.**
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
@@ -30,7 +31,7 @@ pub struct ControlSample {
 }
 
 /// Trend of the error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
     /// D < 0.

@@ -9,7 +9,7 @@ use crate::domain::model::settings::config_section;
 pub(super) const MAX_GAIN: f64 = 10.0;
 
 /// Weights of P, I and D.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gains {
     /// Weight of P, 0..10.
     pub kp: f64,

@@ -1,12 +1,13 @@
 //! The control signal: the sum of the three terms, and its urgency.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::ControlMetrics;
 use super::profile::Gains;
 
 /// Terms of the control signal, not clamped.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Terms {
     /// Proportional term: `kp P`.
     pub p: f64,
@@ -29,7 +30,7 @@ impl Terms {
 }
 
 /// Urgency of an intervention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
     /// u up to 0.3.

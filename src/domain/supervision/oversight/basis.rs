@@ -1,9 +1,10 @@
 //! Basis of detections: how directly their evidence was measured.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Basis of a signal or a detection, most direct first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// Counts, exit codes, outputs of checks, and trees.

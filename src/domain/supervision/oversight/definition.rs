@@ -91,7 +91,7 @@ macro_rules! detectors {
         $(pub use $file::$Section;)+
 
         /// Kind of a detection.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum DetectionKind {
             $(#[doc = concat!("Detection of the file `", stringify!($file), "`.")] $Kind),+

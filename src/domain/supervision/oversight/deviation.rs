@@ -159,8 +159,13 @@ fn scope(facts: &TaskFacts) -> Vec<&str> {
     if !facts.scope.is_empty() {
         return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
     }
+    named_places(&facts.task)
+}
+
+/// Returns the files and folders that the text of a task names.
+pub fn named_places(text: &str) -> Vec<&str> {
     let is_edge = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-'));
-    let words = cut(&facts.task, MAX_TASK).split_whitespace().map(|word| word.trim_matches(is_edge));
+    let words = cut(text, MAX_TASK).split_whitespace().map(|word| word.trim_matches(is_edge));
     let is_path = |word: &&str| {
         let (folder, name) = word.rsplit_once('/').unwrap_or_default();
         !folder.is_empty() && !word.contains("://") && (name.is_empty() || name.contains('.'))

@@ -97,6 +97,59 @@ fn memory_gets_requested_share_of_block() {
 }
 
 #[test]
+fn news_are_the_facts_that_were_not_told() {
+    let mut context = rich();
+    let first = context.block(5_000, &count);
+    assert_eq!(first.left_out, 0);
+    // Nothing happened since: only the line with the figures.
+    let nothing = context.news(&first.told, 800, &count);
+    assert!(nothing.text.starts_with("Now: iteration 10") && nothing.text.lines().count() == 1, "{}", nothing.text);
+    context.history.reflections.push("The lexer drops commas; repair it first.".into());
+    context.history.decisions.push("The grammar stays as it is.".into());
+    let news = context.news(&first.told, 800, &count);
+    insta::assert_snapshot!(news.text, @r"
+    Now: iteration 10 of at most 11, 25 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
+    Learnt: The lexer drops commas; repair it first.
+    Decided: The grammar stays as it is.
+    ");
+    // Those are told now; the next news have none of them.
+    let told: Vec<String> = first.told.iter().chain(&news.told).cloned().collect();
+    assert_eq!(context.news(&told, 800, &count).text.lines().count(), 1);
+}
+
+#[test]
+fn news_leave_out_the_background_and_keep_failures_first() {
+    let mut context = rich();
+    let all = context.news(&[], 5_000, &count);
+    assert!(all.text.contains("Tried in iteration 9: rewrite the parser; still failing"), "{}", all.text);
+    assert!(all.text.contains("Iterations 1 to 7: Seven of eight cases were mended"), "{}", all.text);
+    for background in ["Tests: ", "Changed so far", "From the repository's guide"] {
+        assert!(!all.text.contains(background), "{background}: {}", all.text);
+    }
+    context.history.summaries = (0..50)
+        .map(|n| SummarySoFar { from: n, to: n, text: format!("Attempt {n} changed the parser in another place.") })
+        .collect();
+    for most in [0, 20, 60, 150, 800] {
+        let news = context.news(&[], most, &count);
+        assert!(news.tokens <= most, "{most}: {news:?}");
+        assert!(most < 150 || news.text.contains("Tried in iteration 9"), "{most}: {}", news.text);
+    }
+}
+
+#[test]
+fn learning_is_told_once_whatever_its_words_and_confidence_become() {
+    let mut context = rich();
+    let told = context.block(5_000, &count).told;
+    context.recall[0].text = "Run `make format` and `make lint` before the checks.".into();
+    context.recall[0].confidence = 0.95;
+    assert!(context.news(&told, 800, &count).learnings.is_empty());
+    context.recall[0].id = "l-9".into();
+    let news = context.news(&told, 800, &count);
+    assert_eq!(news.learnings, ["l-9"]);
+    assert!(news.text.contains("(95 % sure): Run `make format` and `make lint`"), "{}", news.text);
+}
+
+#[test]
 fn last_message_replaces_missing_report() {
     let mut current = fresh();
     ended(&mut current, AgentReport::default(), checks(8, false));

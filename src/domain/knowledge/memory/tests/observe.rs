@@ -151,6 +151,57 @@ fn only_redirects_about_approach_become_learnings() {
 }
 
 #[test]
+fn redirect_of_the_iteration_before_is_followed() {
+    let followed = |level, fresh, way: &str, discarded| {
+        let (before, now) = after(&[8, 2], |current| {
+            let found = JudgedDetection {
+                kind: Detected::Stuck,
+                severity: DetectionSeverity::High,
+                basis: None,
+                level,
+                fresh,
+                evidence: String::new(),
+                recommendations: Vec::new(),
+            };
+            let mut judged = last(current).judged.clone().expect("judged");
+            (judged.way, judged.found) = (way.to_owned(), vec![found]);
+            current.iterations[0].judged = Some(judged);
+            current.iterations[0].discarded = discarded;
+        });
+        facts(&before, &now).0.followed
+    };
+    let way = "find the cause first";
+    let expected = FollowedRedirect { way: way.into(), cause: Detected::Stuck.title().into() };
+    assert_eq!(followed(InterventionLevel::Redirect, true, way, false), Some(expected));
+    assert_eq!(followed(InterventionLevel::Warn, true, way, false), None, "it was no redirect");
+    assert_eq!(followed(InterventionLevel::Redirect, false, way, false), None, "it was given before");
+    assert_eq!(followed(InterventionLevel::Redirect, true, "", false), None, "it proposed no way");
+    assert_eq!(followed(InterventionLevel::Redirect, true, way, true), None, "what it was about is discarded");
+}
+
+/// From the loop's steps to a learning: the way of the redirect gained more than a quarter.
+#[test]
+fn followed_redirect_that_helped_becomes_a_learning() {
+    let (before, now) = after(&[8, 1], |current| {
+        let mut judged = last(current).judged.clone().expect("judged");
+        judged.found = vec![JudgedDetection {
+            kind: Detected::Stuck,
+            severity: DetectionSeverity::High,
+            basis: None,
+            level: InterventionLevel::Redirect,
+            fresh: true,
+            evidence: String::new(),
+            recommendations: Vec::new(),
+        }];
+        current.iterations[0].judged = Some(judged);
+    });
+    let (seen, _) = facts(&before, &now);
+    let learnt = from_iteration(&seen, &MemorySettings::default(), Timestamp(1));
+    let helped = learnt.iter().find(|one| one.line().contains("find the cause first"));
+    assert!(helped.is_some_and(|one| one.kind() == LearningKind::Strategy), "{seen:?}: {learnt:?}");
+}
+
+#[test]
 fn each_outcome_is_classified() {
     let cases = [
         (Stage::Review, Stage::Merged, LoopInput::PullMerged, Some((LoopEnding::Merged, Some(true)))),

@@ -40,6 +40,23 @@ fn stuck_is_redirected_then_paused() {
 }
 
 #[test]
+fn same_error_is_critical_within_a_loop_of_ten_iterations() {
+    let first_critical = |most: f64| {
+        let settings = OversightSettings { climb_after: 50, ..OversightSettings::default() };
+        let facts = TaskFacts { max_iterations: most, ..TaskFacts::default() };
+        let mut it = ReviewedLoop { settings, facts, ..ReviewedLoop::default() };
+        let verdicts = it.run(&flat(12, same_error));
+        let is_critical =
+            |verdict: &OversightVerdict| severity(verdict, DetectionKind::Stuck) == Some(DetectionSeverity::Critical);
+        verdicts.iter().position(is_critical).map(|at| at + 1)
+    };
+    // 7 tenths of the limit, where that is less than `critical_error_count`.
+    assert_eq!(first_critical(10.0), Some(7));
+    assert_eq!(first_critical(30.0), Some(10));
+    assert_eq!(first_critical(0.0), Some(10), "the limit is not known");
+}
+
+#[test]
 fn oscillation_of_four_cycles_pauses() {
     let records = flat(6, |at, r| r.tree = Some(["a", "b"][at % 2].to_owned()));
     assert_eq!(

@@ -1,0 +1,67 @@
+//! Filter of learnings, as people choose what is listed.
+
+use super::{Learning, LearningKind, MemorySettings};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::ids::Timestamp;
+
+/// Filter of learnings; all of its parts must hold.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LearningFilter {
+    /// Only this kind.
+    pub kind: Option<LearningKind>,
+    /// Only this task type.
+    pub task_type: Option<TaskType>,
+    /// Only this repository: `owner/name`, or `forge:owner/name`, without regard to case.
+    pub repository: Option<String>,
+    /// Minimum confidence at the time of the question, 0..1.
+    pub min_confidence: Option<f64>,
+    /// Minimum success rate, 0..1.
+    pub min_success_rate: Option<f64>,
+}
+
+impl LearningFilter {
+    /// Whether no filter is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a learning passes all filters.
+    pub fn accepts(&self, learning: &Learning, settings: &MemorySettings, now: Timestamp) -> bool {
+        let place = learning.repository.to_string();
+        let is_named = |name: &String| {
+            place.eq_ignore_ascii_case(name) || learning.repository.full_name().eq_ignore_ascii_case(name)
+        };
+        self.kind.is_none_or(|kind| learning.kind() == kind)
+            && self.task_type.is_none_or(|kind| learning.task_type == kind)
+            && self.repository.as_ref().is_none_or(is_named)
+            && self.min_confidence.is_none_or(|least| learning.confidence_at(now, settings) >= least)
+            && self.min_success_rate.is_none_or(|least| learning.success_rate() >= least)
+    }
+
+    /// Parses a kind.
+    ///
+    /// # Errors
+    /// Fails with the allowed names.
+    pub fn parse_kind(name: &str) -> Result<LearningKind, String> {
+        let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+        found.ok_or_else(|| format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))
+    }
+
+    /// Parses a task type.
+    ///
+    /// # Errors
+    /// Fails with the allowed names.
+    pub fn parse_task_type(name: &str) -> Result<TaskType, String> {
+        let found = TaskType::parse(name);
+        found.ok_or_else(|| format!("expected one of {}", TaskType::ALL.map(TaskType::as_str).join(", ")))
+    }
+
+    /// Parses a minimum.
+    ///
+    /// # Errors
+    /// Fails with the allowed range.
+    pub fn parse_share(text: &str) -> Result<f64, String> {
+        let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+        number.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+    }
+}
