@@ -139,7 +139,7 @@ impl StreamState {
                     self.is_over = true;
                     // The request is booked before the agent sees the end and sends the next one.
                     if let Some(call) = self.call.take() {
-                        call.tell(|told| told.is_whole = true);
+                        call.record_usage(|told| told.is_whole = true);
                     }
                     self.redactor.finish()
                 }

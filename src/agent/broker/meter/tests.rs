@@ -88,15 +88,15 @@ async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
         let meter = meter(100.0);
         let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
         call.sent();
-        call.tell(|told| told.tell(&SeenUsage { input: 2_000, output: 1, ..SeenUsage::default() }));
-        call.tell(end);
+        call.record_usage(|told| told.record(&SeenUsage { input: 2_000, output: 1, ..SeenUsage::default() }));
+        call.record_usage(end);
         drop(call);
         meter.counted().cost
     };
     assert_eq!(cost(|_| {}).await, Money::from_usd(0.52));
     // The usage of the end arrived, or all did.
     let ended = |told: &mut AnswerUsage| {
-        told.tell(&SeenUsage { output: 100, ..SeenUsage::default() });
+        told.record(&SeenUsage { output: 100, ..SeenUsage::default() });
         told.end(true);
     };
     assert_eq!(cost(ended).await, Money::from_usd(0.03));
