@@ -381,6 +381,7 @@ impl Config {
         let schema = schema::operator_types();
         let shape = SchemaView::new(&schema);
         renamed::apply(&mut root, &mut report);
+        renamed::supervision(&mut root, &mut report);
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };
         let base = path.parent().unwrap_or(Path::new("")).to_path_buf();

@@ -2,6 +2,7 @@
 
 use super::problem::ProblemCollector;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
+use crate::domain::supervision::{PRESET, RENAMED_KEYS};
 
 /// Old and new names of top-level keys.
 const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
@@ -27,6 +28,37 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
         move_key(root, (section, key), to, report);
     }
     commands(root);
+}
+
+/// Gives old keys of supervision, and the preset `seed`, their new names, in either file. An old key beside its new one is left and
+/// reported as unknown.
+pub(super) fn supervision(root: &mut YamlNode, report: &mut ProblemCollector) {
+    if let Some(preset) = child(root, PRESET)
+        && preset.value == YamlValue::Text("seed".to_owned())
+    {
+        report.warn(preset.place.clone(), PRESET, warning("seed", "pinned"));
+        preset.value = YamlValue::Text("pinned".to_owned());
+    }
+    for (group, section, old, new) in RENAMED_KEYS {
+        let Some(YamlValue::Map(keys)) =
+            child(root, group).and_then(|group| child(group, section)).map(|node| &mut node.value)
+        else {
+            continue;
+        };
+        if keys.iter().any(|entry| entry.key == new) {
+            continue;
+        }
+        let Some(entry) = keys.iter_mut().find(|entry| entry.key == old) else { continue };
+        let (from, to) = (format!("{group}.{section}.{old}"), format!("{group}.{section}.{new}"));
+        report.warn(entry.key_place.clone(), from.clone(), warning(&from, &to));
+        entry.key = new.to_owned();
+    }
+}
+
+/// Returns the value of a key.
+fn child<'n>(node: &'n mut YamlNode, key: &str) -> Option<&'n mut YamlNode> {
+    let YamlValue::Map(entries) = &mut node.value else { return None };
+    entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
 }
 
 /// Moves a key to the section to which it belongs.
@@ -83,6 +115,6 @@ pub(super) fn current_name(key: &str) -> Option<(&'static str, String)> {
     Some((*new, warning(old, new)))
 }
 
-pub(super) fn warning(old: &str, new: &str) -> String {
+fn warning(old: &str, new: &str) -> String {
     format!("`{old}` is now called `{new}`; rename it, the old name is read until version 1.0")
 }

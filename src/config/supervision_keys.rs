@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::problem::ProblemCollector;
-use super::renamed;
 use super::yaml::YamlNode;
 use crate::domain::model::settings::{self, Settings};
-use crate::domain::supervision::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone, rename_keys};
+use crate::domain::supervision::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone};
 use crate::domain::supervision::{control::ControlSettings, oversight::OversightSettings, strategy::StrategySettings};
 
 /// Values of the four keys in one file.
@@ -30,14 +29,11 @@ impl SupervisionKeys {
         if let Some(preset) = self.preset.and_then(|preset| serde_json::to_value(preset).ok()) {
             given.insert(PRESET.to_owned(), preset);
         }
-        for (group, mut layer) in [
+        for (group, layer) in [
             (ControlSettings::GROUP, self.control),
             (OversightSettings::GROUP, self.oversight),
             (StrategySettings::GROUP, self.strategy),
         ] {
-            for (old, new) in rename_keys(group, &mut layer) {
-                report.warn(root.place_at(&old), old.clone(), renamed::warning(&old, &new));
-            }
             if !layer.is_empty() {
                 given.insert(group.to_owned(), Value::Object(layer));
             }

@@ -7,7 +7,7 @@ use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryFile};
 use super::schema_check::SchemaView;
 use super::supervision_keys::{self, SupervisionKeys};
 use super::yaml::YamlNode;
-use super::{schema, typed, validate};
+use super::{renamed, schema, typed, validate};
 use crate::domain::checks::criteria::report_path;
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::Duration;
@@ -35,7 +35,8 @@ pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<Rep
         report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are allowed", text.len()));
         return Err(report.into_problems().0);
     }
-    let Some(root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
+    let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
+    renamed::supervision(&mut root, &mut report);
     let schema = schema::repository_types();
     let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(&schema), &mut report) else {
         return Err(report.into_problems().0);

@@ -98,7 +98,7 @@ pub struct BackendChanges {
 /// End of a call, to be recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSettlement {
-    /// How the call ended, and its cost.
+    /// End of the call, and its cost.
     pub ending: Ending,
     /// Whether the cost is estimated by the service.
     pub estimated: bool,

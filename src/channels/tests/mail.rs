@@ -55,7 +55,10 @@ fn first_mail_begins_a_thread_and_later_ones_answer_it() {
         assert!(headers.iter().any(|line| line == header), "{header} is missing: {headers:#?}");
     }
     assert!(!headers.iter().any(|line| line.starts_with("In-Reply-To") || line.starts_with("References")));
-    assert!(body.contains("text/plain") && body.contains("text/html") && body.contains("limit iterations"), "{body}");
+    assert!(
+        body.contains("text/plain") && body.contains("text/html") && body.contains("iterations are used"),
+        "{body}"
+    );
     let first = PostedMessage {
         place: String::new(),
         id: "<d-0@example.org>".into(),

@@ -384,7 +384,7 @@ fn refusal_states_valid_command() {
         ),
         (LoopState::NeedsConfirm, plan::wish(""), "--confirm"),
         (LoopState::Review, plan::wish(""), "begun to implement"),
-        (LoopState::Running, plan::approve(None, ""), "no plan waits"),
+        (LoopState::Running, plan::approve(None, ""), "no plan needs an approval"),
         (LoopState::LimitReached, resume(), "--max-iterations 6"),
         (LoopState::Queued, LoopCommand::Retry(command::Retry), "nothing to retry"),
         (

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::settings::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone, rename_keys};
+pub use super::settings::{PRESET, RENAMED_KEYS, SupervisionPreset, SupervisionSettings, operators_alone};
 
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};

@@ -40,7 +40,7 @@ pub enum SupervisionPreset {
 const PINNED: &str = include_str!("pinned.json");
 
 /// Old and new names of keys: group, section, old name, new name. Old names are read until version 1.0.
-const RENAMED: [(&str, &str, &str, &str); 5] = [
+pub const RENAMED_KEYS: [(&str, &str, &str, &str); 5] = [
     ("oversight", "stuck", "alarm_beside", "alarm_signals"),
     ("strategy", "outlook", "task_worth", "task_value"),
     ("strategy", "outlook", "guided", "guided_iterations"),
@@ -48,18 +48,14 @@ const RENAMED: [(&str, &str, &str, &str); 5] = [
     ("strategy", "outlook", "learnt_within", "trial_iterations"),
 ];
 
-/// Gives the keys of a group their new names; a key that is set by both names keeps the value of the new one. Returns the old
-/// and the new path of each.
-pub fn rename_keys(group: &str, layer: &mut Map<String, Value>) -> Vec<(String, String)> {
-    let mut renamed = Vec::new();
-    for (_, section, old, new) in RENAMED.into_iter().filter(|row| row.0 == group) {
+/// Gives the keys of a group their new names; a key that is set by both names keeps the value of the new one.
+fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
+    for (_, section, old, new) in RENAMED_KEYS.into_iter().filter(|row| row.0 == group) {
         let Some(keys) = layer.get_mut(section).and_then(Value::as_object_mut) else { continue };
         if let Some(value) = keys.remove(old) {
             keys.entry(new).or_insert(value);
-            renamed.push((format!("{group}.{section}.{old}"), format!("{group}.{section}.{new}")));
         }
     }
-    renamed
 }
 
 impl SupervisionPreset {

@@ -57,7 +57,7 @@ config_section! {
         pub task_value: f64 = 40.0, in 0.0..=1_000_000.0;
         /// Minimum number of steps forward, after the first iteration, to measure the rate of progress.
         pub steps: u32 = 3, in 1..=100;
-        /// Margin in favour of the loop, in standard deviations of its forecast.
+        /// Margin in favor of the loop, in standard deviations of its forecast.
         pub benefit: f64 = 1.0, in -10.0..=10.0;
         /// Number of iterations after a REDIRECT in which the rate of progress is not judged.
         pub after_redirect: u32 = 3, in 0..=100;

@@ -63,7 +63,7 @@ impl AssistantJob for Summarising {
 
     fn question(&self, nonce: &str) -> String {
         let mut out = format!(
-            "Summarise the iterations {} to {} of a coding agent for whoever goes on. Say what was tried, what worked, what \
+            "Summarize the iterations {} to {} of a coding agent for whoever goes on. Say what was tried, what worked, what \
              failed and which decisions still hold. Keep names of files and errors as they are. Make nothing up.\n\n",
             self.first, self.last
         );

@@ -157,7 +157,7 @@ fn iterations_before_put_back_are_configurable() {
 fn exhausted_limit_with_open_finding_is_no_review() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
     run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
-    assert!(run.current.why.contains("weaker than the base's: `tests/a.py`"), "{}", run.current.why);
+    assert!(run.current.why.contains("the tests in `tests/a.py` are weaker than before"), "{}", run.current.why);
 
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
     run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);

@@ -236,8 +236,10 @@ fn schedule_sees_refusals() {
 #[test]
 fn scheduled_backend_is_tried_once() {
     let switch_rule = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
-    let mut run =
-        scheduled(serde_json::json!([switch_rule("codex", "claude: parked"), switch_rule("claude", "codex: parked")]));
+    let mut run = scheduled(serde_json::json!([
+        switch_rule("codex", "claude: rate limit"),
+        switch_rule("claude", "codex: used-up quota")
+    ]));
     run.refused(PARKED).is(LoopState::Running, LoopStep::Agent);
     assert_eq!((run.current.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
     run.refused("codex: used-up quota").is(LoopState::Waiting, LoopStep::Idle);

@@ -176,7 +176,7 @@ fn first_matching_rule_decides() {
 fn no_approach_is_proposed_twice() {
     let mut state = StrategyState::default();
     let mut names = Vec::new();
-    let failed = vec!["Smallest reproduction did not show the failure.".to_owned()];
+    let failed = vec!["Minimal reproduction did not show the failure.".to_owned()];
     for iteration in 1..40 {
         let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
         let stuck = PlanInput { stuck: true, failed: &failed, ..situation(&assessment) };

@@ -281,7 +281,7 @@ fn the_next_prompt_says_it_once_a_cause() {
     insta::assert_snapshot!(texts(&verdicts[2]), @r#"
         WARNING: A check that passed now fails. Evidence: completion fell by 4 % in 2 iterations in a row.
         - Fix the check that used to pass before anything else.
-        - Compare with the best iteration and take back the change that broke it.
+        - Compare with the best iteration and revert the change that broke it.
         "#);
     assert!(verdicts[3].directives.is_empty());
 }
