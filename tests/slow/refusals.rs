@@ -107,7 +107,7 @@ async fn refused_labels_are_told_and_stop_nothing(dialect: Dialect) {
         assert!(!world.state_labels().iter().any(|label| label.contains("review")));
         resume(world).await;
         let labels = world.state_labels();
-        assert!(labels.iter().any(|label| label.contains(LoopState::Review.label())), "{labels:?}");
+        assert!(labels.iter().any(|label| label.contains(&LoopState::Review.label())), "{labels:?}");
         assert!(!world.bot_commented("The label of the state is out of date"));
     })
     .await;
