@@ -2,7 +2,7 @@
 //! `/ralph resume` make up for it.
 
 use fake_forge::{Dialect, FakeFault};
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 
 use crate::harness::{Setup, World, on_both_forges, story};
 
@@ -38,11 +38,15 @@ async fn resume(world: &World) {
 
 async fn pull_request_that_stays_a_draft_is_told_and_made_ready_by_resume(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        world.label().await;
+        // GraphQL also tells who edited the issue, without which no loop starts.
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         match dialect {
             Dialect::GitHub => refuse(world, "POST", "/api/graphql$"),
             Dialect::Gitea => refuse(world, "PATCH", r"/pulls/\d+$"),
         }
-        let done = world.run().await;
+        world.settle().await;
+        let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.is_draft(&world.the_pull().await));
         let status = world.bot_comments().first().cloned().expect("the status");
@@ -107,7 +111,7 @@ async fn refused_labels_are_told_and_stop_nothing(dialect: Dialect) {
         assert!(!world.state_labels().iter().any(|label| label.contains("review")));
         resume(world).await;
         let labels = world.state_labels();
-        assert!(labels.iter().any(|label| label.contains(LoopState::Review.label())), "{labels:?}");
+        assert!(labels.iter().any(|label| label.contains(&LoopState::Review.label())), "{labels:?}");
         assert!(!world.bot_commented("The label of the state is out of date"));
     })
     .await;

@@ -3,7 +3,7 @@
 use super::next_iteration::next_iteration;
 use super::{StepContext, hooks, refusals};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
-use crate::domain::loops::{Loop, LoopState, LoopStep, remark_of};
+use crate::domain::loops::{LoopState, LoopStep, remark_of};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::report;
 
@@ -33,7 +33,7 @@ pub(super) fn ready(turn: &mut StepContext) {
     }
     turn.next.opinions.before = None;
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
-    let reviewers = reviewers(&turn.next);
+    let reviewers = turn.next.reviewers();
     turn.effects.push(Effect::Pull { ready: true, reviewers });
     if let Some(commit) = turn.next.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
@@ -48,11 +48,4 @@ pub(super) fn ready(turn: &mut StepContext) {
     turn.comment(&key, view);
     // CI may have failed before this, or may fail without an event.
     turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit, base_moved: false }));
-}
-
-/// Returns the accounts that are requested as reviewers: the person who asked for the loop, and those of the policy.
-pub(super) fn reviewers(next: &Loop) -> Vec<String> {
-    let wanted = std::iter::once(&next.requested_by.login).chain(&next.policy.reviewers);
-    let mut seen = std::collections::HashSet::new();
-    wanted.filter(|reviewer| seen.insert(*reviewer)).cloned().collect()
 }

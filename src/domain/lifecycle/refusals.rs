@@ -1,7 +1,7 @@
 //! Changes on the forge that it refused for good: people are told once what is missing, why, and what to do. Telling causes no
 //! further telling: a change that is refused again is known, whatever the forge says about it.
 
-use super::{StepContext, handover};
+use super::StepContext;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{EscalationCause, ForgeChange, LoopState, RefusedChange};
 use crate::domain::report;
@@ -69,7 +69,7 @@ pub(super) fn repeat(turn: &mut StepContext) {
     let ready = turn.next.state == LoopState::Review;
     let of_pull = [ForgeChange::OpenPull, ForgeChange::PullText, ForgeChange::ReadyPull, ForgeChange::Reviewers];
     if of_pull.into_iter().any(is_refused) {
-        let reviewers = if ready { handover::reviewers(&turn.next) } else { Vec::new() };
+        let reviewers = if ready { turn.next.reviewers() } else { Vec::new() };
         turn.effects.push(Effect::Pull { ready, reviewers });
     }
     if is_refused(ForgeChange::DraftPull) {

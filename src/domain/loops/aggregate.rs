@@ -390,6 +390,17 @@ impl Loop {
         }
     }
 
+    /// Returns the accounts that are requested as reviewers: the person who asked for the loop, and those of the policy.
+    pub fn reviewers(&self) -> Vec<String> {
+        let mut all = vec![self.requested_by.login.clone()];
+        for reviewer in &self.policy.reviewers {
+            if !all.contains(reviewer) {
+                all.push(reviewer.clone());
+            }
+        }
+        all
+    }
+
     /// Whether people asked for changes that no iteration has begun with.
     pub fn has_requests(&self) -> bool {
         !self.guidance.is_empty() || !self.suggestions.is_empty()

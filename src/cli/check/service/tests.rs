@@ -429,6 +429,9 @@ async fn token_of_github_and_its_webhooks_are_proved() {
     let more = "server: { public_url: 'https://ralph.test' }";
     let (config, env) = config_of("github", folder.path(), forge.url().as_str(), &forge.token_for(&bot), more);
     let ops = forge.ops().len();
+    // GitHub finds the empty body invalid; the fake has no such path.
+    let invalid = || fake_forge::FakeFault::status(422);
+    forge.faults().next(1, "POST", "/app/git/refs$", invalid()).expect("a pattern");
     let findings = look(&config, &env).await;
     assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
     let hooks = of(&findings, "webhooks of work");
@@ -457,6 +460,7 @@ async fn token_of_github_and_its_webhooks_are_proved() {
         assert!(token.detail.contains(words), "{words}: {token:?}");
     }
 
+    forge.faults().next(1, "POST", "/app/git/refs$", invalid()).expect("a pattern");
     forge.faults().next(1, "GET", "/app/hooks$", refused()).expect("a pattern");
     let findings = look(&config, &env).await;
     let hooks = of(&findings, "webhooks of work");

@@ -43,8 +43,7 @@ async fn conclusions_are_counted_and_failures_have_logs() {
         run(4, Some("failure"), "github-actions", quiet.clone()),
         run(5, Some("timed_out"), "linter", remarked.clone()),
         run(6, Some("cancelled"), "github-actions", quiet.clone()),
-        run(8, Some("action_required"), "github-actions", quiet.clone()),
-        run(9, Some("stale"), "github-actions", quiet),
+        run(8, Some("action_required"), "github-actions", quiet),
     ]);
     let status = |state: &str, context: &str, text: &str| json!({ "state": state, "context": context, "description": text, "target_url": "https://ci/1" });
     let statuses = json!([status("success", "a", ""), status("success", "b", ""), status("error", "c", "no runner")]);
