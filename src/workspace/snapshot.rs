@@ -271,9 +271,6 @@ impl Workspaces {
             // A repeated attempt finds them in the index already.
             self.forget_tracked(tree_paths);
         }
-        if !removals.is_empty() {
-            self.git.ok(update(&removals, &["--index-info"])).await?;
-        }
         if !additions.is_empty() {
             let flags = ["--add", "--remove", "--replace", "--stdin"];
             match self.git.ok(update(&additions, &flags)).await {
@@ -283,6 +280,11 @@ impl Workspaces {
                 }
                 taken => taken?,
             };
+        }
+        // Last, because it looks at no file: before, it would write an index that is newer than files which changed in the second
+        // of their checkout, and git would take those of the same size for unchanged.
+        if !removals.is_empty() {
+            self.git.ok(update(&removals, &["--index-info"])).await?;
         }
         Ok(changes)
     }

@@ -420,6 +420,30 @@ async fn changes_with_forged_times_are_found() {
     assert_eq!(world.content(&commit, "link"), "bbb");
 }
 
+/// git compares times by whole seconds: a file that was written in the second of its checkout differs by its contents only.
+#[tokio::test]
+async fn change_in_the_second_of_the_checkout_is_committed_beside_a_deletion() {
+    use std::os::unix::fs::MetadataExt;
+    for _ in 0..20 {
+        let world = WorkspaceWorld::new();
+        let info = world.prepare().await;
+        std::fs::write(info.dir.join("other.txt"), "other\n").unwrap();
+        let first = world.commit(&info.head).await.commit.unwrap();
+        std::fs::remove_file(info.dir.join("README.md")).unwrap();
+        world.workspaces.reset(&world.loop_id, &world.repo, &first).await.unwrap();
+        let time = || std::fs::metadata(info.dir.join("README.md")).unwrap().mtime();
+        let checked_out = time();
+        sh(&info.dir, "printf 'HELLO\\n' >README.md; rm other.txt");
+        if time() == checked_out {
+            tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+            let second = world.commit(&first).await.commit.unwrap();
+            assert_eq!(world.content(&second, "README.md"), "HELLO");
+            return;
+        }
+    }
+    panic!("no file was written in the second of its checkout in 20 attempts");
+}
+
 /// See docs/threats.md#g8.
 #[tokio::test]
 async fn submodules_of_the_base_are_unchanged() {
