@@ -25,7 +25,7 @@ impl ApiSupervision {
     /// Returns the supervision of a loop; `None` before its first judged iteration.
     pub fn of(current: &Loop) -> Option<Self> {
         let judged = || current.retained_iterations().filter_map(|one| Some((one.number, one.judged.as_ref()?)));
-        let (iteration, last) = judged().last()?;
+        let (iteration, last) = judged().next_back()?;
         let raised = control_words::raised_counts(judged().map(|(_, judged)| judged));
         let alarms_raised = raised.into_iter().map(|(kind, count)| (kind.name().to_owned(), count)).collect();
         Some(Self { iteration, figures: last.into(), alarms_raised })
