@@ -17,17 +17,21 @@ mod commands;
 mod computed;
 mod config;
 mod diff;
+mod doctests;
 mod flow;
 mod language;
 mod lexis;
 mod loosened;
 mod marks;
 mod matcher;
+mod program;
 mod recorded;
 mod replaced;
 mod starts;
 mod statements;
+mod stricter;
 mod tests_lost;
+mod waits;
 mod weakened;
 
 use std::collections::BTreeSet;
@@ -150,6 +154,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             bypassed::scan(tests, &whole, &mut findings);
             replaced::scan(tests, &whole, &mut findings);
             computed::scan(tests, &whole, &mut findings);
+            doctests::scan(tests, &whole, &mut findings);
         }
         replaced::shadows(file, &files, &mut findings);
         replaced::dependencies(file, &whole, &mut findings);
@@ -158,7 +163,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
         loosened::exits(file, &whole, &mut findings);
         commands::scan(file, &whole, &mut findings);
         if place.is_none() {
-            config::scan(file, &mut findings);
+            config::scan(file, &whole, &mut findings);
         }
     }
     findings.into_list()

@@ -59,6 +59,11 @@ pattern!(
     r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|\|\|\s*(?:exit|return)\s+(?:[1-9]|\$)|\|\|\s*(?:fail|die|err|abort|ret(?:val)?=|rc=|status=|failed=|failures=|errors=)\S*"
 );
 
+/// Number of options of a text by which less runs, or a failure passes.
+pub(super) fn narrows(text: &str) -> usize {
+    text.lines().map(|line| count(&NARROWS, line) + count(&SWALLOWED, line)).sum()
+}
+
 /// Whether a name is of a command that runs checks.
 pub(super) fn is_runner(name: &str) -> bool {
     RUNNER.is_match(name)

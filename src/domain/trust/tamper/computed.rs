@@ -1,9 +1,11 @@
 //! Expected values that the program under test gives itself, and program code that knows the values of tests.
 
+use std::collections::HashSet;
+
 use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
 use super::language::Language;
-use super::lexis::Lexis;
+use super::lexis::{Difference, Lexis};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -108,6 +110,34 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
         if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
             let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
             findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);
+        }
+    }
+}
+
+/// Reports expected values of a table that come from the code under test now: a row or a function of cases calls what the
+/// assertions call.
+pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(CALL, r"\b([A-Za-z_]\w*)\(");
+    pattern!(
+        NOT_UNDER_TEST,
+        r"(?i)^(?:\w*assert\w*|expect\w*|check\w*|require\w*|verify\w*|eq|is|to\w+|run|new|of|len|str|int|list|map|array)$"
+    );
+    let calls = |text: &str| -> HashSet<String> {
+        let found = CALL.captures_iter(text).map(|found| found[1].to_owned());
+        found.filter(|name| tested.contains(name.as_str()) && !NOT_UNDER_TEST.is_match(name)).collect()
+    };
+    for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
+        let of = |change| group.iter().filter(move |line| line.change == change);
+        for new in of(LineChange::Added).filter(|new| !tests.language.asserts(new.text) && !whole.had(new.text)) {
+            let table = new.new.is_none_or(|at| tests.new[at].helper) || super::weakened::is_row(new.text);
+            let called = calls(new.text);
+            let alike = |old: &TestLine<'_>| Difference::between(old.text, new.text).similarity > 0.5;
+            let old = of(LineChange::Removed).find(|old| alike(old) && calls(old.text).is_disjoint(&called));
+            if let Some(old) = old.filter(|_| table && !called.is_empty()) {
+                let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
+                let kind = TamperKind::AssertionWeakened;
+                findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, whole.changes_code);
+            }
         }
     }
 }

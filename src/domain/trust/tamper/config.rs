@@ -1,6 +1,7 @@
 //! Configuration of test runners, type checkers and linters, as whole files and as parts of others.
 
 use super::diff::{FileDiff, Hunk, LineChange};
+use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 // Names of files that hold nothing but the configuration of checks.
@@ -8,10 +9,15 @@ pattern!(
     WHOLE,
     r"^(?:pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|mypy\.ini|\.mypy\.ini|pyrightconfig\.json|\.?ruff\.toml|\.flake8|\.pylintrc|\.bandit|(?:jest|vitest|karma|playwright|cypress|ava|wdio|web-test-runner|eslint|stylelint|knip|c8)\.(?:config|conf|workspace)\.[a-z]+|\.(?:mocharc|eslintrc|stylelintrc|nycrc|c8rc|prettierrc)(?:\.[a-z]+)?|\.eslintignore|\.prettierignore|biome\.jsonc?|\.?clippy\.toml|\.?rustfmt\.toml|deny\.toml|nextest\.toml|tarpaulin\.toml|\.golangci\.(?:ya?ml|toml|json)|phpunit\.xml(?:\.dist)?|phpstan\.neon(?:\.dist)?|\.rspec|\.rubocop(?:_todo)?\.yml|\.?codecov\.ya?ml|\.pre-commit-config\.yaml|lefthook\.yml|sitecustomize\.py|usercustomize\.py|testng\.xml|CTestCustom\.cmake|(?:pytest|unittest|_pytest)\.py|GNUmakefile|\.travis\.yml|azure-pipelines[\w.-]*\.ya?ml|Jenkinsfile\w*|\.?appveyor\.yml|\.drone\.yml|bitbucket-pipelines\.yml|\.cirrus\.ya?ml|cloudbuild\.ya?ml|\.?wercker\.yml|Earthfile|mocha\.opts|\.taprc|\.jasmine|bunfig\.toml|\.shellspec|\.shellcheckrc|\.clang-tidy|\.simplecov|cucumber\.ya?ml|\.swiftlint\.yml|\.yamllint\S*|\.hadolint\.yaml|\.env\.test\S*|junit-platform\.properties|\.jshintrc|\.luacheckrc|\.credo\.exs|spec\.opts|\.minitest|\.lintstagedrc\S*|\.lintstagedrc|psalm\S*\.xml|infection\.json5?\S*|behat\.ya?ml\S*|codeception\S*\.ya?ml|phpcs\.xml\S*|\.php-cs-fixer(?:\.dist)?\.php|\.phpunit\S*|ecs\.php|rector\.php|pint\.json|checkstyle\S*\.xml|pmd\S*\.xml|spotbugs\S*\.xml|detekt\S*\.yml|\.scalafmt\.conf|mutmut\S*|setup\.cfg\.test|\.testcoverage\.yml|\.gotestsum\S*|\.gcovr\S*|gcovr\.cfg|\.lcovrc|\.cppcheck\S*|\.valgrind\S*|valgrind\S*\.supp|lsan\.supp|tsan\.supp|asan\.supp|org\.mockito\.\S*|org\.junit\.\S*|Pest\.php|\.batsrc)$"
 );
-// Configuration of a runner or linter under another name: with its name in it, and of a format of configuration.
+// Configuration of a runner or linter under another name: the tool is a word of the name, and the format one of configuration.
 pattern!(
     NAMED,
-    r"(?i)^[\w.-]*(?:jest|vitest|mocha|karma|cypress|playwright|wdio|phpunit|codecept|behat|infection|rspec|cucumber|testng|junit|surefire|nextest|ctest|gtest|pytest|coverage|nyc|jasmine|nightwatch|testem|stryker|phpstan|psalm|eslint|rubocop|golangci|clippy|tarpaulin|checkstyle|spotbugs|detekt|ktlint|shellspec|sonar|pylint|mypy|flake8|ruff|tox|suite)[\w.-]*\.(?:ya?ml|json5?|toml|ini|cfg|xml(?:\.dist)?|neon(?:\.dist)?|conf|rc|opts|properties|config\.[cm]?[jt]s|conf\.[cm]?[jt]s)$"
+    r"(?i)^(?:[\w-]*[._-])?(?:jest|vitest|playwright|wdio|phpunit|codecept|codeception|behat|rspec|testng|junit|surefire|nextest|ctest|gtest|pytest|testem|stryker|phpstan|eslint|rubocop|golangci|tarpaulin|checkstyle|spotbugs|ktlint|shellspec|pylint|mypy|flake8)\d?(?:[._-][\w.-]*)?\.(?:ya?ml|json5?|toml|ini|cfg|xml(?:\.dist)?|neon(?:\.dist)?|conf|rc|opts|properties|config\.[cm]?[jt]s|conf\.[cm]?[jt]s)$"
+);
+// The same for tools whose name is a word of the language: another word says that it is configuration.
+pattern!(
+    NAMED_AS_CONFIG,
+    r"(?i)^(?:[\w-]*[._-])?(?:mocha|karma|cypress|infection|cucumber|coverage|nyc|jasmine|nightwatch|psalm|detekt|clippy|sonar|ruff|tox|suite)s?(?:[._-][\w-]+)*[._-](?:conf|config|configuration|settings|setup|rules|project|ci|e2e|unit|integration|acceptance|smoke|functional|baseline|ignore|dist|local|base|strict|tests?)(?:[._-][\w-]+)*\.(?:ya?ml|json5?|toml|ini|cfg|xml(?:\.dist)?|neon(?:\.dist)?|conf|rc|opts|properties|[cm]?[jt]s)$|^(?:[\w-]+[._-])?(?:config|conf|ci|e2e|unit|integration|acceptance|smoke|functional|tests?)[._-](?:mocha|karma|cypress|infection|cucumber|coverage|nyc|jasmine|nightwatch|psalm|detekt|clippy|sonar|ruff|tox|suite)\.(?:ya?ml|json5?|toml|ini|cfg|xml|neon|conf|opts|properties)$|^(?:karma|nyc|coverage|cypress|mocha|infection|jasmine|cucumber)\.(?:conf|config|env)\.\w+$|^sonar\.properties$|^(?:ruff|tox|clippy|nyc|coverage|mocha|psalm)\.(?:toml|ini|cfg|opts|xml|rc)$"
 );
 pattern!(
     WHOLE_PATH,
@@ -28,7 +34,7 @@ pattern!(
 );
 pattern!(
     NEW_NPM_KEY,
-    r#"^\s*"(?:pre|post)?(?:test|check|lint)"\s*:|^\s*"(?:test\w*(?:Ignore|Pattern|Path|Match|Regex|Runner|Environment)\w*|coverageThreshold|coveragePathIgnorePatterns|modulePathIgnorePatterns|moduleNameMapper|passWithNoTests|forceExit|bail|setupFiles\w*|globalSetup|roots|grep|fgrep|invert|retr(?:y|ies)|check-coverage|eslintIgnore|ignores?|collectCoverageFrom|exclude|spec|scripts-info)"\s*:"#
+    r#"^\s*"(?:pre|post)(?:test|check|lint)"\s*:|^\s*"(?:test\w*(?:Ignore|Pattern|Path|Match|Regex|Runner|Environment)\w*|coverageThreshold|coveragePathIgnorePatterns|modulePathIgnorePatterns|moduleNameMapper|passWithNoTests|forceExit|bail|setupFiles\w*|globalSetup|roots|grep|fgrep|invert|retr(?:y|ies)|check-coverage|eslintIgnore|ignores?|collectCoverageFrom|exclude|spec|scripts-info)"\s*:"#
 );
 pattern!(
     INI_KEY,
@@ -110,7 +116,7 @@ pattern!(
 /// Whether every change of this file affects the checks.
 pub(super) fn is_check_config(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    WHOLE.is_match(name) || NAMED.is_match(name) || WHOLE_PATH.is_match(path)
+    WHOLE.is_match(name) || NAMED.is_match(name) || NAMED_AS_CONFIG.is_match(name) || WHOLE_PATH.is_match(path)
 }
 
 /// Whether checks may run this script.
@@ -144,9 +150,10 @@ pub(super) fn summary(file: &FileDiff) -> String {
 }
 
 /// Searches one file for edited check configuration.
-pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     if file.paths().any(is_check_config) {
-        findings.add(file.path(), None, TamperKind::CheckConfigEdited, &summary(file));
+        let (kind, weak) = (TamperKind::CheckConfigEdited, super::stricter::is_stricter(file));
+        findings.add_graded(file.path(), None, kind, &summary(file), weak);
         return;
     }
     let name = file.path().rsplit('/').next().unwrap_or_default();
@@ -162,7 +169,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
         "Rakefile" => changed(file, |line| RAKE_TEST.is_match(line)),
         _ if name.ends_with(".rake") => changed(file, |line| RAKE_TEST.is_match(line)),
         "pyproject.toml" | "setup.cfg" => ini(file),
-        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)).or_else(|| fewer_members(file)),
+        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
         "turbo.json" | "nx.json" | "lerna.json" | "angular.json" | "project.json" | "moon.yml" => {
             changed(file, |line| TEST_KEY.is_match(line))
         }
@@ -178,6 +185,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
             added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
         }
     };
+    super::stricter::fewer_parts(file, whole, findings);
     if let Some(text) = line {
         // Settings that honest work changes as often.
         pattern!(
@@ -186,7 +194,8 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
         );
         let changed = file.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.change != LineChange::Context);
         let number = changed.clone().find(|line| text.contains(line.text.trim()) && !line.text.trim().is_empty());
-        let (kind, weak) = (TamperKind::CheckConfigEdited, WEAK.is_match(&text) || NOT_COVERED.is_match(&text));
+        let honest = WEAK.is_match(&text) || NOT_COVERED.is_match(&text);
+        let (kind, weak) = (TamperKind::CheckConfigEdited, honest || super::stricter::is_stricter(file));
         findings.add_graded(file.path(), number.map(|line| line.number), kind, &text, weak);
     }
 }
@@ -235,12 +244,25 @@ fn npm(file: &FileDiff) -> Option<String> {
     let new: Vec<String> = file.lines(LineChange::Added).map(plain).collect();
     let old: Vec<String> = file.lines(LineChange::Removed).map(plain).collect();
     pattern!(VERSION, r#":\s*"[~^<>=v]*\d[\w.-]*"|:\s*"(?:workspace|npm|file|git\S*):"#);
-    let is_key = |line: &str| NPM_KEY.is_match(line) && !VERSION.is_match(line);
+    // A script that runs checks, whatever its name is.
+    pattern!(SCRIPT_LINE, r#"^\s*"[\w:.-]+"\s*:\s*(?:\[\s*)?"([^"]+)""#);
+    pattern!(CHECKS, r"--(?:check|list-different|dry-run)\b|\b(?:tests?|lint|check|verify|validate)[\w:.-]*\.\w+\b");
+    let script = |line: &str| {
+        SCRIPT_LINE.captures(line).is_some_and(|found| {
+            super::commands::is_runner(&found[1]) && found[1].contains(' ') || CHECKS.is_match(&found[1])
+        })
+    };
+    pattern!(
+        NO_SCRIPT,
+        r#"^\s*"(?:name|description|author|keywords|homepage|url|title|license|main|types|module|browser|directory|path|import|require|default|node|from|to|\.\S*|@\S*)"\s*:"#
+    );
+    let is_key =
+        |line: &str| (NPM_KEY.is_match(line) || script(line) && !NO_SCRIPT.is_match(line)) && !VERSION.is_match(line);
     let changed = file.lines(LineChange::Removed).find(|line| is_key(line) && !new.contains(&plain(line)));
     let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(&plain(line)));
     let replaced = |line: &str| {
-        let key = NPM_KEY.captures(line).map(|found| found[1].to_owned());
-        new.iter().find(|other| NPM_KEY.captures(other).map(|found| found[1].to_owned()) == key).cloned()
+        let key = |line: &str| line.trim().split_once(':').map(|(key, _)| key.to_owned());
+        new.iter().find(|other| key(other) == key(line)).cloned()
     };
     match changed {
         Some(line) => Some(format!("{} -> {}", line.trim(), replaced(line).unwrap_or_else(|| "removed".to_owned()))),
@@ -294,13 +316,6 @@ fn make(hunk: &Hunk) -> Option<String> {
 
 fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
-}
-
-/// Fewer packages of a workspace.
-fn fewer_members(file: &FileDiff) -> Option<String> {
-    let members = |change| file.lines(change).find(|line| line.trim_start().starts_with("members"));
-    let (old, new) = (members(LineChange::Removed)?, members(LineChange::Added)?);
-    (old.matches('"').count() > new.matches('"').count()).then(|| format!("{} -> {}", old.trim(), new.trim()))
 }
 
 /// Strictness that was switched off or went, and files that are left out now.

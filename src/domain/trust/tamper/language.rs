@@ -44,7 +44,7 @@ pub(super) struct Tokens {
     mock: &'static str,
     /// Whether a second definition of a name replaces the first.
     last_definition_wins: bool,
-    /// Names of files, in lower case, in which runners look for tests.
+    /// Names of files in which runners look for tests: in lower case, of the JVM and of PHP as they are.
     collected: &'static str,
 }
 
@@ -313,7 +313,10 @@ impl Language {
 
     /// Whether runners look for tests in a file of this name.
     pub fn collects(self, path: &str) -> bool {
-        let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+        let name = path.rsplit('/').next().unwrap_or(path);
+        // `CreditIT` is a test, `Credit` is none.
+        let lower = || name.to_lowercase();
+        let name = if matches!(self, Self::Jvm | Self::Php) { name.to_owned() } else { lower() };
         matches(self.syntax().collected.as_ref(), &name)
     }
 }
@@ -487,6 +490,8 @@ pub(super) fn is_test_path(path: &str) -> bool {
         SUPPORT,
         r"^(?:jest|vitest|mocha|karma|tests?)[._-]?(?:setup|globals?|init|bootstrap|helpers?|support|main)|^set_?up[._-]?tests?\b|^setuptests|^global-?(?:setup|teardown)|^(?:g?test|spec|rails)_(?:helper|support|main)"
     );
+    // Source sets of Gradle and Kotlin: `androidTest`, `commonTest`, `testFixtures`.
+    pattern!(SOURCE_SET, r"(?:^|/)src/(?:\w+Test|test[A-Z]\w*)/");
     let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder))
         || (language != Language::Go && SUPPORT.is_match(name))
         || top.iter().any(|folder| lower.starts_with(folder))
@@ -494,10 +499,14 @@ pub(super) fn is_test_path(path: &str) -> bool {
     match language {
         Language::Go => stem.ends_with("_test"),
         Language::Rust => {
-            let named =
-                stem == "tests" || stem.ends_with("_test") || stem.ends_with("_tests") || stem.starts_with("test_");
+            let named = stem == "tests"
+                || stem == "test"
+                || stem.ends_with("_test")
+                || stem.ends_with("_tests")
+                || stem.starts_with("test_");
             in_folder || named
         }
+        Language::Jvm => in_folder || language.collects(path) || SOURCE_SET.is_match(path),
         _ => in_folder || language.collects(path),
     }
 }

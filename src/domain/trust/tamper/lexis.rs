@@ -32,7 +32,11 @@ impl Lexis {
         let mut lexis = Self::default();
         for found in TOKEN.captures_iter(text) {
             if let Some(literal) = found.name("literal") {
-                lexis.literals.push(literal.as_str().to_owned());
+                let start = with_sign(text, literal.start());
+                if start < literal.start() {
+                    lexis.signs.pop();
+                }
+                lexis.literals.push(text[start..literal.end()].to_owned());
             } else if let Some(name) = found.name("name") {
                 let parts = words(name.as_str());
                 let called = text[name.end()..].starts_with(['(', '!']) || text[..name.start()].ends_with(['.', '>']);
@@ -65,6 +69,14 @@ impl Lexis {
     pub fn has_sign(&self, list: &[&str]) -> bool {
         self.signs.iter().any(|sign| list.contains(&sign.as_str()))
     }
+}
+
+/// Beginning of a literal with its sign: a minus belongs to the number after it, unless it stands directly behind an operand.
+pub(super) fn with_sign(text: &str, start: usize) -> usize {
+    let number = text[start..].starts_with(|c: char| c.is_ascii_digit());
+    let Some(before) = text[..start].strip_suffix('-').filter(|_| number) else { return start };
+    let operand = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}' | '"' | '\'' | '-' | '.');
+    if before.ends_with(operand) { start } else { start - 1 }
 }
 
 /// Difference of two versions of a piece of code.
@@ -160,5 +172,21 @@ mod tests {
         assert_eq!(found.gained.words, ["is", "not", "none"]);
         assert!(found.similarity > 0.4 && found.similarity < 0.6);
         assert_eq!(Difference::between("", "").similarity, 1.0);
+    }
+
+    #[test]
+    fn sign_belongs_to_number_unless_it_subtracts() {
+        for (text, literals, signs) in [
+            ("neg(3) == -3", &["3", "-3"][..], &["=="][..]),
+            ("[-1, (-2), x=-4]", &["-1", "-2", "-4"], &["="]),
+            ("a - 3", &["3"], &["-"]),
+            ("a-3", &["3"], &["-"]),
+            ("f()-3", &["3"], &["-"]),
+            ("eq -1.5e3", &["-1.5e3"], &[]),
+        ] {
+            let lexis = Lexis::of(text);
+            assert_eq!(lexis.literals, literals, "{text}");
+            assert_eq!(lexis.signs, signs, "{text}");
+        }
     }
 }

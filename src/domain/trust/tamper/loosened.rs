@@ -85,6 +85,14 @@ fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
             .expect("constant pattern")
     });
     let sure = CHECKS.is_match(file.path());
+    let row = |line: &&DiffLine| super::weakened::is_row(&line.text) && !line.text.trim().starts_with(['}', ']', ')']);
+    let rows = |change| file.numbered(change).filter(row).count();
+    let gone = file.numbered(LineChange::Removed).filter(row).find(|line| !whole.has(&line.text));
+    if let Some(old) = gone.filter(|_| sure && rows(LineChange::Removed) > rows(LineChange::Added)) {
+        let evidence = format!("fewer cases: {}", old.text.trim());
+        let other = !super::starts::is_script_about_checks(file.path());
+        findings.add_graded(file.path(), Some(old.number), TamperKind::TestDeleted, &evidence, other);
+    }
     for hunk in &file.hunks {
         for group in hunk.lines.chunk_by(|a, b| a.change != LineChange::Context && b.change != LineChange::Context) {
             let of = |change, pattern: &'static Regex| {

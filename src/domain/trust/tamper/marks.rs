@@ -5,19 +5,43 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::diff::{self, FileDiff, LineChange};
-use super::language::is_test_path;
+use super::language::{Language, is_test_path};
 use crate::domain::model::task::TamperFinding;
 
-/// Folders that hold tests, their data, or recorded expectations.
-const TEST_FOLDERS: [&str; 10] =
-    ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "testdata", "snapshots", "__snapshots__"];
+/// Folders that hold tests, or recorded expectations.
+const TEST_FOLDERS: [&str; 9] =
+    ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "snapshots", "__snapshots__"];
+/// Folders that hold data of tests, code as well.
+const DATA_FOLDERS: [&str; 8] =
+    ["fixtures", "__fixtures__", "testdata", "test_data", "test-data", "golden", "goldens", "testfixtures"];
+// Files that are tests of another language, or data of tests, by the conventions of their runners.
+pattern!(
+    CONVENTION,
+    r"(?:^|/)[\w.-]*\.(?:Unit|Integration|Functional)?Tests?/.*\.(?:cs|fs|vb)$|(?:^|/)\w*Tests?\.(?:cs|fs|vb|swift)$|(?:^|/)Tests/.*\.swift$|_(?:test|spec)\.(?:exs|dart|lua|jl|clj|cljs|cljc|ml|hs|zig|nim)$|_SUITE\.erl$|(?:Test|Spec)\.(?:hs|elm)$|\.(?:feature|robot)$|\.t$"
+);
+pattern!(
+    CASES,
+    r"(?i)(?:^|/)(?:(?:test[_-]?)?(?:cases?|vectors|expected|golden|expectations)|test[_-]?data)(?:[_.-][\w.-]*)?\.(?:jsonl?|ndjson|json5|ya?ml|toml|csv|tsv|txt|xml)$"
+);
 /// Length of a digest, in bytes.
 const DIGEST: usize = 8;
 
 /// Whether a file belongs to the tests: a test, its data, or recorded expectations.
 pub fn is_test_file(path: &str) -> bool {
     let in_folder = path.to_lowercase().rsplit('/').skip(1).any(|folder| TEST_FOLDERS.contains(&folder));
-    in_folder || is_test_path(path)
+    in_folder || is_in_data_folder(path) || is_test_path(path) || CONVENTION.is_match(path) || CASES.is_match(path)
+}
+
+fn is_in_data_folder(path: &str) -> bool {
+    path.to_lowercase().rsplit('/').skip(1).any(|folder| DATA_FOLDERS.contains(&folder))
+}
+
+/// Whether a file holds data of tests, or tests of a language of which only the lines are compared.
+pub(super) fn is_test_data(path: &str) -> bool {
+    match Language::of(path) {
+        Some(_) => !is_test_path(path) && is_in_data_folder(path),
+        None => is_test_file(path),
+    }
 }
 
 /// Digests of the changes of each file of a diff.
@@ -105,6 +129,52 @@ mod tests {
             assert!(is_test_file(path), "{path}");
         }
         for path in ["src/a.rs", "contest/a.py", "test", "README.md"] {
+            assert!(!is_test_file(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn files_are_tests_by_conventions_of_runners() {
+        for path in [
+            "src/math_test.mjs",
+            "test.mjs",
+            "src/math.test.mts",
+            "test-math.js",
+            "math_test.ts",
+            "src/test.rs",
+            "src/parser/tests.rs",
+            "Calc.Tests/CalcTests.cs",
+            "src/Calc.UnitTests/Helper.cs",
+            "Tests/CalcTests/Calc.swift",
+            "test/calc_test.exs",
+            "lib/calc_test.dart",
+            "features/calc.feature",
+            "fixtures/expected.txt",
+            "pkg/testdata/in.go",
+            "cases.json",
+            "data/test_vectors.csv",
+            "src/androidTest/java/Calc.kt",
+            "shared/src/commonTest/kotlin/Calc.kt",
+            "core/src/CalcSuite.scala",
+            "src/check_calc.c",
+            "src/CreditIT.java",
+        ] {
+            assert!(is_test_file(path), "{path}");
+        }
+        for path in [
+            "src/types.py",
+            "src/queue/__init__.py",
+            "data/infection_rates.json",
+            "src/Credit.java",
+            "src/latest.php",
+            "src/contest.rs",
+            "src/attest.mjs",
+            "src/testimonials.js",
+            "showcases.json",
+            "src/Contests/Contest.cs",
+            "docs/features.md",
+            "usecases.yml",
+        ] {
             assert!(!is_test_file(path), "{path}");
         }
     }

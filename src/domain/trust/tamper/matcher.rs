@@ -2,7 +2,7 @@
 //! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
 
 use super::language::{Demand, Language, arguments};
-use super::lexis::{Difference, Lexis};
+use super::lexis::{Difference, Lexis, with_sign};
 
 pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
 pattern!(
@@ -464,7 +464,7 @@ fn is_broader_exception(old: &str, difference: &Difference) -> bool {
 }
 
 pub(super) fn literals(text: &str) -> Vec<&str> {
-    LITERAL.find_iter(text).map(|found| found.as_str()).collect()
+    LITERAL.find_iter(text).map(|found| &text[with_sign(text, found.start())..found.end()]).collect()
 }
 
 pub(super) fn numbers(line: &str) -> Vec<f64> {
@@ -539,5 +539,12 @@ fn is_tolerance(line: &str, number: f64) -> bool {
 
 /// A line with its literals left out, for finding its other version.
 pub(super) fn shape(line: &str) -> String {
-    LITERAL.replace_all(line.trim().trim_end_matches([',', ';']), "#").into_owned()
+    let line = line.trim().trim_end_matches([',', ';']);
+    let (mut shape, mut end) = (String::new(), 0);
+    for found in LITERAL.find_iter(line) {
+        shape += &line[end..with_sign(line, found.start())];
+        shape.push('#');
+        end = found.end();
+    }
+    shape + &line[end..]
 }

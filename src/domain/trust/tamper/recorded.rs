@@ -7,6 +7,7 @@ use regex::Regex;
 
 use super::diff::{FileDiff, LineChange};
 use super::language::Language;
+use super::marks::is_test_data;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind, is_test_file};
 
@@ -51,8 +52,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
         findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
     }
     let expectation = file.paths().any(|path| EXPECTATION.is_match(path)) && is_about_tests(path);
-    let data = file.paths().any(is_test_file) && Language::of(path).is_none();
-    if file.is_new() || !(expectation || data) || PROSE.is_match(path) || Language::of(path).is_some() && !expectation {
+    let data = file.paths().any(is_test_data);
+    if file.is_new() || !(expectation || data) || PROSE.is_match(path) {
         return;
     }
     let kind = if file.is_deleted() && !expectation { TamperKind::TestDeleted } else { TamperKind::ExpectationChanged };

@@ -75,7 +75,12 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         return;
     }
     let path = tests.file.path();
-    let names = if tests.is_test && !tests.file.is_new() { TestedNames::of(tests) } else { TestedNames::default() };
+    let inline = tests.language == Language::Rust && tests.lines.iter().any(|line| line.in_test_module);
+    let read = (tests.is_test || inline) && !tests.file.is_new();
+    let names = if read { TestedNames::of(tests) } else { TestedNames::default() };
+    if tests.is_test && !tests.file.is_new() {
+        super::computed::rows(tests, &names.called, whole, findings);
+    }
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         if line.text.len() > LONGEST
             || whole.had(line.text)
@@ -90,7 +95,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
                 prepared(tests, line, whole, findings);
             }
             redefined(tests, at, whole, findings);
-            if tests.is_test && !tests.file.is_new() {
+            if read && (tests.is_test || line.in_test_module) {
                 reimplemented(tests, at, &names, whole, findings);
             }
         } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
@@ -139,8 +144,11 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     };
     let asked = ASKS.is_match(text) && TESTED.is_match(text);
     let named = FRAMEWORK.is_match(text) && !IMPORTS.is_match(text);
+    // How much is logged decides nothing that a test expects.
+    pattern!(LOGS, r"(?i)\blog|logg|silent|verbos|['\x22](?:debug|info|warn)['\x22]");
     if sure || other_build {
-        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+        let weak = sure && LOGS.is_match(text) || other_build && is_helper_of_tests(tests, at);
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, weak);
     } else if path.ends_with("setup.py") || path.ends_with("build.rs") || path.contains(".config.") {
         // It names the frameworks as dependencies.
     } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
@@ -149,6 +157,19 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     } else if !tests.file.is_new() && (named || asked && !text.contains("mod ")) {
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
     }
+}
+
+/// Whether what follows a condition of compilation is a new function of which there is no other version.
+fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
+    let kept = |line: &&TestLine<'_>| line.change != LineChange::Removed;
+    let Some(next) = tests.lines[at + 1..].iter().find(kept) else { return false };
+    let Some(name) = tests.language.helper_name(next.text).filter(|_| next.change == LineChange::Added) else {
+        return false;
+    };
+    let named = |line: &&TestLine<'_>| tests.language.helper_name(line.text).as_ref() == Some(&name);
+    tests.lines[at].text.contains("cfg(test)")
+        && tests.lines.iter().filter(named).count() == 1
+        && !tests.lines.iter().filter(kept).any(|line| line.text.contains("not(test)"))
 }
 
 /// Reports code that replaces functions or classes of the program in a file that runs before the tests.
@@ -402,7 +423,10 @@ fn reimplemented(
         r"^(?:export\s+)?(?:(?:async\s+)?(?:def|function|fn|func|fun)\s+(?:self\.)?(\w+)\s*[(<]|(?:const|let|var|auto|val)\s+(\w+)\s*=\s*(?:async\s*)?(?:\(?[\w\s,:{}]*\)?\s*=>|function\b|\[[^\]]*\]\s*\()|(\w+)\s*=\s*lambda\b|(?:static\s+|inline\s+)*(?:unsigned\s+|const\s+)*\w+[\s*&]+(\w+)\s*\([^;]*\{.*$|(\w+)\s*\(\)\s*\{|(?:final\s+|abstract\s+|public\s+|data\s+)*(?:class|module|struct|object)\s+(\w+))"
     );
     let line = &tests.lines[at];
-    let Some(found) = DEFINES.captures(line.text) else { return };
+    // In a module of tests, it takes the place of what `use super::*` brings.
+    let inner = tests.language == Language::Rust && line.in_test_module;
+    let text = if inner { line.text.trim_start() } else { line.text };
+    let Some(found) = DEFINES.captures(text) else { return };
     let Some(name) = found.iter().skip(1).flatten().next().map(|name| name.as_str()) else { return };
     let path = tests.file.path();
     let own = tests.language.test_name(line.text, false).is_some() || tests.language.is_suite(line.text);
@@ -410,6 +434,7 @@ fn reimplemented(
     let mut before = tests.lines[..at].iter().rev();
     let above = before.find(|other| other.change != LineChange::Removed && !other.text.trim().is_empty());
     let decorated = above.is_some_and(|above| above.hunk == line.hunk && above.text.trim_start().starts_with('@'));
+    let own = own || inner && line.new.is_some();
     if name.len() < 3 || own || decorated || whole.removed_text_defines(name) {
         return;
     }
@@ -418,7 +443,7 @@ fn reimplemented(
     let known = about || names.imported.contains(name);
     if known || names.called.contains(name) {
         let evidence = format!("a test defines what it is about: {}", line.text.trim());
-        let weak = whole.changes_code || !known;
+        let weak = (whole.changes_code || !known) && !inner;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
     }
 }
@@ -489,8 +514,10 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     pattern!(MOCK_FOLDER, r"(?:^|/)(?:__mocks__|node_modules|vendor/bin|site-packages|\.venv|third_party)/");
     pattern!(
         HOOKS,
-        r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|autouse|monkeypatch|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|patch"
+        r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|\bpatch\b"
     );
+    // A fixture of each test, which sets up and replaces nothing.
+    pattern!(EACH_TEST, r"autouse|monkeypatch");
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
     // A file that was renamed takes a place as a new one does.
@@ -514,6 +541,9 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     }
     let beside = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let conftest = name == "conftest.py" && !file.lines(LineChange::Added).any(|line| HOOKS.is_match(line));
+    if conftest && let Some(line) = file.numbered(LineChange::Added).find(|line| EACH_TEST.is_match(&line.text)) {
+        findings.notice(path, Some(line.number), TamperKind::CheckConfigEdited, &line.text);
+    }
     // A package of the name of a library of tests.
     pattern!(
         PACKAGE,

@@ -9,12 +9,12 @@ use super::config::{is_check_config, is_makefile};
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(
     READ,
-    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.Build\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc)$"
+    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?)$"
 );
 // Folders of such files, of installed programs and of wrappers.
 pattern!(
     READ_FOLDER,
-    r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
+    r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|rakelib|[^/]+\.(?:egg|dist)-info|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
 );
 /// Files of which a tool takes the first that it finds, first ones first.
 const PRECEDENCE: [&[&str]; 5] = [
@@ -52,6 +52,10 @@ const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat a
     turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml xmlrpc \
     zipapp zipfile zipimport zlib zoneinfo";
 
+/// Tools that `python -m` starts, and which a new module or package at the top takes the place of.
+const PYTHON_TOOLS: &str = "mypy ruff flake8 pylint nox behave pytest tox coverage black isort nose nose2 pyright bandit \
+    pycodestyle pydocstyle pyflakes mutmut hypothesis vulture basedpyright _pytest pluggy";
+
 /// The base and the commands of the checks.
 #[derive(Debug)]
 pub struct CheckStart<'a> {
@@ -80,7 +84,32 @@ impl<'a> CheckStart<'a> {
                 || self.executes(path)
                 || in_precedence(name).is_some();
         }
-        read || self.takes_precedence(path, name) || shadowed_module(path).is_some()
+        // Vitest reads what Vite is configured with.
+        pattern!(READ_IF_NEW, r"^vite\.config\.\w+$");
+        read || READ_IF_NEW.is_match(name)
+            || self.takes_precedence(path, name)
+            || shadowed_module(path).is_some()
+            || self.is_first_of(path, |folder| PYTHON_TOOLS.split_whitespace().any(|tool| tool == folder))
+            || self.vendors(path)
+    }
+
+    /// Whether a file is the first of a module or package of Python at the top that is named so: what `-m` finds before the
+    /// installed one.
+    fn is_first_of(&self, path: &str, named: impl Fn(&str) -> bool) -> bool {
+        let Some((name, _)) = path.split_once(['/', '.']).filter(|(name, _)| named(name)) else { return false };
+        let python = [".py", ".pyc", ".pyd", ".so"].iter().any(|suffix| path.ends_with(suffix));
+        let file = path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        let own = |other: &&str| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/') || rest == ".py");
+        python && (file || path.contains('/')) && !self.base.iter().any(own)
+    }
+
+    /// Whether a file is of the first copies of dependencies that the base takes from elsewhere: Go and Composer read `vendor`.
+    fn vendors(&self, path: &str) -> bool {
+        let Some(at) = path.find("vendor/").filter(|at| *at == 0 || path[..*at].ends_with('/')) else { return false };
+        let (folder, vendor) = (&path[..at], &path[..at + "vendor/".len()]);
+        let read =
+            ["go.mod", "composer.json"].iter().any(|name| self.base.contains(format!("{folder}{name}").as_str()));
+        read && !self.base.iter().any(|other| other.starts_with(vendor))
     }
 
     /// Whether a command executes a file that runs checks: a script of a shell, or another one whose path says so. A program that a
@@ -88,7 +117,9 @@ impl<'a> CheckStart<'a> {
     fn executes(&self, path: &str) -> bool {
         let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
         let executed = || self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path);
-        (shell || ABOUT_CHECKS.is_match(path)) && executed()
+        // What a makefile, a manifest or another task runner calls is out of sight.
+        let called = || self.commands.iter().any(|command| INDIRECT.is_match(command)) && is_script_about_checks(path);
+        (shell || ABOUT_CHECKS.is_match(path)) && executed() || called()
     }
 
     /// Whether a tool finds a new file before one of the base.
@@ -102,13 +133,18 @@ impl<'a> CheckStart<'a> {
     /// of another. It does not if the checks of the base found nothing: see [`is_missing`].
     pub fn is_on_path(&self, path: &str) -> bool {
         pattern!(SEARCHED, r#"\b[A-Z]*(?:PATH|_LIB|OPTIONS|OPT|ENV)\s*\+?=\s*["']?([^\s"';&|]+)"#);
+        pattern!(MODULE, r"(?:^|\s)-m\s+(\w+)");
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        self.commands.iter().flat_map(|command| SEARCHED.captures_iter(command)).any(|found| {
-            found[1].split([':', '=', ',']).any(|part| {
-                let part = part.trim_start_matches("$PWD/").trim_start_matches("./").trim_end_matches('/');
-                part == folder || part == "." && folder.is_empty()
+        let started = |name: &str| {
+            self.commands.iter().flat_map(|command| MODULE.captures_iter(command)).any(|found| &found[1] == name)
+        };
+        self.is_first_of(path, started)
+            || self.commands.iter().flat_map(|command| SEARCHED.captures_iter(command)).any(|found| {
+                found[1].split([':', '=', ',']).any(|part| {
+                    let part = part.trim_start_matches("$PWD/").trim_start_matches("./").trim_end_matches('/');
+                    part == folder || part == "." && folder.is_empty()
+                })
             })
-        })
     }
 }
 
@@ -117,11 +153,25 @@ pattern!(
     ABOUT_CHECKS,
     r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?)/|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][^/]*)?$"
 );
+// Commands that run what another file names.
+pattern!(
+    INDIRECT,
+    r"(?:^|[\s;&|(])(?:g?make|just|task|rake|npm|npx|yarn|pnpm|bun|deno\s+task|composer|tox|nox|invoke|inv|doit|poe|hatch|pdm|ninja|meson|ant|mage|cargo\s+(?:xtask|make)|mise|turbo|nx|lerna)(?:\s|$)"
+);
 // Programs that execute the file after their options.
 pattern!(
     INTERPRETER,
     r"^(?:.*/)?(?:(?:ba|da|z|k)?sh|python[\d.]*|node|ruby|perl|php|deno|bun|tsx?|source|\.|pwsh|just|make)$"
 );
+
+/// Whether a file is a script by its language and its place, and checks something by its name.
+pub(super) fn is_script_about_checks(path: &str) -> bool {
+    pattern!(SCRIPT_FOLDER, r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?|bin|build|dev|qa|xtask)/");
+    pattern!(CHECKS, r"(?i)test|check|verif|lint|valid|conform|audit|guard|accept|smoke|e2e|spec\b");
+    let script = ["py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "sh", "bash", "awk", ""];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    script.contains(&extension(path)) && SCRIPT_FOLDER.is_match(path) && CHECKS.is_match(name)
+}
 
 /// Whether a script runs checks by its name or folder, whoever executes it.
 fn runs_checks(path: &str) -> bool {
@@ -185,7 +235,9 @@ fn in_precedence(name: &str) -> Option<(&'static [&'static str], usize)> {
 /// Returns the module of Python's standard library whose place a new file takes: at the top, or in a folder that interpreters and
 /// test runners search first.
 pub(super) fn shadowed_module(path: &str) -> Option<&str> {
-    let module = python_module(path)?;
+    // Installed packages of these folders come after the standard library, and their modules are named with the package.
+    let module =
+        python_module(path).filter(|_| !["src/", "lib/", "python/"].iter().any(|top| path.starts_with(top)))?;
     PYTHON_MODULES.split_whitespace().any(|known| known == module).then_some(module)
 }
 
@@ -320,7 +372,19 @@ mod tests {
             "argparse.py",
             "re/__init__.py",
             "tests/random.py",
-            "src/typing.py",
+            "mypy.py",
+            "ruff/__main__.py",
+            "flake8/rules.py",
+            ".rspec-local",
+            "rakelib/extra.rake",
+            "plugin.egg-info/entry_points.txt",
+            "plugin-1.0.dist-info/entry_points.txt",
+            "babel.config.js",
+            ".babelrc",
+            ".swcrc",
+            "vite.config.ts",
+            "init.gradle",
+            "Directory.Packages.props",
             "node_modules/.bin/jest",
             "node_modules/left-pad/index.js",
             ".venv/bin/pytest",
@@ -359,6 +423,15 @@ mod tests {
         for path in [
             "src/app2.py",
             "src/app/types.py",
+            "src/types.py",
+            "src/queue/__init__.py",
+            "data/infection_rates.json",
+            "config/karma.yml",
+            "nyc-taxi.json",
+            "psalms.json",
+            "suite.json",
+            "coverage.yml",
+            "vendor/readme.md",
             "app/random.py",
             "Justfile",
             "new/Makefile",
@@ -374,6 +447,30 @@ mod tests {
         for path in ["bin/npm", "plugins/anything.py"] {
             assert!(start.is_on_path(path), "{path}");
         }
+    }
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn scripts_behind_other_files_start_checks() {
+        let base = ["scripts/verify.py", "scripts/release.py", "tools/lint.mjs", "src/verify.py", "Makefile"];
+        for command in ["make test", "npm run style", "cd web && yarn check", "just ci", "tox -e py311"] {
+            let start = CheckStart::new([command], base);
+            assert!(start.depends_on("scripts/verify.py") && start.depends_on("tools/lint.mjs"), "{command}");
+            assert!(!start.depends_on("scripts/release.py") && !start.depends_on("src/verify.py"), "{command}");
+        }
+        assert!(!CheckStart::new(["pytest"], base).depends_on("scripts/verify.py"));
+    }
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn modules_and_vendored_copies_take_places() {
+        let start = CheckStart::new(["python -m mypy .", "python3 -m calc.check"], ["go.mod", "main.go", "web/a.php"]);
+        assert!(start.depends_on("mypy/__init__.py") && start.depends_on("vendor/example.org/a/a.go"));
+        assert!(start.is_on_path("calc.py") && start.is_on_path("calc/check.py") && !start.is_on_path("calc2.py"));
+        assert!(!start.depends_on("web/vendor/a.php") && !start.depends_on("calc.py"));
+        let own = CheckStart::new(["python -m mypy ."], ["mypy/__init__.py", "go.mod", "vendor/modules.txt"]);
+        assert!(!own.depends_on("mypy/checker.py") && !own.depends_on("vendor/example.org/a/a.go"));
+        assert!(!own.is_on_path("mypy/checker.py"));
     }
 
     #[test]

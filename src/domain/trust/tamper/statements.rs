@@ -111,7 +111,7 @@ fn side<'a>(tests: &'a TestFile<'a>, hidden: LineChange, covered: &mut [bool]) -
 }
 
 /// A line without blanks around it and without the comment at its end.
-fn without_comment(text: &str) -> &str {
+pub(super) fn without_comment(text: &str) -> &str {
     let text = text.trim();
     match [" // ", "  # "].iter().filter_map(|mark| text.find(mark)).min() {
         Some(at) if text[..at].matches(['"', '\'', '`']).count().is_multiple_of(2) => text[..at].trim_end(),
@@ -119,7 +119,8 @@ fn without_comment(text: &str) -> &str {
     }
 }
 
-fn normal(text: &str) -> String {
+/// A statement without blanks, final commas and the sort of its quotes.
+pub(super) fn normal(text: &str) -> String {
     if text.contains("\"\"\"") || text.contains('`') {
         return text.to_owned();
     }

@@ -48,14 +48,12 @@ impl DiffSummary {
         let mut whole = Self::default();
         for file in files {
             whole.deleted_files.extend(file.old.clone().filter(|old| file.new.as_ref() != Some(old)));
+            whole.changes_code |= super::program::changes_data(file);
             whole.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
             whole.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
         }
         for file in tests.iter().flatten() {
-            whole.changes_code |= !file.is_test
-                && file.lines.iter().any(|line| {
-                    line.change != LineChange::Context && !line.in_test_module && !line.text.trim().is_empty()
-                });
+            whole.changes_code |= super::program::changes(file);
             let gone = file.lines.iter().filter(|line| line.change == LineChange::Removed);
             whole.removed_names.extend(gone.filter_map(|line| file.language.function_name(line.text)));
             if !file.is_test {
@@ -78,7 +76,14 @@ impl DiffSummary {
     /// Whether a text names a function that went from the program's code.
     pub fn names_removed_code(&self, text: &str) -> bool {
         let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-        !self.removed_functions.is_empty() && words.any(|word| self.removed_functions.contains(word))
+        // A short name means one thing only where it is called.
+        let calls = |word: &str| word.len() >= LONG_NAME || word.len() > 1 && text.contains(&format!("{word}("));
+        !self.removed_functions.is_empty() && words.any(|word| self.removed_functions.contains(word) && calls(word))
+    }
+
+    /// Whether a file that went has a name in its path.
+    pub fn deletes(&self, name: &str) -> bool {
+        self.deleted_files.iter().any(|path| path.split('/').any(|part| part == name))
     }
 
     /// Whether the same line was there before, here or elsewhere.
@@ -97,10 +102,10 @@ impl DiffSummary {
     }
 }
 
-/// Names of functions in lines of one sort that are long enough to mean one thing.
+/// Names of functions in lines of one sort.
 fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<Item = String> + 'a {
     let lines = file.lines.iter().filter(move |line| line.change == change && !line.in_test_module);
-    lines.filter_map(|line| file.language.function_name(line.text)).filter(|name| name.len() >= LONG_NAME)
+    lines.filter_map(|line| file.language.function_name(line.text))
 }
 
 /// Tests that are only on one side of a change.

@@ -11,12 +11,17 @@ use super::lexis::{Difference, Lexis};
 use super::matcher::{AssertionChange, compare, compare_values, fails_under_condition, literals, numbers, shape};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
-use super::{Findings, TamperKind};
+use super::{Findings, TamperKind, waits};
 
 // The expected value is what the code under test gave.
 pattern!(
     TAKEN_FROM_RESULT,
     r"^\s*(?:(?:let|const|var|auto|final|String|int|my|local|declare)\s+(?:mut\s+)?)?\$?(?:\w+\.)*(?i:want|expected|exp|golden|reference)\w*(?::\s*[\w<>]+)?\s*:?=\s*[\x22']?\$?\(?\{?(?i:got|actual|result|output|res|response|observed|out)\w*\b|^\s*(?:std::)?(?:memcpy|memmove|str[nl]?cpy|copy)\(\s*&?(?i:got|actual|result|output|res|out)\w*\s*,\s*&?(?i:want|exp|golden|ref)\w*|^\s*\$?(?i:got|actual|result|output|res|observed)\w*\s*=\s*[\x22']?\$?\{?(?i:want|expected|exp|golden)\w*\}?[\x22']?\s*;?\s*$"
+);
+// The expected value depends on what the code under test gave.
+pattern!(
+    FITS_RESULT,
+    r"^\s*(?:(?:let|const|var|auto|final|String|int|my|local|val)\s+(?:mut\s+)?)?\$?(?:\w+\.)*(?i:want|expected|exp|golden)\w*(?::\s*[\w<>]+)?\s*:?=[^=].*\b(?i:got|actual|result|output|res|response|observed|out)\b.*(?:\belse\b|\s:\s|\|\||\bor\b).*|^\s*(?:(?:let|const|var|auto|final|val)\s+)?\$?(?i:want|expected|exp|golden)\w*\s*:?=[^=].*(?:\bif\b|\?).*\b(?i:got|actual|result|output|res|response|observed|out)\b.*$"
 );
 pattern!(OPERATOR, r"\s(?:[=!<>]=?=?|-(?:eq|ne|lt|le|gt|ge))\s");
 pattern!(EQUAL, r"\s(?:===?|!==?|=|-eq|-ne)\s");
@@ -167,12 +172,15 @@ impl<'a> ChangeGroup<'a> {
             self.value(tests, old, new, whole, findings);
         }
         let path = tests.file.path();
-        for new in self.added.iter().filter(|line| TAKEN_FROM_RESULT.is_match(line.text)) {
+        let from_result =
+            |line: &&&TestLine<'_>| TAKEN_FROM_RESULT.is_match(line.text) || FITS_RESULT.is_match(line.text);
+        for new in self.added.iter().filter(from_result) {
             if tests.existing(new).is_some() && !whole.had(new.text) {
                 let evidence = format!("the expected value is the result: {}", new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
         }
+        waits::scan(tests, &unpaired, &self.added, whole, findings);
         if let Some(old) =
             unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
             && (old.old.is_none() || tests.existing_before(old))
@@ -235,6 +243,10 @@ impl<'a> ChangeGroup<'a> {
                 AssertionChange::Expectation if expected || !whole.changes_code => {
                     let weak = whole.changes_code || !expected;
                     findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
+                }
+                // The program is called otherwise, or set up so: an easier input satisfies the same assertion.
+                AssertionChange::Expectation if !tests.language.is_comment(old.text) => {
+                    findings.notice(path, Some(new.number), TamperKind::ExpectationChanged, &evidence);
                 }
                 _ => {}
             }
@@ -499,7 +511,7 @@ fn waits_longer(old: &str, difference: &Difference) -> bool {
 }
 
 /// Whether a line is a row of a table of cases.
-fn is_row(line: &str) -> bool {
+pub(super) fn is_row(line: &str) -> bool {
     ROW.is_match(line) || TEXT_ROW.is_match(line)
 }
 

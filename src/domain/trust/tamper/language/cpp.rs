@@ -17,5 +17,5 @@ pub(super) const TOKENS: Tokens = Tokens {
     asks_for_tests: r"^#\s*if(?:def\s+|\s+defined\(?\s*)(?:UNIT_TEST\w*|TESTING|GTEST\w*|RUNNING_TESTS)\b",
     mock: "",
     last_definition_wins: false,
-    collected: r"^test\w*\.(?:c|cc|cpp|cxx)$|tests?\.(?:c|cc|cpp|cxx)$",
+    collected: r"^test[\w-]*\.(?:c|cc|cpp|cxx)$|tests?\.(?:c|cc|cpp|cxx)$|^check_\w+\.(?:c|cc|cpp|cxx)$|\.t\.(?:c|cc|cpp|cxx)$",
 };

@@ -5,7 +5,7 @@ use super::Tokens;
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte"],
     comments: &["//", "/*", "* "],
-    test: r#"^\s*(?:await\s+)?(?:x|f)?(?:it|test|specify|t\.test|Deno\.test)(?:\.\w+)*\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`([^`]*)`)"#,
+    test: r#"^\s*(?:await\s+)?(?:x|f)?(?:it|test|specify|t\.test|Deno\.test)(?:\.\w+)*\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`([^`]*)`)|^\s*Deno\.test(?:\.\w+)*\(\s*(\{)"#,
     mark: "",
     function: r"^\s*(?:export\s+)?(?:async\s+)?function\s+(\w+)|^\s*(?:export\s+)?(?:const|let|var)\s+(\w+)\s*=\s*(?:async\s+)?(?:function\b|\([^()]*\)\s*(?::[^=]+)?=>|\w+\s*=>)|^\s*[xf]?(?:describe|suite|context)(?:\.\w+)*\(\s*['\x22`]([^'\x22`]*)",
     skip: r"^\s*(?:xit|xtest|xdescribe|xspecify|xcontext|fit|fdescribe)\s*\(|^\s*(?:await\s+)?(?:it|test|describe|suite|context|t)(?:\.\w+)*\.(?:skip|todo|only|failing|fixme|fails|skipIf|runIf)\b|^\s*(?:it|test|specify)\(\s*(?:'[^']*'|\x22[^\x22]*\x22|`[^`]*`)\s*\)\s*;?\s*$|\bfixme\(|^\s*(?:it|test)\.fail\(\s*(?:\)|'[^']*'\s*,|\x22[^\x22]*\x22\s*,|`[^`]*`\s*,)|\bthis\.skip\(\)|\bt\.skip\(|[{,]\s*(?:skip|todo)\s*:\s*(?:true|['\x22`])|\bDeno\.test\.ignore\b|\bignore:\s*true",
@@ -17,5 +17,5 @@ pub(super) const TOKENS: Tokens = Tokens {
     asks_for_tests: r"\bprocess\.env\.(?:JEST_WORKER_ID|VITEST)\b|\bprocess\.env\.NODE_ENV\s*={2,3}\s*['\x22]test['\x22]",
     mock: r"\bspyOn\([^,]+,\s*['\x22`](\w+)['\x22`]\)\s*\.mock|\bsinon\.stub\([^,]+,\s*['\x22`](\w+)['\x22`]|^\s*\w+\.(\w+)\s*=\s*(?:(?:jest|vi)\.fn\(|(?:async\s*)?(?:\([^()]*\)\s*=>|function\b))",
     last_definition_wins: false,
-    collected: r"\.(?:test|spec|cy)\.",
+    collected: r"\.(?:test|spec|cy)\.|[_-](?:test|spec)s?\.[cm]?[jt]sx?$|^(?:tests?|spec)\.[cm]?[jt]sx?$|^test[_-][\w.-]*\.[cm]?[jt]sx?$",
 };

@@ -17,5 +17,5 @@ pub(super) const TOKENS: Tokens = Tokens {
     asks_for_tests: r#"Class\.forName\(\s*"org\.junit"#,
     mock: r"\b(?:when|doReturn\([^)]*\)\.when)\(\s*\w+\)?\.(\w+)\(|\bevery\s*\{\s*\w+\.(\w+)\(",
     last_definition_wins: false,
-    collected: r"(?:tests?|it|spec|testcase)\.(?:java|kt|kts|scala|groovy)$|^test\w*\.(?:java|kt)$",
+    collected: r"(?:Tests?|IT|Spec|TestCase|Suite)\.(?:java|kt|kts|scala|groovy)$|^Test\w*\.(?:java|kt)$",
 };

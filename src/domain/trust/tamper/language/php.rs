@@ -17,5 +17,5 @@ pub(super) const TOKENS: Tokens = Tokens {
     asks_for_tests: r"PHPUNIT_COMPOSER_INSTALL|__PHPUNIT_PHAR__|class_exists\(\s*\\?['\x22]?PHPUnit",
     mock: r"->method\(\s*'(\w+)'\s*\)\s*->will|->shouldReceive\(\s*'(\w+)'",
     last_definition_wins: false,
-    collected: r"test\.php$|\.phpt$",
+    collected: r"Test\.php$|(?:^|[_.-])test\.php$|\.phpt$",
 };

@@ -1,0 +1,87 @@
+//! Examples in documentation that runners execute: assertions in comments of Rust, and sessions with their output in texts of
+//! Python.
+
+use super::blocks::{TestFile, TestLine};
+use super::diff::LineChange;
+use super::language::Language;
+use super::lexis::Difference;
+use super::matcher::{AssertionChange, compare};
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind};
+
+/// Minimum similarity of two versions of an assertion.
+const ALIKE: f64 = 0.35;
+
+/// Looks for examples of one file that expect something else or accept more.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() || tests.file.is_new() {
+        return;
+    }
+    match tests.language {
+        Language::Rust => assertions(tests, whole, findings),
+        Language::Python => outputs(tests, whole, findings),
+        _ => {}
+    }
+}
+
+/// The code of a line of documentation of Rust.
+fn example(text: &str) -> Option<&str> {
+    let text = text.trim_start();
+    text.strip_prefix("///").or_else(|| text.strip_prefix("//!")).map(str::trim)
+}
+
+fn assertions(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let changed = |line: &TestLine<'_>| line.change != LineChange::Context;
+    for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && changed(a) && changed(b)) {
+        let of = |change| {
+            let lines = group.iter().filter(move |line| line.change == change);
+            lines.filter_map(|line| Some((line, example(line.text)?))).filter(|(_, code)| Language::Rust.asserts(code))
+        };
+        for (old, code) in of(LineChange::Removed).filter(|(old, _)| !whole.has(old.text)) {
+            let alike = |new: &str| Difference::between(code, new).similarity;
+            let new = of(LineChange::Added).max_by(|a, b| alike(a.1).total_cmp(&alike(b.1)));
+            let Some((line, new)) = new.filter(|(line, new)| alike(new) >= ALIKE && !whole.had(line.text)) else {
+                continue;
+            };
+            let (kind, weak) = match compare(Language::Rust, code, new) {
+                AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
+                AssertionChange::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
+                AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+                AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
+                AssertionChange::Other => continue,
+            };
+            let evidence = format!("{} -> {}", old.text.trim(), line.text.trim());
+            findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, weak);
+        }
+    }
+}
+
+/// Reports changed output of a session: what follows a line with a prompt, up to a blank line, the next prompt, or the end of the
+/// text.
+fn outputs(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let output = |hidden: LineChange, changed: LineChange| {
+        let (mut after, mut hunk, mut found) = (false, 0, Vec::new());
+        for line in tests.lines.iter().filter(|line| line.change != hidden) {
+            let text = line.text.trim();
+            after &= line.hunk == hunk;
+            hunk = line.hunk;
+            if text.starts_with(">>>") || after && text.starts_with("...") {
+                after = true;
+            } else if text.is_empty() || text.starts_with("\"\"\"") || text.starts_with("'''") {
+                after = false;
+            } else if after && line.change == changed {
+                found.push(line);
+            }
+        }
+        found
+    };
+    let (old, new) = (output(LineChange::Added, LineChange::Removed), output(LineChange::Removed, LineChange::Added));
+    for line in old.iter().filter(|line| !whole.has(line.text)) {
+        let near = |new: &&&TestLine<'_>| new.hunk == line.hunk && new.number.abs_diff(line.number) <= 3;
+        if let Some(new) = new.iter().find(near).filter(|new| !whole.had(new.text)) {
+            let evidence = format!("{} -> {}", line.text.trim(), new.text.trim());
+            let kind = TamperKind::ExpectationChanged;
+            findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, whole.changes_code);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Waiting and concurrency that tests lose: promises that nobody awaits or returns, threads that run one after another, and
+//! settings of the environment that switch a check of the program off.
+
+use super::blocks::TestFile;
+use super::blocks::TestLine;
+use super::diff::LineChange;
+use super::language::Language;
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind};
+
+// A chain of a promise that begins a line.
+pattern!(CHAIN, r"^\s*[\w$.]+\(.*\)?\s*\.then\(|^\s*expect\(.*\)\.(?:resolves|rejects)\b");
+pattern!(AWAITS, r"\b(?:await|return)\s");
+// Switches something off.
+pattern!(
+    OFF,
+    r#"(?:\bos\.environ\[[^\]]+\]\s*=|\bsetenv\(|\bputenv\(|\bprocess\.env\.\w+\s*=|\bprocess\.env\[[^\]]+\]\s*=|\bENV\[[^\]]+\]\s*=|\bset_var\(|\bSetenv\(|\bSystem\.setProperty\(|^\s*export\s+\w+=|\$_(?:ENV|SERVER)\[[^\]]+\]\s*=).*?(?:["'=\s,](?:0|false|off|no|none|disabled?)["']?\s*\)?;?\s*$|=\s*["']["']|=\s*$|=[0'"]*(?:0|false|off|no)["']?[\s)]*;?\s*(?:\w.*)?$)"#
+);
+
+/// Looks at the removed and added lines of one group that are not the same.
+pub(super) fn scan(
+    tests: &TestFile<'_>,
+    removed: &[&TestLine<'_>],
+    added: &[&TestLine<'_>],
+    whole: &DiffSummary,
+    findings: &mut Findings,
+) {
+    let path = tests.file.path();
+    let existing = |new: &&&TestLine<'_>| tests.existing(new).is_some() && !whole.had(new.text);
+    for new in added.iter().filter(existing) {
+        let text = new.text.trim();
+        let was = |word: &str| {
+            removed.iter().find(|old| {
+                let old = old.text.trim();
+                old != text && old.contains(word) && old.replacen(word, "", 1) == text
+            })
+        };
+        // The same call, without the word.
+        let dropped = match tests.language {
+            Language::JavaScript => was("await ").or_else(|| was("return ").filter(|_| CHAIN.is_match(text))),
+            Language::Python => was("await "),
+            Language::Go => was("go "),
+            _ => None,
+        };
+        if let Some(old) = dropped {
+            let evidence = format!("{} -> {text}", old.text.trim());
+            // A promise that is dropped lets its assertions fail unseen.
+            let sure = tests.language == Language::JavaScript && CHAIN.is_match(text);
+            let kind =
+                if tests.language == Language::Go { TamperKind::AssertionWeakened } else { TamperKind::FailureIgnored };
+            findings.add_graded(path, Some(new.number), kind, &evidence, !sure && whole.changes_code);
+        } else if tests.language == Language::JavaScript
+            && CHAIN.is_match(text)
+            && !AWAITS.is_match(text)
+            && (!text.contains('=') || text.contains("=>"))
+            && removed.iter().any(|old| AWAITS.is_match(old.text))
+            && !added.iter().any(|line| line.text.contains("done"))
+        {
+            let evidence = format!("nobody waits for the promise: {text}");
+            findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
+        }
+    }
+    let came = |line: &&&TestLine<'_>| {
+        line.change == LineChange::Added && tests.is_test && !tests.is_in_new_test(line) && !tests.file.is_new()
+    };
+    for new in added.iter().filter(came).filter(|new| OFF.is_match(new.text) && !whole.had(new.text)) {
+        findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, new.text);
+    }
+}
