@@ -160,7 +160,7 @@ escalation:
 commits: { sign: git, key_file: s17 }
 ";
 /// Keys of the configuration that name a file or variable without a secret.
-const NO_SECRETS: [&str; 1] = ["ca_file"];
+const NO_SECRETS: [&str; 2] = ["ca_file", "per_file"];
 
 /// Collects the names of keys whose value is the name of a file or a variable.
 fn keys_of_sources(schema: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {

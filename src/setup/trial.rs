@@ -313,7 +313,11 @@ impl TrialService {
                 let Some(current) = self.loop_of(issue).await? else { anyhow::bail!("the loop is gone") };
                 if last != Some(current.state) {
                     last = Some(current.state);
-                    say(format!("State of the loop: {}, because {}.", current.state.words(), current.why.trim_end_matches('.')));
+                    say(format!(
+                        "State of the loop: {}, because {}.",
+                        current.state.words(),
+                        current.why.trim_end_matches('.')
+                    ));
                 }
                 match current.state {
                     LoopState::Review if current.pull.is_some() => return Ok(current),

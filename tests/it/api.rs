@@ -337,7 +337,7 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
             ("/ralph resume --confirm 01234567", "no text to be confirmed"),
             ("/ralph run --check true", "already has a loop"),
             ("/ralph plan", "begun to implement"),
-            ("/ralph approve", "no plan waits"),
+            ("/ralph approve", "no plan needs an approval"),
             ("/ralph iterations 1", "not more than"),
             ("/ralph accept-tests", "No change to tests"),
             ("/ralph merge-when-ready off", "nothing to withdraw"),

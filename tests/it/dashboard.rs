@@ -279,7 +279,7 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
         // What the loop itself refuses.
         for (command, words) in [
             ("/ralph iterations 1", "not more than the 1 iterations used already"),
-            ("/ralph approve", "no plan waits"),
+            ("/ralph approve", "no plan needs an approval"),
             ("/ralph resume", "--max-iterations 6"),
         ] {
             let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;

@@ -563,7 +563,7 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         let comments = world.bot_comments();
         let question = comments.iter().find(|comment| comment.contains("Not visible as text")).expect("a question");
-        for part in ["1 × HTML comments", "1 × formulas, diagrams", "`THE-TRAP`", "source of a diagram (mermaid)"] {
+        for part in ["1 × HTML comments", "1 × formula or diagram", "`THE-TRAP`", "source of a diagram (mermaid)"] {
             assert!(question.contains(part), "{part}: {question}");
         }
         let hash = shown_hash(world);

@@ -112,7 +112,7 @@ async fn plan_without_a_reply_is_reminded_once(dialect: Dialect) {
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         let hash = hash_of(&waiting);
         let reminders = |world: &World| {
-            let says = format!("No reply yet: the plan `{hash}` waits for its approval");
+            let says = format!("No reply yet: the plan `{hash}` needs an approval");
             world.bot_comments().iter().filter(|body| body.contains(&says) && body.contains("@mira")).count()
         };
         let hour = Duration::from_secs(3_600);

@@ -109,7 +109,7 @@ mod tests {
     fn verdicts_are_read_by_their_schema() {
         assert_eq!(read_verdict("gate", "\n{\"verdict\": \"continue\"}\n"), None);
         let (hook, reason) = ("gate".to_owned(), "no license header".to_owned());
-        let block = r#"{"verdict":"block","reason":"no licence header"}"#;
+        let block = r#"{"verdict":"block","reason":"no license header"}"#;
         assert_eq!(read_verdict("gate", block), Some(HookObjection::Block { hook: hook.clone(), reason }));
         let ask = r#"{"verdict":"ask","question":"May it?"}"#;
         let question = "May it?".to_owned();

@@ -222,6 +222,8 @@ mod tests {
         let _ = fs::remove_file(file);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(file).unwrap();
         file.write_all(content.as_bytes()).unwrap();
+        // Whatever the umask is.
+        file.set_permissions(Permissions::from_mode(mode)).unwrap();
     }
 
     fn copies() -> (tempfile::TempDir, EtcCopies) {
@@ -238,6 +240,9 @@ mod tests {
         symlink("../run/resolv.conf", etc.join("resolv.conf")).unwrap();
         symlink("cert", etc.join("pki/tls/link")).unwrap();
         symlink("/nowhere", etc.join("pki/tls/dangling")).unwrap();
+        for folder in ["etc", "etc/pki", "etc/pki/tls", "etc/pki/tls/private", "etc/python3.11", "etc/maven", "run"] {
+            fs::set_permissions(root.path().join(folder), Permissions::from_mode(0o755)).unwrap();
+        }
         let folder = root.path().join("copies");
         fs::create_dir(&folder).unwrap();
         let copies = EtcCopies { etc, ..EtcCopies::new(folder) };
