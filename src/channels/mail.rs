@@ -154,7 +154,8 @@ impl Channel {
             builder = builder.to(to.clone());
         }
         if let Some(first) = sending.posted.filter(|first| first.id != id) {
-            subject.insert_str(0, "Re: ");
+            // Some programs sort mails into threads by their subject.
+            subject = format!("Re: {}", subject.replacen("Reminder: ", "", 1));
             builder = builder.in_reply_to(first.id.clone()).references(first.id.clone());
         }
         builder.subject(subject).multipart(MultiPart::alternative_plain_html(part("text"), part("html")))

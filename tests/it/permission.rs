@@ -593,7 +593,10 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         let status = comments.iter().rfind(|comment| comment.contains(summary)).expect("a status");
         let shown = between(&between(status, summary, "</details>"), "```text\n", "\n```");
         let prompts = world.prompts().await;
-        let prompt = prompts.iter().rfind(|prompt| prompt.contains("It should be 43.")).expect("a prompt");
+        let prompt = prompts
+            .iter()
+            .rfind(|prompt| prompt.contains("It should be 43."))
+            .unwrap_or_else(|| panic!("{}: {prompts:#?}", open.why));
         assert_eq!(shown, between(prompt, " issue\n", "\nEND "));
     })
     .await;

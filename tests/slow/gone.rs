@@ -67,7 +67,7 @@ const REFUSALS: [(&str, Option<(&str, &str)>, &str); 3] = [
     (
         "Resource protected by organization SAML enforcement.",
         Some(("x-github-sso", "required; url=https://github.test/orgs/acme/sso?authorization_request=1")),
-        "authorise the token at https://github.test/orgs/acme/sso",
+        "authorize the token at https://github.test/orgs/acme/sso",
     ),
 ];
 

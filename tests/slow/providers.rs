@@ -215,7 +215,7 @@ async fn daily_budget_is_not_exceeded(dialect: Dialect) {
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
         assert_eq!(stopped.spent.cost, Money::from_usd(0.5), "{}", stopped.why);
-        assert!(stopped.why.contains("$0.60") && stopped.why.contains("are needed"), "{}", stopped.why);
+        assert!(stopped.why.contains("$0.60") && stopped.why.contains("the next run needs about"), "{}", stopped.why);
         world.comment("/ralph abort").await;
         world.settle().await;
     })
@@ -504,20 +504,21 @@ async fn resumed_session_is_told_of_attempts_summaries_and_warnings(dialect: Dia
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 5), "{}", done.why);
-        assert_eq!(calls_of(world).await, ["fresh", "resumed", "resumed", "resumed", "resumed"]);
+        // After the redirection, the last one has a session of its own.
+        assert_eq!(calls_of(world).await, ["fresh", "resumed", "resumed", "resumed", "fresh"]);
         let prompts = world.prompts().await;
         let with = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
         assert_eq!(
-            with("- Tried in iteration 1: done; still failing"),
-            [false, true, false, false, false],
+            with("- Tried in iteration 1: done; still failing")[..4],
+            [false, true, false, false],
             "{prompts:#?}"
         );
         assert_eq!(
-            with("- Tried in iteration 2: done; still failing"),
-            [false, false, true, false, false],
+            with("- Tried in iteration 2: done; still failing")[..4],
+            [false, false, true, false],
             "{prompts:#?}"
         );
-        assert_eq!(with("- Iterations 1 to 2: "), [false, false, true, false, false], "{prompts:#?}");
+        assert_eq!(with("- Iterations 1 to 2: ")[..4], [false, false, true, false], "{prompts:#?}");
         let warned = with("\nWARNING: ");
         assert!(warned[3] || warned[4], "{}", prompts[4]);
         let evidence = with("files outside of the task's scope were changed");
