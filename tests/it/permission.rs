@@ -577,6 +577,8 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         // The same text by a maintainer needs no confirmation; the status comment shows what the agent gets.
         let (who, title) = (world.maintainer.clone(), "The answer is wrong once more");
         let body = "It should be 43. <!-- A-NOTE -->";
+        // Loops are told apart by the time of their start.
+        world.advance(Duration::from_secs(1)).await;
         world.issue = world.forge.open_issue(&who, world.repo, title, body, &[]).await.expect("an issue");
         world.settle().await;
         let open = world.run().await;

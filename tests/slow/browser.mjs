@@ -17,13 +17,11 @@ let alarms = [];
 let own = "";
 let next = 1;
 let session;
-const send = (method, params = {}, sessionId = session) => new Promise((resolve, reject) => {
+const send = (method, params = {}) => new Promise((resolve, reject) => {
   const id = next++;
   waiting.set(id, { resolve, reject });
-  browser.stdio[3].write(JSON.stringify({ id, method, params, sessionId: sessionId ?? undefined }) + "\0");
+  browser.stdio[3].write(JSON.stringify({ id, method, params, sessionId: session }) + "\0");
 });
-// Sends a command to the browser itself instead of its page.
-const sendToBrowser = (method, params) => send(method, params, null);
 
 let text = "";
 browser.stdio[4].on("data", (chunk) => {
@@ -105,13 +103,6 @@ const commands = {
     own = origin;
     await send("Network.enable");
     await send("Page.addScriptToEvaluateOnNewDocument", { source: script });
-  },
-  // Covers the page by another tab, or shows it again.
-  async hide({ hidden }) {
-    let shown = targetId;
-    if (hidden) ({ targetId: shown } = await sendToBrowser("Target.createTarget", { url: "about:blank" }));
-    await sendToBrowser("Target.activateTarget", { targetId: shown });
-    await until(`document.visibilityState === "${hidden ? "hidden" : "visible"}"`);
   },
   async bypass({ enabled }) { await send("Page.setBypassCSP", { enabled }); },
   alarms() {

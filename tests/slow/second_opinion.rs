@@ -90,9 +90,13 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
         assert_eq!(world.file(&done.branch, "note.txt").await.as_deref(), Some("noted\n"));
         let pull = world.the_pull().await;
         assert!(!world.is_draft(&pull));
-        for part in
-            ["### Second opinion", "judge read the change", "given to iteration 2", "`note.txt:1`", "The note is short"]
-        {
+        for part in [
+            "### Second opinion",
+            "judge read the change",
+            "Iteration 2 worked on its earlier findings.",
+            "`note.txt:1`",
+            "The note is short",
+        ] {
             assert!(pull.body.contains(part), "{part}: {}", pull.body);
         }
         // A model's text mentions nobody and closes nothing.
@@ -272,7 +276,7 @@ async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
         assert_eq!(says_lost, lost, "{kill}: {trail:?}");
         let pull = done.pull.as_ref().expect("a pull request").number;
         let body = service.world.issue_of(pull).body;
-        assert_eq!(body.contains("An earlier run about this commit was lost"), lost, "{kill}: {body}");
+        assert_eq!(body.contains("An earlier second opinion was lost"), lost, "{kill}: {body}");
         service.finish().await;
     }
 }

@@ -385,8 +385,8 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         let all = world.all_loops().await;
         let past = all.into_iter().find(|l| l.place.issue == other).and_then(|l| l.past).expect("looked up");
         assert_eq!((past.loops, past.iterations.map(|found| found.median)), (1, Some(1)), "{told}");
-        let estimate = "**Estimate** from 1 earlier loop here: half took at most 1 iteration and ";
-        assert!(told.contains(estimate) && told.contains("; 9 of 10 at most 1, "), "{told}");
+        let estimate = "**Estimate** from 1 earlier loop here: typically 1 iteration, ";
+        assert!(told.contains(estimate) && told.contains("; 9 of 10 took at most 1 iteration, "), "{told}");
     })
     .await;
 }
