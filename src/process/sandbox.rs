@@ -319,7 +319,7 @@ pub(super) struct Prepared {
     pub(super) user: Option<UserLease>,
     /// Folder of the run, removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
-    /// What bubblewrap tells about the sandbox, where it builds it.
+    /// Messages of bubblewrap about the sandbox, where it builds it.
     pub(super) status: Option<SandboxStatus>,
 }
 

@@ -95,7 +95,7 @@ pub(super) struct Started {
     pub(super) group: Option<Arc<RunCgroup>>,
     /// Folder of the run, removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
-    /// What bubblewrap tells about the sandbox.
+    /// Messages of bubblewrap about the sandbox.
     pub(super) status: Option<SandboxStatus>,
 }
 

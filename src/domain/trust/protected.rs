@@ -229,7 +229,7 @@ impl ProtectedGlobs {
 
     /// Whether an entry of the tree (a file or a link, not a folder) is protected.
     ///
-    /// Which file a short name of NTFS stands for is known on that disk only, so each is protected.
+    /// Each short name of NTFS is protected, because only that disk knows which file it stands for.
     pub fn protect(&self, path: &str) -> bool {
         let is_short = || !self.globs.is_empty() && path.split(['/', '\\']).any(is_short_name);
         self.globs.is_match(path) || self.globs.is_match(folded(path)) || is_short()

@@ -5,7 +5,7 @@ use regex::Regex;
 
 use super::blocks::{TestFile, TestLine, indent};
 use super::commands::{is_shell_test, prepares, reads_status};
-use super::config::is_check_script;
+use super::config_files::is_check_script;
 use super::diff::LineChange;
 use super::flow;
 use super::language::Language;

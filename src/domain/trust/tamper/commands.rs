@@ -3,7 +3,7 @@
 
 use regex::Regex;
 
-use super::config::{is_check_script, is_makefile};
+use super::config_files::{is_check_script, is_makefile};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::lexis::Difference;
@@ -78,7 +78,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     if !has_commands(file) {
         return;
     }
-    let check = is_check(file) || file.paths().any(super::config::is_check_config);
+    let check = is_check(file) || file.paths().any(super::config_files::is_check_config);
     flags(file, findings);
     // In these formats, names of runners are names of sections and dependencies, too.
     let commands = ![".json", ".toml", ".cfg", ".ini"].iter().any(|end| file.path().ends_with(end));

@@ -53,7 +53,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         return;
     }
     let path = tests.file.path();
-    let script = super::config::is_check_script(path);
+    let script = super::config_files::is_check_script(path);
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         if is_changed(&group[0]) {
             expected(tests, group, whole, findings);
@@ -129,7 +129,7 @@ pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, whole: &DiffSum
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         let of = |change| group.iter().filter(move |line| line.change == change);
         for new in of(LineChange::Added).filter(|new| !tests.language.asserts(new.text) && !whole.had(new.text)) {
-            let table = new.new.is_none_or(|at| tests.new[at].helper) || super::weakened::is_row(new.text);
+            let table = new.new.is_none_or(|at| tests.new[at].helper) || super::rows::is_row(new.text);
             let called = calls(new.text);
             let alike = |old: &TestLine<'_>| Difference::between(old.text, new.text).similarity > 0.5;
             let old = of(LineChange::Removed).find(|old| alike(old) && calls(old.text).is_disjoint(&called));

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::config::{is_check_config, is_check_script};
+use super::config_files::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
@@ -85,7 +85,7 @@ fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
             .expect("constant pattern")
     });
     let sure = CHECKS.is_match(file.path());
-    let row = |line: &&DiffLine| super::weakened::is_row(&line.text) && !line.text.trim().starts_with(['}', ']', ')']);
+    let row = |line: &&DiffLine| super::rows::is_row(&line.text) && !line.text.trim().starts_with(['}', ']', ')']);
     let rows = |change| file.numbered(change).filter(row).count();
     let gone = file.numbered(LineChange::Removed).filter(row).find(|line| !whole.has(&line.text));
     if let Some(old) = gone.filter(|_| sure && rows(LineChange::Removed) > rows(LineChange::Added)) {

@@ -1,8 +1,8 @@
-//! What counts as a change of the program, beside which other changes of tests are explained: code, and data that the program
+//! Changes of the program, beside which other changes of tests are explained: code, and data that the program
 //! reads. Comments, blank lines and another layout explain nothing.
 
 use super::blocks::{TestFile, TestLine};
-use super::config::{is_check_config, is_check_script};
+use super::config_files::{is_check_config, is_check_script};
 use super::diff::{FileDiff, LineChange};
 use super::language::Language;
 use super::marks::is_test_data;

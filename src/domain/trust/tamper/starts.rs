@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::config::{is_check_config, is_makefile};
+use super::config_files::{is_check_config, is_makefile};
 
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(

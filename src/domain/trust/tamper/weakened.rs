@@ -9,6 +9,7 @@ use super::flow;
 use super::language::{Demand, Language};
 use super::lexis::{Difference, Lexis};
 use super::matcher::{AssertionChange, compare, compare_values, fails_under_condition, literals, numbers, shape};
+use super::rows::{is_row, is_text_row};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind, waits};
@@ -39,11 +40,6 @@ pattern!(
 pattern!(
     PATIENCE,
     r"(?i)timeout|time\.After|\bWithin\(|eventually|wait_?(?:for|until)|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget"
-);
-pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
-pattern!(
-    ROW,
-    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|(?:"[^"]*"|'[^']*'|-?\d[\d.]*|null|true|false)\s+\|{1,2}\s.*|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\]|yield\s.*)\s*[,;]?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
 );
 // A value that is expected: by its name, or because nothing but the value stands there.
 pattern!(
@@ -494,7 +490,7 @@ impl<'a> ChangeGroup<'a> {
         if gone.len() > rows && gone.iter().all(|line| in_test(line)) {
             let lost = gone.len() - rows;
             let evidence = format!("{lost} cases removed from a table: {}", gone[0].text.trim());
-            let text = gone.iter().all(|line| TEXT_ROW.is_match(line.text));
+            let text = gone.iter().all(|line| is_text_row(line.text));
             let only = code().count() == 0 && unpaired.len() == gone.len() && lost >= 2 && !text;
             let weak = !only && (whole.changes_code || text || code().count() > 0);
             findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::TestDeleted, &evidence, weak);
@@ -508,11 +504,6 @@ fn waits_longer(old: &str, difference: &Difference) -> bool {
         ["second", "seconds", "millisecond", "milliseconds", "ms", "millis", "sec", "secs", "s", "minute"];
     const LONG: [&str; 8] = ["minute", "minutes", "hour", "hours", "mins", "min", "h", "m"];
     PATIENCE.is_match(old) && difference.lost.has_word(&SHORT) && difference.gained.has_word(&LONG)
-}
-
-/// Whether a line is a row of a table of cases.
-pub(super) fn is_row(line: &str) -> bool {
-    ROW.is_match(line) || TEXT_ROW.is_match(line)
 }
 
 /// Rank of what an assertion demands; `None` for other lines.
