@@ -140,16 +140,17 @@ async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
 }
 
 async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
-    let agent = "printf '{ \"rules\": { \"no-unused-vars\": \"error\" } }\\n' >.eslintrc.json\necho 42 >answer.txt\n";
-    let mut setup = Setup::new(dialect).file(".eslintrc.json", "{ \"rules\": {} }\n").agent(agent);
-    setup.body = "Set no-unused-vars to error in .eslintrc.json, and answer 42.".into();
+    let agent = "printf '{ \"rules\": { \"no-unused-vars\": \"off\" } }\\n' >.eslintrc.json\necho 42 >answer.txt\n";
+    let mut setup =
+        Setup::new(dialect).file(".eslintrc.json", "{ \"rules\": { \"no-unused-vars\": \"error\" } }\n").agent(agent);
+    setup.body = "Set no-unused-vars to off in .eslintrc.json, and answer 42.".into();
     story(setup, async |world| {
         let paused = world.run().await;
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
         assert!(paused.why.contains("which the task may ask for: `.eslintrc.json`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
         let kept = world.file(&paused.branch, ".eslintrc.json").await;
-        assert!(kept.is_some_and(|text| text.contains("error")), "nothing was undone");
+        assert!(kept.is_some_and(|text| text.contains("off")), "nothing was undone");
         world.comment("/ralph accept-tests").await;
         world.settle().await;
         let done = world.the_loop().await;
