@@ -164,8 +164,9 @@ async fn message_of_a_loop_shows_its_latest_state(dialect: Dialect) {
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         let ([done], [shown]) = (&chat.slack()[..], &chat.discord()[..]) else { panic!("one message each") };
-        for body in [&done.body, &shown.body] {
-            assert!(body.to_string().contains("Resolved"), "{body}");
+        // Discord's title is escaped.
+        for (body, says) in [(&done.body, "Resolved: "), (&shown.body, r"Resolved\\: ")] {
+            assert!(body.to_string().contains(says), "{body}");
         }
         assert_eq!((done.changes, shown.changes), (2, 1));
     })
