@@ -28,7 +28,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::Door;
 use crate::render::Renderer;
 
-/// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
+/// Turns a labeled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
 #[command(name = "ralph-bot", version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
@@ -49,12 +49,12 @@ pub struct Global {
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Use of colours; NO_COLOR is respected
+    /// Use of colors; NO_COLOR is respected
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
 }
 
-/// Use of colours.
+/// Use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set.

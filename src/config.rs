@@ -435,7 +435,7 @@ fn read_limited(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
 }
 
-/// Deserialises a document, without the values that do not match the schema. `None` if no value can be read.
+/// Deserializes a document, without the values that do not match the schema. `None` if no value can be read.
 fn typed<T: serde::de::DeserializeOwned + Default>(
     root: &YamlNode,
     shape: SchemaView<'_>,

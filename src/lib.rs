@@ -1,4 +1,4 @@
-//! ralph-bot: a labelled issue becomes a supervised loop of coding-agent runs and a verified pull request.
+//! ralph-bot: a labeled issue becomes a supervised loop of coding-agent runs and a verified pull request.
 //!
 //! `domain` decides and touches nothing; the other modules touch the world and decide nothing. ARCHITECTURE.md has the map.
 

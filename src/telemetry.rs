@@ -52,17 +52,17 @@ enum Format {
 pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let (filter, format) = settings(env, terminal)?;
-    let colours = terminal && env.get("NO_COLOR").is_none_or(str::is_empty);
-    logging(filter, format, colours, std::io::stderr).try_init().map_err(|_| TelemetryError::Started)
+    let colors = terminal && env.get("NO_COLOR").is_none_or(str::is_empty);
+    logging(filter, format, colors, std::io::stderr).try_init().map_err(|_| TelemetryError::Started)
 }
 
-fn logging<W>(filter: EnvFilter, format: Format, colours: bool, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+fn logging<W>(filter: EnvFilter, format: Format, colors: bool, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colors);
     match format {
-        Format::Text => Box::new(base.map_writer(|inner| OneLine { inner, colours }).finish()),
+        Format::Text => Box::new(base.map_writer(|inner| OneLine { inner, colors }).finish()),
         Format::Json => Box::new(base.json().flatten_event(true).finish()),
     }
 }
@@ -70,24 +70,24 @@ where
 /// Writer of text lines: an event is one line without sequences of terminals, whatever its values contain.
 struct OneLine<M> {
     inner: M,
-    colours: bool,
+    colors: bool,
 }
 
 /// Writer of one event.
 struct EventLine<W> {
     inner: W,
-    colours: bool,
+    colors: bool,
 }
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
     type Writer = EventLine<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        EventLine { inner: self.inner.make_writer(), colours: self.colours }
+        EventLine { inner: self.inner.make_writer(), colors: self.colors }
     }
 
     fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Self::Writer {
-        EventLine { inner: self.inner.make_writer_for(meta), colours: self.colours }
+        EventLine { inner: self.inner.make_writer_for(meta), colors: self.colors }
     }
 }
 
@@ -96,7 +96,7 @@ impl<W: std::io::Write> std::io::Write for EventLine<W> {
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        self.inner.write_all(format!("{}\n", escaped(line, self.colours)).as_bytes())?;
+        self.inner.write_all(format!("{}\n", escaped(line, self.colors)).as_bytes())?;
         Ok(event.len())
     }
 
@@ -105,8 +105,8 @@ impl<W: std::io::Write> std::io::Write for EventLine<W> {
     }
 }
 
-/// Escapes characters that would begin a new line, act on a terminal, or change the order of the text. With `colours`, those stay.
-fn escaped(line: &str, colours: bool) -> String {
+/// Escapes characters that would begin a new line, act on a terminal, or change the order of the text. With `colors`, those stay.
+fn escaped(line: &str, colors: bool) -> String {
     let disturbs = |c: char| {
         (c.is_control() && c != '\t')
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -114,7 +114,7 @@ fn escaped(line: &str, colours: bool) -> String {
     let mut text = String::with_capacity(line.len());
     for (at, c) in line.char_indices() {
         match disturbs(c) {
-            true if colours && is_colour(&line[at..]) => text.push(c),
+            true if colors && is_color(&line[at..]) => text.push(c),
             true => text.extend(c.escape_default()),
             false => text.push(c),
         }
@@ -122,8 +122,8 @@ fn escaped(line: &str, colours: bool) -> String {
     text
 }
 
-/// Whether a text begins with a sequence that sets the colour or weight of what follows.
-fn is_colour(text: &str) -> bool {
+/// Whether a text begins with a sequence that sets the color or weight of what follows.
+fn is_color(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
     rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_colours_of_the_formatter_reach_a_terminal() {
+    fn only_colors_of_the_formatter_reach_a_terminal() {
         let hostile = "a\u{1b}[2J\n\u{1b}[31mred\u{1b}]0;x\u{7}";
         assert_eq!(escaped(hostile, true), "a\\u{1b}[2J\\n\u{1b}[31mred\\u{1b}]0;x\\u{7}");
         assert_eq!(escaped("\u{1b}[31mred\tü\u{9b}", false), "\\u{1b}[31mred\tü\\u{9b}");

@@ -49,7 +49,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
 async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
     let issue = world.issue().await?;
     world.forge.flush().await;
-    let labelled = Clock::System.now();
+    let labeled = Clock::System.now();
     world.label(issue).await?;
     let began = world
         .until("the agent", async || {
@@ -58,7 +58,7 @@ async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
             // A tree from the pool may still contain the file of an earlier loop.
             let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());
-            Ok(noted.filter(|at| *at >= labelled.0))
+            Ok(noted.filter(|at| *at >= labeled.0))
         })
         .await?;
     world
@@ -67,5 +67,5 @@ async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
             Ok(found.filter(|l| !matches!(l.state, LoopState::Queued | LoopState::Running)).map(drop))
         })
         .await?;
-    Ok(Duration::from_millis(u64::try_from(began - labelled.0).unwrap_or(0)))
+    Ok(Duration::from_millis(u64::try_from(began - labeled.0).unwrap_or(0)))
 }

@@ -98,7 +98,7 @@ async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, 
     engine.store.write(move |c| calls::observe(c, &enabled, &settings, now)).await?;
     let issue = world.issue().await?;
     world.forge.flush().await;
-    let labelled = engine.clock.now();
+    let labeled = engine.clock.now();
     world.label(issue).await?;
     let ended = world
         .until("the end of the loop", async || {
@@ -120,7 +120,7 @@ async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, 
     }
     let (left, began) = (left.context("the first agent noted no time")?, began.context("nor did the second one")?);
     let span = |from: i64, to: i64| Duration::from_millis(u64::try_from(to - from).unwrap_or(0));
-    Ok((span(labelled.0, left), span(left, began), ended))
+    Ok((span(labeled.0, left), span(left, began), ended))
 }
 
 /// Time in the output of an agent, in milliseconds since 1970.

@@ -108,7 +108,7 @@ const RUNNERS: [Runner; 33] = [
     bazel::RUNNER,
 ];
 
-/// Escape sequences: colours and cursor moves (CSI), titles and links (OSC), character sets.
+/// Escape sequences: colors and cursor moves (CSI), titles and links (OSC), character sets.
 static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\^_=>78])")
         .expect("constant pattern")
@@ -154,7 +154,7 @@ pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
     counts.reduce(TestCounts::plus)
 }
 
-/// Removes terminal escapes and normalises line ends.
+/// Removes terminal escapes and normalizes line ends.
 pub fn strip_escapes(text: &str) -> String {
     ESCAPES.replace_all(text, "").replace("\r\n", "\n")
 }

@@ -216,7 +216,9 @@ fn outcome(
             (None, judge(&check.rule, None, output))
         }
     };
-    if let Some(why) = contradiction(check, &tests).filter(|_| verdict.holds) {
+    let contradiction = contradiction(check, &tests).filter(|_| verdict.holds);
+    let contradicted = contradiction.is_some();
+    if let Some(why) = contradiction {
         (verdict.holds, verdict.why) = (false, why);
     }
     CheckOutcome {
@@ -224,6 +226,7 @@ fn outcome(
         command: check.command.clone(),
         failing_tests: tests.failing,
         incomplete: tests.incomplete,
+        contradicted,
         errors: if verdict.holds { Vec::new() } else { error_lines(output) },
         holds: verdict.holds,
         why: verdict.why,

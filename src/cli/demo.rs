@@ -97,7 +97,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
         json!({ "url": page, "issue": issue.0, "dashboard": dashboard }),
     );
     forge.label(&maintainer, repo, issue, "ralph:run").await?;
-    screen.say("labelled", "mira labeled it ralph:run", json!({ "label": "ralph:run" }));
+    screen.say("labeled", "mira labeled it ralph:run", json!({ "label": "ralph:run" }));
 
     let mut viewer = IssueViewer {
         forge: &forge,

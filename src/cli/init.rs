@@ -38,7 +38,7 @@ pub struct InitArgs {
     /// Create a GitHub App in the browser, with its key, secrets and configuration
     #[arg(long, conflicts_with_all = ["app_id", "token_env", "token_file", "webhook", "login"])]
     pub create_app: bool,
-    /// Organisation that owns the App; otherwise your account does
+    /// Organization that owns the App; otherwise your account does
     #[arg(long, value_name = "NAME", requires = "create_app")]
     pub organization: Option<String>,
     /// Address of GitHub's REST API, if it is not the usual one

@@ -271,7 +271,7 @@ impl LoopsShell<'_> {
         }
     }
 
-    /// Summarises oversight and the accuracy of agents' claims for the loop, its repository, and all loops.
+    /// Summarizes oversight and the accuracy of agents' claims for the loop, its repository, and all loops.
     async fn reports(&self, current: &Loop) -> Result<OversightSums, CliError> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {

@@ -1,5 +1,5 @@
 //! Checks a YAML document against a JSON Schema and reports every difference with its position. Supports the keywords that
-//! schemars writes for the configuration's types; all others are left to deserialisation.
+//! schemars writes for the configuration's types; all others are left to deserialization.
 
 use serde_json::Value as Json;
 

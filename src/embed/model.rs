@@ -64,7 +64,7 @@ impl StaticModel {
         let name = HEXLOWER.encode(&hash.finalize()[..8]);
         let wrong = |file: usize, why: String| format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display());
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
-        // Vectors are compared by cosine, so normalisation by the model does not matter.
+        // Vectors are compared by cosine, so normalization by the model does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
             .map_err(|error| wrong(2, format!("it is not a JSON object: {error}")))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))

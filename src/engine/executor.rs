@@ -301,7 +301,7 @@ impl Engine {
             if !next.state.is_open() {
                 self.loop_span(next, now);
             }
-            self.summarise(next).await;
+            self.summarize(next).await;
             if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
                 self.wake.timer.notify_one();
             }

@@ -148,7 +148,7 @@ impl Engine {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Writes a new status comment, which is updated from now on, and minimises the previous one.
+    /// Writes a new status comment, which is updated from now on, and minimizes the previous one.
     async fn fresh_status(
         &self,
         account: &ForgeAccount,
@@ -183,7 +183,7 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Minimises the newest comment of an iteration before `n`.
+    /// Minimizes the newest comment of an iteration before `n`.
     async fn fold_earlier(
         &self,
         account: &ForgeAccount,
@@ -200,7 +200,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. Does nothing for a comment
+    /// Minimizes a comment of the bot, or replaces it by `folded` on a forge that cannot minimize. Does nothing for a comment
     /// that was deleted or cannot be changed.
     async fn fold(
         &self,

@@ -12,7 +12,7 @@ use crate::store::{StoreError, installation, loops};
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Maximum number of batches per maintenance; the rest waits for the next one.
 const ROUNDS: usize = 1_000;
-/// Maximum number of ended loops that are summarised per maintenance.
+/// Maximum number of ended loops that are summarized per maintenance.
 const LOOPS: usize = 100;
 
 impl Engine {
@@ -21,9 +21,9 @@ impl Engine {
         StepMemory { settings: self.settings.memory.clone(), masker: self.checks.masker.clone() }
     }
 
-    /// Summarises a loop's iterations if enough have ended or the loop has. Failures are logged; the next step or the
+    /// Summarizes a loop's iterations if enough have ended or the loop has. Failures are logged; the next step or the
     /// daily maintenance tries again.
-    pub(super) async fn summarise(&self, current: &Loop) {
+    pub(super) async fn summarize(&self, current: &Loop) {
         let ended = current.iterations.iter().rev().find(|iteration| iteration.ended_at.is_some());
         let done = ended.map_or(0, |iteration| iteration.number);
         let interval = session::interval_within(self.settings.memory.summary_interval, current.limits.iterations);
@@ -43,11 +43,11 @@ impl Engine {
         let read = self.store.read(move |c| {
             // The summary of an ended loop includes runs that were not counted.
             let done = if ended { done.max(sessions::last_iteration(c, &of)?) } else { done };
-            let Some(range) = session::due(done, sessions::summarised_to(c, &of)?, interval, ended) else {
+            let Some(range) = session::due(done, sessions::summarized_to(c, &of)?, interval, ended) else {
                 return Ok(None);
             };
             let (turns, events) = (sessions::turns(c, &of, range.clone())?, sessions::events(c, &of, range.clone())?);
-            // Without recorded turns or events there is nothing to summarise.
+            // Without recorded turns or events there is nothing to summarize.
             let recorded = !turns.is_empty() || !events.is_empty();
             Ok(recorded.then(|| session::extract(*range.start(), *range.end(), &turns, &events, now)))
         });
@@ -65,9 +65,9 @@ impl Engine {
         if last.is_some_and(|last| (0..DAY_MS).contains(&now.since(last))) {
             return Ok(());
         }
-        for id in self.store.read(|c| sessions::unsummarised(c, LOOPS)).await? {
+        for id in self.store.read(|c| sessions::unsummarized(c, LOOPS)).await? {
             if let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? {
-                self.summarise(&current).await;
+                self.summarize(&current).await;
             }
         }
         let settings = &self.settings.memory;

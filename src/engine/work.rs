@@ -245,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Returns the input for the loop if the person who authorised it lost the permission.
+    /// Returns the input for the loop if the person who authorized it lost the permission.
     async fn authority_lost(
         &self,
         account: &ForgeAccount,

@@ -100,7 +100,7 @@ pub trait Polling: Send + Sync {
 /// Team memberships.
 #[async_trait]
 pub trait Teams: Send + Sync {
-    /// Whether an account is currently a member of a team, which may belong to another organisation than the repository's.
+    /// Whether an account is currently a member of a team, which may belong to another organization than the repository's.
     /// `false` for an unknown team.
     async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
     /// Returns whether the credential can read the members of a team, for commands in this repository.

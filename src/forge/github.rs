@@ -234,7 +234,7 @@ impl Forge for GitHub {
     }
 
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
-        self.open_issues_labelled(repo, label).await
+        self.open_issues_labeled(repo, label).await
     }
 
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {

@@ -425,7 +425,7 @@ fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, r
     error(kind, what, format!("HTTP {}{message}{}", response.status().as_u16(), sign_on.unwrap_or_default()))
 }
 
-/// Returns the address at which a token is authorised for an organisation with single sign-on, as GitHub names it.
+/// Returns the address at which a token is authorized for an organization with single sign-on, as GitHub names it.
 fn sign_on_address(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get("x-github-sso")?.to_str().ok()?;
     let address = value.strip_prefix("required")?.trim_start_matches([';', ' ']).strip_prefix("url=")?;

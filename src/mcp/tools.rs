@@ -200,7 +200,7 @@ impl ServerHandler for Tools {
             let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
             return Ok(told_back(self.passed(Err(told))));
         };
-        // Requests of a run are serialised, so that one agent cannot occupy all readers of the store.
+        // Requests of a run are serialized, so that one agent cannot occupy all readers of the store.
         let _turn = self.one_at_a_time.lock().await;
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
             Some(answer) => Ok(told_back(self.passed(answer))),

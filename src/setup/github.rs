@@ -30,7 +30,7 @@ pub struct AppRequest {
     pub url: Option<String>,
     /// Address of the REST API, if it is not the usual one.
     pub api_url: Option<String>,
-    /// Organisation that owns the App; `None` for the person's account.
+    /// Organization that owns the App; `None` for the person's account.
     pub organization: Option<String>,
     /// Address at which GitHub reaches the service; `None` polls.
     pub public_url: Option<String>,

@@ -1,4 +1,4 @@
-//! Trial: a labelled issue becomes a verified pull request by the service itself, with a scripted agent instead of a model.
+//! Trial: a labeled issue becomes a verified pull request by the service itself, with a scripted agent instead of a model.
 //!
 //! The service runs as it is configured, with a data folder, a backend and one repository of the trial's own. It may start a loop
 //! for its own label, because nobody else's account is at hand.

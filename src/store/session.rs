@@ -243,7 +243,7 @@ pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<Ses
 }
 
 /// Returns the last iteration covered by a summary; 0 if there is none.
-pub fn summarised_to(c: &Connection, id: &LoopId) -> StoreResult<u32> {
+pub fn summarized_to(c: &Connection, id: &LoopId) -> StoreResult<u32> {
     let sql = "SELECT coalesce(max(to_iteration), 0) FROM session_summaries WHERE loop_id = ?1";
     Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
 }
@@ -255,7 +255,7 @@ pub fn last_iteration(c: &Connection, id: &LoopId) -> StoreResult<u32> {
 }
 
 /// Returns at most `most` finished loops whose last iterations no summary covers.
-pub fn unsummarised(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
+pub fn unsummarized(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
     let sql = "SELECT l.id FROM loops l JOIN session_turns t ON t.loop_id = l.id WHERE l.open = 0 GROUP BY l.id
         HAVING max(t.iteration) > (SELECT coalesce(max(s.to_iteration), 0) FROM session_summaries s WHERE s.loop_id = l.id)
         ORDER BY l.updated_at LIMIT ?1";

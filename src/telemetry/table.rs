@@ -42,12 +42,12 @@ pub(super) struct MetricRow {
 
 /// A metric with labels. Clones share their values.
 #[derive(Debug, Clone)]
-pub(super) struct Labelled<const N: usize, M> {
+pub(super) struct Labeled<const N: usize, M> {
     names: &'static [&'static str; N],
     family: Family<Labels<N>, M, fn() -> M>,
 }
 
-impl<const N: usize, M: Clone> Labelled<N, M> {
+impl<const N: usize, M: Clone> Labeled<N, M> {
     /// Returns the metric with these values of its labels, in the order of their declaration.
     pub fn of(&self, values: [&str; N]) -> M {
         let labels = std::array::from_fn(|at| (self.names[at], values[at].to_owned()));
@@ -68,21 +68,21 @@ impl Declarations {
     }
 
     /// Declares a counter, gauge or histogram with labels; `name` is the full name.
-    pub fn labelled<const N: usize, M>(
+    pub fn labeled<const N: usize, M>(
         &mut self,
         kind: MetricType,
         name: &'static str,
         labels: &'static [&'static str; N],
         help: &'static str,
         make: fn() -> M,
-    ) -> Labelled<N, M>
+    ) -> Labeled<N, M>
     where
         M: Metric + Clone + prometheus_client::metrics::TypedMetric + prometheus_client::encoding::EncodeMetric,
         Family<Labels<N>, M, fn() -> M>: Metric,
     {
         let family = Family::<Labels<N>, M, fn() -> M>::new_with_constructor(make);
         self.register(kind, name, labels, help, family.clone());
-        Labelled { names: labels, family }
+        Labeled { names: labels, family }
     }
 
     /// Declares a histogram without labels.

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn transient_errors_are_recognised() {
+    fn transient_errors_are_recognized() {
         let unreachable =
             |transient| WorkspaceError::Unreachable { url: String::new(), detail: String::new(), transient };
         assert!(unreachable(true).is_transient());

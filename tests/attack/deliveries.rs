@@ -339,7 +339,7 @@ async fn forged_labels_start_nothing(dialect: Dialect) {
         });
         let (_, pull) = picked(&held.await, |body| is_pull(body) && body["action"] != "opened");
         let bug = kept_back(world, async |world: &World| {
-            world.forge.label(&mira, world.repo, issue, "bug").await.expect("labelled");
+            world.forge.label(&mira, world.repo, issue, "bug").await.expect("labeled");
         });
         let bug = picked(&bug.await, is_label);
         let as_run = |body: &mut Value| {

@@ -3,7 +3,7 @@
 //!
 //! `cargo test --test forges` and CI run them; `cargo test` does not. Package registries do not have a Gitea:
 //! `RALPH_TEST_GITEA_URL` and `RALPH_TEST_GITEA_TOKEN` (of an administrator, all scopes) name one. It must be allowed to send
-//! webhooks to loopback (`[webhook] ALLOWED_HOST_LIST = loopback`). Each story makes its own people, organisation and
+//! webhooks to loopback (`[webhook] ALLOWED_HOST_LIST = loopback`). Each story makes its own people, organization and
 //! repository and deletes them, so that stories run in parallel. Stories use the server by HTTP and git only, as people do.
 #![expect(clippy::disallowed_methods, reason = "the tests' own switches and processes are no part of the service")]
 

@@ -152,7 +152,7 @@ impl Repo {
         *known = format!("{owner}/{name}");
     }
 
-    /// Gives the repository to another organisation.
+    /// Gives the repository to another organization.
     pub async fn transfer(&self, by: &Account, to: &str) {
         self.ok(by, Method::POST, "/transfer", json!({ "new_owner": to })).await;
         let mut known = self.name.lock().expect("not poisoned");
@@ -234,7 +234,7 @@ impl Repo {
     }
 
     /// Opens an issue that has a label from the beginning; returns its number.
-    pub async fn open_labelled(&self, by: &Account, title: &str, body: &str, label: &str) -> u64 {
+    pub async fn open_labeled(&self, by: &Account, title: &str, body: &str, label: &str) -> u64 {
         let labels = self.label_keys(by, &[label]).await;
         let issue = json!({ "title": title, "body": body, "labels": labels });
         self.ok(by, Method::POST, "/issues", issue).await["number"].as_u64().expect("a number")

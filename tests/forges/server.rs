@@ -1,4 +1,4 @@
-//! A server that stories run on: its API for people, tokens, organisations and teams.
+//! A server that stories run on: its API for people, tokens, organizations and teams.
 
 use axum::http::Method;
 use data_encoding::BASE64;
@@ -42,7 +42,7 @@ pub struct Account {
     pub token: String,
 }
 
-/// Team of an organisation: name, and id on Gitea.
+/// Team of an organization: name, and id on Gitea.
 #[derive(Debug, Clone)]
 pub struct Team {
     pub org: String,
@@ -184,8 +184,8 @@ impl Server {
         Account { login, token: token.as_str().expect("a token").to_owned() }
     }
 
-    /// Creates an organisation that an account owns.
-    pub async fn organisation(&self, owner: &Account, name: &str) {
+    /// Creates an organization that an account owns.
+    pub async fn organization(&self, owner: &Account, name: &str) {
         if self.is_github() {
             let org = json!({ "login": name, "admin": owner.login });
             self.ok(&self.admin, Method::POST, "/admin/organizations", org).await;
@@ -194,7 +194,7 @@ impl Server {
         }
     }
 
-    /// Creates an empty repository of an organisation. It is private, as most are.
+    /// Creates an empty repository of an organization. It is private, as most are.
     pub async fn repository(&self, owner: &Account, org: &str, name: &str) {
         let new = json!({ "name": name, "private": true, "auto_init": false, "default_branch": "main" });
         self.ok(&owner.token, Method::POST, &format!("/orgs/{org}/repos"), new).await;
@@ -222,7 +222,7 @@ impl Server {
         self.ok(&owner.token, Method::PUT, &path, json!({})).await;
     }
 
-    /// Gives a team a repository of its organisation.
+    /// Gives a team a repository of its organization.
     pub async fn team_repository(&self, owner: &Account, team: &Team, repo: &str, level: Level) {
         let path = match self.is_github() {
             true => format!("/orgs/{}/teams/{}/repos/{repo}", team.org, team.name),
@@ -232,8 +232,8 @@ impl Server {
         self.ok(&owner.token, Method::PUT, &path, json!({ "permission": permission })).await;
     }
 
-    /// Deletes an organisation; its repositories are deleted before.
-    pub async fn delete_organisation(&self, owner: &Account, name: &str) -> ServerAnswer {
+    /// Deletes an organization; its repositories are deleted before.
+    pub async fn delete_organization(&self, owner: &Account, name: &str) -> ServerAnswer {
         self.call(&owner.token, Method::DELETE, &format!("/orgs/{name}"), Value::Null).await
     }
 

@@ -1,4 +1,4 @@
-//! Parts of a story: a server, an organisation of its own with a repository, its owner, the bot, and an issue. All of it is
+//! Parts of a story: a server, an organization of its own with a repository, its owner, the bot, and an issue. All of it is
 //! deleted at the end, also if the story fails.
 
 use std::panic::AssertUnwindSafe;
@@ -89,7 +89,7 @@ pub struct Stage {
     pub server: Arc<Server>,
     pub bot: Bot,
     pub repo: Repo,
-    /// Owner of the organisation.
+    /// Owner of the organization.
     pub mira: Account,
     /// The bot's account.
     pub robot: Account,
@@ -104,7 +104,7 @@ pub struct Stage {
 #[derive(Default)]
 struct Made {
     accounts: Vec<String>,
-    organisations: Vec<String>,
+    organizations: Vec<String>,
     repositories: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ impl Stage {
         let mira = server.account(&mira, true).await;
         let robot = server.account(&robot, false).await;
         let org = format!("acme-{unique}");
-        server.organisation(&mira, &org).await;
+        server.organization(&mira, &org).await;
         server.repository(&mira, &org, "app").await;
         let repo = Repo::new(server.clone(), &format!("{org}/app"));
         repo.collaborator(&mira, &robot.login, Level::Admin).await;
@@ -151,7 +151,7 @@ impl Stage {
         let bot = Bot::new(&plan.setup, server.kind(), &url, &robot.token, &watched);
         let made = Made {
             accounts: vec![mira.login.clone(), robot.login.clone()],
-            organisations: vec![org.clone()],
+            organizations: vec![org.clone()],
             repositories: Vec::new(),
         };
         Self { server, bot, repo, mira, robot, org, issue: 0, proxy, unique, made }
@@ -188,8 +188,8 @@ impl Stage {
             let repo = Repo::new(self.server.clone(), name);
             note(name, repo.delete(&self.mira).await.status);
         }
-        for name in &self.made.organisations {
-            note(name, self.server.delete_organisation(&self.mira, name).await.status);
+        for name in &self.made.organizations {
+            note(name, self.server.delete_organization(&self.mira, name).await.status);
         }
         for login in &self.made.accounts {
             note(login, self.server.delete_account(login).await.status);
@@ -204,11 +204,11 @@ impl Stage {
         self.server.account(&login, true).await
     }
 
-    /// Creates a second organisation of the owner; the service watches its repositories, too.
-    pub async fn other_organisation(&mut self) -> String {
+    /// Creates a second organization of the owner; the service watches its repositories, too.
+    pub async fn other_organization(&mut self) -> String {
         let name = format!("other-{}", self.unique);
-        self.made.organisations.push(name.clone());
-        self.server.organisation(&self.mira, &name).await;
+        self.made.organizations.push(name.clone());
+        self.server.organization(&self.mira, &name).await;
         name
     }
 

@@ -72,7 +72,7 @@ impl World {
         text
     }
 
-    /// Text of a comment. A minimised one is a single line, as people see it.
+    /// Text of a comment. A minimized one is a single line, as people see it.
     fn comment_text(&self, comment: &FakeComment) -> String {
         let author = self.logins(comment.author.as_slice()).join("");
         let summary = match self.setup.dialect {

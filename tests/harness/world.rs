@@ -302,7 +302,7 @@ impl World {
 
     /// The maintainer sets the label `ralph:run` on the issue.
     pub async fn label(&self) {
-        self.forge.label(&self.maintainer, self.repo, self.issue, "ralph:run").await.expect("labelled");
+        self.forge.label(&self.maintainer, self.repo, self.issue, "ralph:run").await.expect("labeled");
     }
 
     /// The maintainer comments on the issue.

@@ -158,7 +158,7 @@ async fn loops_are_listed_by_pages_and_filters(dialect: Dialect) {
         let first = world.run().await;
         let second = world.forge.open_issue(&world.maintainer, world.repo, "Another zebra", "It is 43.", &[]).await;
         let second = second.expect("opened");
-        world.forge.label(&world.maintainer, world.repo, second, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, second, "ralph:run").await.expect("labeled");
         world.settle().await;
         let api = TokenClient::of_operator(world).await;
         let ids = |page: &Value| -> Vec<String> {

@@ -345,19 +345,19 @@ async fn old_git_is_refused() {
     assert!(lines.contains(&format!("FAIL git: {why}; install git 2.39.0 or newer")), "{lines}");
 }
 
-/// Colours are used on terminals, or if they are requested.
+/// Colors are used on terminals, or if they are requested.
 #[tokio::test]
 async fn no_color_disables_colors() {
     let folder = tempfile::tempdir().expect("a folder");
     let binary = env!("CARGO_BIN_EXE_ralph-bot");
-    for (variable, option, coloured) in [(None, "", true), (Some("1"), "", false), (None, "--color never", false)] {
+    for (variable, option, colored) in [(None, "", true), (Some("1"), "", false), (None, "--color never", false)] {
         let mut command = command("script");
         command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", folder.path()).env("TERM", "xterm").envs(variable.map(|value| ("NO_COLOR", value)));
         command.args(["-qec", &format!("{binary} {option} loops"), "/dev/null"]);
         let output_text = utf8(&run(&mut command).await.stdout);
         assert!(output_text.contains("ralph-control.yaml"), "{output_text}");
-        assert_eq!(output_text.contains('\u{1b}'), coloured, "{variable:?} {option}: {output_text:?}");
+        assert_eq!(output_text.contains('\u{1b}'), colored, "{variable:?} {option}: {output_text:?}");
     }
     let piped = run(&mut ralph(folder.path(), &["loops"])).await;
     assert!(!utf8(&piped.stderr).contains('\u{1b}') && !piped.status.success());

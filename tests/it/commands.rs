@@ -382,7 +382,7 @@ async fn label_removal_pauses_and_label_resumes(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         world.settle().await;
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);

@@ -155,7 +155,7 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
 async fn permission_is_rechecked_before_work(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let nora = person(world, "nora", Access::Write);
-        world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
         world.stop_at("the start", |l| l.step == LoopStep::Prepare).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
         world.settle().await;
@@ -179,7 +179,7 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
 async fn permission_is_rechecked_before_push(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let nora = person(world, "nora", Access::Write);
-        world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
         let ready = world.stop_at("the push", |l| l.step == LoopStep::Push).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
         world.settle().await;
@@ -257,7 +257,7 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
             state.add_team_member("acme", "leads", world.bot.id, true);
             state.add_team_member("other", "leads", world.bot.id, true);
             state.add_team_member("acme", "leads", invited.id, false);
-            // A team of the same name in another organisation does not count.
+            // A team of the same name in another organization does not count.
             state.add_team_member("other", "leads", reader.id, true);
         });
         for nobody in [&reader, &invited] {
@@ -292,7 +292,7 @@ async fn permissions_claimed_in_payload_are_ignored(dialect: Dialect) {
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
         // A payload cannot take permission away either: the forge is asked.
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         world.settle().await;
         world.forge.hooks().hold();
         world.label().await;
@@ -528,7 +528,7 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
             assert_eq!(world.reactions(id), ["eyes", "confused"], "{line}");
         }
         // Removing and setting the label again confirms nothing.
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         world.settle().await;
         assert!(matches!(world.run().await.state, LoopState::NeedsConfirm));
         // The confirmed text is the one that was shown, not the current one.
@@ -675,7 +675,7 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
         world.forge.hooks().drop_next(1);
         world.label().await;
         world.forge.flush().await;
-        // Not even a forge that tells who labelled can tell what the text was then.
+        // Not even a forge that tells who labeled can tell what the text was then.
         world.advance(Duration::from_secs(10)).await;
         let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
         edited.await.expect("edited");
@@ -729,7 +729,7 @@ async fn missed_label_after_the_end_needs_confirmation(dialect: Dialect) {
         world.forge.hooks().drop_next(1);
         world.label().await;
         world.forge.flush().await;
-        // Not even a forge that tells who labelled can tell what the text was then.
+        // Not even a forge that tells who labeled can tell what the text was then.
         world.advance(Duration::from_secs(10)).await;
         let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
         edited.await.expect("edited");
@@ -850,7 +850,7 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
             draft: false,
         };
         let number = world.forge.open_pull(&world.maintainer, world.repo, &draft).await.expect("a pull request");
-        world.forge.label(&world.maintainer, world.repo, number, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, number, "ralph:run").await.expect("labeled");
         world.settle().await;
         world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
@@ -912,7 +912,7 @@ async fn references_to_other_repositories_are_not_followed(dialect: Dialect) {
 async fn flapping_label_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let unlabel = async || {
-            world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         };
         for round in 0..20 {
             world.label().await;
@@ -1118,19 +1118,19 @@ mod github_bots {
             for one in [&bot, &near] {
                 world.forge.grant(world.repo, one, Access::Admin).expect("granted");
             }
-            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labeled");
             world.settle().await;
             assert!(world.all_loops().await.is_empty());
-            world.forge.unlabel(&bot, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.forge.unlabel(&bot, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
             world.settle().await;
 
             world.setup.config = format!("permissions: {{ allow_bots: [{}] }}\n", bot.id);
             world.restart().await;
-            world.forge.label(&near, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.forge.label(&near, world.repo, world.issue, "ralph:run").await.expect("labeled");
             world.settle().await;
             assert!(world.all_loops().await.is_empty());
-            world.forge.unlabel(&near, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.forge.unlabel(&near, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
+            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labeled");
             world.settle().await;
             assert_eq!(world.the_loop().await.state, LoopState::Review);
         })

@@ -133,8 +133,8 @@ async fn label_asks_for_a_plan_first(dialect: Dialect) {
         let label = async |on: bool| {
             let (forge, who) = (&world.forge, &world.maintainer);
             match on {
-                true => forge.label(who, world.repo, world.issue, "ralph:plan").await.expect("labelled"),
-                false => forge.unlabel(who, world.repo, world.issue, "ralph:plan").await.expect("unlabelled"),
+                true => forge.label(who, world.repo, world.issue, "ralph:plan").await.expect("labeled"),
+                false => forge.unlabel(who, world.repo, world.issue, "ralph:plan").await.expect("unlabeled"),
             }
             world.clock.advance_ms(5_000);
             world.settle().await;
@@ -201,7 +201,7 @@ async fn missed_label_asks_for_a_plan(dialect: Dialect) {
         world.settle().await;
         world.forge.hooks().drop_next(1);
         let (who, repo) = (&world.maintainer, world.repo);
-        world.forge.label(who, repo, world.issue, "ralph:plan").await.expect("labelled");
+        world.forge.label(who, repo, world.issue, "ralph:plan").await.expect("labeled");
         world.forge.flush().await;
         world.advance(Duration::from_secs(600)).await;
         for _ in 0..3 {
@@ -211,7 +211,7 @@ async fn missed_label_asks_for_a_plan(dialect: Dialect) {
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         // A label that was removed without a delivery pauses it.
         world.forge.hooks().drop_next(1);
-        world.forge.unlabel(who, repo, world.issue, "ralph:plan").await.expect("unlabelled");
+        world.forge.unlabel(who, repo, world.issue, "ralph:plan").await.expect("unlabeled");
         world.forge.flush().await;
         world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;

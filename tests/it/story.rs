@@ -381,7 +381,7 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         world.clock.advance_ms(1000);
-        world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labeled");
         world.settle_until("a second loop", |l| l.place.issue == other).await;
         let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
         assert!(
@@ -412,7 +412,7 @@ async fn repositories_have_separate_slots(dialect: Dialect) {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         world.clock.advance_ms(1000);
-        world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labeled");
         world.settle_until("both at work", |l| l.place.repo.id == second && l.state == LoopState::Running).await;
         assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Running));
         world.settle().await;

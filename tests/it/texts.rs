@@ -16,7 +16,7 @@ async fn two_iterations_write_four_comments(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         insta::assert_snapshot!("two_iterations", world.conversation());
-        // The first iteration's comment is folded: minimised, or edited to one line with the rest in a fold.
+        // The first iteration's comment is folded: minimized, or edited to one line with the rest in a fold.
         let [_, first, _, _] = &world.comments(world.issue)[..] else { panic!("four comments") };
         let folded = "<details>\n<summary>Iteration 1 of 10: 0 of 1 check passed, 0 %</summary>\n";
         match dialect {

@@ -24,7 +24,7 @@ fn program(path: &Path, text: &str) {
 ///
 /// See docs/threats.md#s1.
 #[tokio::test]
-async fn tool_chains_on_the_path_run_and_their_neighbours_are_not_there() {
+async fn tool_chains_on_the_path_run_and_their_neighbors_are_not_there() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

@@ -20,7 +20,7 @@ on_one_forge!(
     better_state_before_first_iteration_is_restored_at_limit,
 );
 
-/// Tests in Python syntax, so that they are recognised; `check.sh` reads their assertions.
+/// Tests in Python syntax, so that they are recognized; `check.sh` reads their assertions.
 const TESTS: &str = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\ndef test_other():\n    assert read('other.txt') == 'kept'\n";
 /// Runs each assertion that is not after a skip.
 const CHECK: &str = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";

@@ -1,4 +1,4 @@
-//! Script of a run: events on issues and behaviour of agents, all drawn from the seed in advance.
+//! Script of a run: events on issues and behavior of agents, all drawn from the seed in advance.
 
 use ralph_bot::domain::loops::command::{self, LoopCommand};
 use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
@@ -7,7 +7,7 @@ use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId}
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
-/// Behaviour of an agent in an iteration.
+/// Behavior of an agent in an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentPlan {
     /// Changes a file; whether the checks pass in the tree, and in a fresh checkout.
@@ -55,7 +55,7 @@ pub struct RunScript {
     pub staged: bool,
     /// Issue and event, in order.
     pub events: Vec<(u64, ScriptEvent)>,
-    /// Behaviour of agents, by issue (from 1) and iteration (from 1); later iterations pass the checks.
+    /// Behavior of agents, by issue (from 1) and iteration (from 1); later iterations pass the checks.
     pub plans: Vec<Vec<AgentPlan>>,
     /// Maximum number of iterations of a loop.
     pub iterations: u32,

@@ -66,7 +66,7 @@ pub struct SimWorld {
     pub permitted: bool,
     /// Commits of other people on the service's branches.
     pub others: Vec<(String, Sha)>,
-    /// Iterations whose one-time behaviour has been used.
+    /// Iterations whose one-time behavior has been used.
     pub used: BTreeSet<(LoopId, u32)>,
     pub plans: Vec<Vec<AgentPlan>>,
     /// Counter that makes repeated commits differ from the first.
@@ -86,7 +86,7 @@ pub struct SimReceipt {
     pub input: Option<LoopInput>,
     pub posted: Option<(String, ForgePost)>,
     pub number: Option<(Number, IssueRole)>,
-    /// One-time behaviour that counts as used once this outcome is recorded.
+    /// One-time behavior that counts as used once this outcome is recorded.
     pub used: Option<(LoopId, u32)>,
     /// Whether the caller has given up.
     pub stopped: bool,
@@ -365,7 +365,7 @@ impl SimWorld {
         plans.get(iteration as usize - 1).copied().unwrap_or(AgentPlan::Change { tree: true, clean: true })
     }
 
-    /// Behaviour of an agent run, and whether it occurs only once.
+    /// Behavior of an agent run, and whether it occurs only once.
     fn agent(&self, current: &Loop, iteration: u32) -> (AgentEnd, bool) {
         let fresh = !self.used.contains(&(current.id.clone(), iteration));
         match self.plan(current, iteration) {

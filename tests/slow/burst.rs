@@ -40,7 +40,7 @@ pub async fn undelivered(service: &Service) -> Vec<Outgoing> {
     world.forge.flush().await;
     world.forge.hooks().hold();
     for issue in issues {
-        world.forge.label(&world.maintainer, world.repo, issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, issue, "ralph:run").await.expect("labeled");
         world.forge.comment(&world.maintainer, world.repo, issue, "It looks easy.").await.expect("commented");
     }
     let mut held_deliveries = Vec::new();
@@ -145,7 +145,7 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
             issues.push(opened.expect("an issue"));
         }
         for issue in &issues {
-            world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+            world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labeled");
         }
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         let limited = FakeFault::with_header(429, "retry-after", "3600");

@@ -234,7 +234,7 @@ async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
             let old = reason.contains("stale") || reason.contains("did not change");
             assert!(matches!(state.as_str(), "refused" | "ignored") && old, "{state}: {reason}");
         };
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         world.settle().await;
         stale("after-the-label-went").await;
         assert!(world.all_loops().await.is_empty());
@@ -281,7 +281,7 @@ async fn unlisted_repository_is_ignored(dialect: Dialect) {
 
 /// Returns the same as `label_delivery`, for an issue that already has the label.
 async fn label_delivery_again(world: &World) -> Outgoing {
-    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
     label_delivery(world).await
 }
 

@@ -566,7 +566,7 @@ async fn label_deliveries_are_order_independent(dialect: Dialect) {
             world.forge.hooks().hold();
             world.label().await;
             world.clock.advance_ms(2_000);
-            world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
             world.clock.advance_ms(2_000);
             world.label().await;
             world.forge.hooks().release(|held| match turn {
@@ -587,7 +587,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         world.forge.flush().await;
         world.forge.hooks().drop_next(10_000);
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         // The delivery may still arrive.
         world.engine().reconcile_step(true).await.expect("reconcile");
         while world.engine().loop_step().await.expect("loop") {}

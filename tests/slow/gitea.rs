@@ -54,12 +54,12 @@ async fn labels(world: &World, by: &User, on: bool) {
     world.settle().await;
 }
 
-/// Gives an account write access through a team of the repository's owner, which becomes an organisation.
+/// Gives an account write access through a team of the repository's owner, which becomes an organization.
 fn join_writers(world: &World, login: &str, hidden: bool) -> User {
     let member = world.forge.add_user(login, AccountKind::User);
     world.forge.with(|state| {
         let owner = world.maintainer.id;
-        state.accounts.get_mut(&owner).expect("the owner").organisation = true;
+        state.accounts.get_mut(&owner).expect("the owner").organization = true;
         state.add_team_member("mira", "devs", member.id, true);
         let team = state.teams.iter_mut().find(|team| team.org == owner).expect("the team");
         (team.access, team.everywhere) = (Access::Write, true);
@@ -185,7 +185,7 @@ async fn replaced_labels_keep_a_loop() {
 /// Forges keep the case of a label's name and compare without it.
 async fn label_of_another_case_starts_a_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        world.forge.label(&world.maintainer, world.repo, world.issue, "Ralph:RUN").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, world.issue, "Ralph:RUN").await.expect("labeled");
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);

@@ -1,4 +1,4 @@
-//! Behaviour that GitHub alone has: tokens that are not known at once, refused pushes, installations that change.
+//! Behavior that GitHub alone has: tokens that are not known at once, refused pushes, installations that change.
 
 use std::time::Duration;
 
@@ -506,7 +506,7 @@ async fn labels_of_states_are_exclusive_on_gitea_with_a_scoped_prefix() {
     let mut setup = Setup::new(Dialect::Gitea);
     setup.config = "label_prefix: ralph/".into();
     story(setup, async |world| {
-        world.forge.label(&world.maintainer, world.repo, world.issue, "ralph/run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, world.issue, "ralph/run").await.expect("labeled");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         assert_eq!(world.forge.labels(world.repo, world.issue), ["ralph/run", "ralph/review"]);
@@ -528,7 +528,7 @@ async fn team_is_requested_as_reviewer() {
         let file = "checks:\n  - name: answer\n    run: sh check.sh\nreviewers: [acme/leads]\n";
         let move_to_org = |world: &mut World| {
             world.forge.with(|state| {
-                let org = state.create_organisation(world.maintainer.id, "acme").expect("an organization");
+                let org = state.create_organization(world.maintainer.id, "acme").expect("an organization");
                 let team = state.create_team(world.maintainer.id, "acme", "leads", fake_forge::Access::Write, false);
                 let (team, repo) = (team.expect("a team"), world.repo);
                 let joined = state.edit_team(world.maintainer.id, team, |team| {

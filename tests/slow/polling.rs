@@ -173,7 +173,7 @@ async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Ve
 
         world.label().await;
         settle(world).await;
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         settle(world).await;
         let said = inputs(world).await;
         let mira = said.iter().filter(|line| line.starts_with("RunLabel") && line.contains("mira")).count();
@@ -239,7 +239,7 @@ async fn people_without_permission_start_nothing(dialect: Dialect, mode: UpdateM
         let refused = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph run").await.expect("said");
         settle(world).await;
         assert_eq!(world.reactions(refused), ["-1"]);
-        world.forge.label(&writer, world.repo, world.issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&writer, world.repo, world.issue, "ralph:run").await.expect("labeled");
         settle(world).await;
         settle(world).await;
         assert!(world.newest().await.is_none());
@@ -324,7 +324,7 @@ async fn quiet_repository_costs_two_requests(dialect: Dialect) {
     .await;
 }
 
-/// An issue of the outsider is labelled, and edited seconds before or after.
+/// An issue of the outsider is labeled, and edited seconds before or after.
 async fn with_edit(dialect: Dialect, after: bool) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         let (title, body) = (world.setup.title.clone(), world.setup.body.clone());

@@ -63,7 +63,7 @@ async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     let mut two = service.spawn_elsewhere(free_port());
     service.until("the service to listen", async || service.listens().await).await;
     for issue in &issues {
-        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labeled");
     }
     let store = service.store().await.expect("a database");
     let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();

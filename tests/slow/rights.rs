@@ -155,7 +155,7 @@ const REMARKS: [&str; 9] = [
     "Public functions deserve documentation, say REMARKMARK RULEMARK.",
     "Close database connections before the process exits: REMARKMARK RULEMARK.",
     "Changelog entries are sorted by importance, REMARKMARK RULEMARK.",
-    "Colours need enough contrast against dark backgrounds, REMARKMARK RULEMARK.",
+    "Colors need enough contrast against dark backgrounds, REMARKMARK RULEMARK.",
     "Retry network requests with growing pauses: REMARKMARK RULEMARK.",
 ];
 

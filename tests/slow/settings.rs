@@ -265,7 +265,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         world.label().await;
         world.settle().await;
         assert!(world.all_loops().await.is_empty(), "the label has another prefix");
-        world.forge.label(&world.maintainer, world.repo, world.issue, "bot:run").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, world.issue, "bot:run").await.expect("labeled");
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -350,7 +350,7 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
     let mut setup = Setup::new(dialect).file(".ralph.yml", file).config(limits);
     setup.body = "It should be 42, see src/answer.rs.\n\n```ralph\ntask: { scope: [answer.txt], estimated_iterations: 2 }\n```\n".into();
     story(setup, async |world| {
-        world.forge.label(&world.maintainer, world.repo, world.issue, "hardening").await.expect("labelled");
+        world.forge.label(&world.maintainer, world.repo, world.issue, "hardening").await.expect("labeled");
         world.label().await;
         world.settle().await;
         let first = world.bot_comments().into_iter().find(|text| text.contains("- Task: ")).expect("a status");

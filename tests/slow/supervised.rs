@@ -32,7 +32,7 @@ on_one_forge!(
     steady_loop_with_one_check_triggers_nothing,
     steady_loop_without_test_counts_triggers_nothing,
     escalation_tells_what_the_agent_reported,
-    default_loop_is_summarised_at_half_of_its_limit,
+    default_loop_is_summarized_at_half_of_its_limit,
     coverage_that_a_check_prints_is_guarded,
 );
 
@@ -469,7 +469,7 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
 }
 
 /// With the defaults, a summary is made within the loop, and prompts have it.
-async fn default_loop_is_summarised_at_half_of_its_limit(dialect: Dialect) {
+async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
     let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;

@@ -143,7 +143,7 @@ fn folder_faults(file: &SourceFile) -> Vec<String> {
         .map(|(line, named)| {
             format!(
                 "{}:{line}: `domain::{own}` must not name `domain::{named}`, which comes after it; move the value down \
-                 or the behaviour up",
+                 or the behavior up",
                 file.path
             )
         })

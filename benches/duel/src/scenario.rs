@@ -18,7 +18,7 @@ pub struct Scenario {
     /// Name, the key in the file.
     #[serde(skip)]
     pub name: String,
-    /// Class of behaviour, the name of the file.
+    /// Class of behavior, the name of the file.
     #[serde(skip)]
     pub class: String,
     /// Description for the page.

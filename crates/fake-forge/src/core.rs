@@ -24,7 +24,7 @@ pub(super) struct Core {
     pub hooks: Deliveries,
     pub faults: Faults,
     state: Mutex<FakeState>,
-    /// Serialises pushes and merges, so that each can determine the refs that it changed.
+    /// Serializes pushes and merges, so that each can determine the refs that it changed.
     refs: tokio::sync::Mutex<()>,
 }
 

@@ -28,7 +28,7 @@ use ralph_types::ids::{RepoId, Timestamp};
 
 /// Query parameter, default and maximum of the page size.
 const PAGE: (&str, usize, usize) = ("per_page", 30, 100);
-/// Requests per hour and account; GitHub's limit for an App of a large organisation.
+/// Requests per hour and account; GitHub's limit for an App of a large organization.
 const HOURLY_REQUESTS: u32 = 15_000;
 const HOUR_MS: i64 = 3_600_000;
 

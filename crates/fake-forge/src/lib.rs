@@ -137,7 +137,7 @@ impl FakeForge {
     }
 
     /// Creates a public repository with one commit on `main`: path, content, executable. A missing owner is created as an
-    /// organisation.
+    /// organization.
     pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> FakeResult<RepoId> {
         self.core.create_repo(owner, name, files).await
     }

@@ -98,7 +98,7 @@ fn authorize(core: &Core, method: &Method, query: &str, body: &[u8]) -> FakeRepl
 fn choices(core: &Core, app: &str, query: &str) -> String {
     let people: Vec<String> = core.act(|state| {
         let people =
-            state.accounts.values().filter(|known| !known.organisation && known.user.kind == AccountKind::User);
+            state.accounts.values().filter(|known| !known.organization && known.user.kind == AccountKind::User);
         people.map(|known| known.user.login.clone()).collect()
     });
     let button = |login: &String| {

@@ -161,7 +161,7 @@ async fn conversation(core: &Core, owner: &str, name: &str, text: &str) -> Resul
                 let subject = escape(commit.message.lines().next().unwrap_or_default());
                 let _ = write!(list, "<li class=row><code>{}</code> {subject}</li>", commit.sha.short());
             }
-            let diff = coloured(&core.git.diff(repo, &from, &to).await?);
+            let diff = colored(&core.git.diff(repo, &from, &to).await?);
             format!("<h2>Commits</h2><ul class=box>{list}</ul><h2>Changes</h2><pre class=\"box diff\">{diff}</pre>")
         }
         None => String::new(),
@@ -313,7 +313,7 @@ fn tame(raw: &str) -> String {
     out + &rest.replace('>', "&gt;")
 }
 
-fn coloured(diff: &str) -> String {
+fn colored(diff: &str) -> String {
     let mut out = String::new();
     for line in diff.lines() {
         let class = match line.as_bytes().first() {

@@ -585,7 +585,7 @@ pub struct FakeState {
     pub accounts: BTreeMap<UserId, FakeAccount>,
     /// Tokens, including expired ones.
     pub tokens: BTreeMap<String, FakeToken>,
-    /// Teams of organisations.
+    /// Teams of organizations.
     pub teams: Vec<FakeTeam>,
     /// Time for which comments on lines are drafts before their review is submitted, in milliseconds.
     pub draft_age_ms: i64,

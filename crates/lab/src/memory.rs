@@ -53,7 +53,7 @@ const VERBS: [&str; 12] = [
     "bisect",
     "stub",
     "reorder",
-    "serialise",
+    "serialize",
     "pin",
     "instrument",
 ];

@@ -1,7 +1,7 @@
 //! Simulation of supervised tasks. A seeded stochastic agent works on many tasks, each under every policy with the same
 //! random numbers, and the results are compared.
 //!
-//! Everything is an assumption of a [`Mix`]: behaviour of agents, frequency of each kind of task, behaviour of people,
+//! Everything is an assumption of a [`Mix`]: behavior of agents, frequency of each kind of task, behavior of people,
 //! values. A simulation shows which parts of supervision pay under assumptions; it does not show that the assumptions hold.
 
 mod agent;

@@ -14,7 +14,7 @@ pub(super) async fn look(
     let mut findings = Vec::new();
     for team in config.policy(&forge.name).teams {
         let name = format!("team {team}");
-        // An App can read the teams of the organisation that owns the repository.
+        // An App can read the teams of the organization that owns the repository.
         let own = watched.iter().find(|found| found.repo.owner.eq_ignore_ascii_case(&team.org));
         let Some(repository) = own.or(watched.first()) else { continue };
         let Some(teams) = adapter.teams() else {

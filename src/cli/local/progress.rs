@@ -248,13 +248,13 @@ impl ProgressEvent {
                 format!("{yellow}stopping{yellow:#}{}\n{}", kept.unwrap_or_default(), next_text(next))
             }
             Self::Ended { state, good, why, branch, findings, next, summary, .. } => {
-                let colour = if *good { green } else { yellow };
+                let color = if *good { green } else { yellow };
                 let on = branch.as_ref().map(|branch| format!("branch {branch}\n")).unwrap_or_default();
                 let summary = summary.as_ref().map(|path| format!("  summary: {}\n", path.display()));
                 let summary = summary.unwrap_or_default();
                 let findings: String = findings.iter().map(TestFinding::text).collect();
                 let (why, next) = (one_line(why), next_text(next));
-                format!("{colour}{state}{colour:#}: {why}\n{on}{findings}{next}{summary}")
+                format!("{color}{state}{color:#}: {why}\n{on}{findings}{next}{summary}")
             }
         }
     }

@@ -37,7 +37,7 @@ impl Canvas {
         Self { columns: i32::from(columns), rows: i32::from(rows), cells }
     }
 
-    /// Returns the drawing with colours, one line per row.
+    /// Returns the drawing with colors, one line per row.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for row in self.cells.chunks(self.columns.max(1) as usize) {

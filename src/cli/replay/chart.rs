@@ -24,7 +24,7 @@ const ROWS: u16 = 12;
 const INK: RGBColor = RGBColor(40, 44, 52);
 const FAINT: RGBColor = RGBColor(222, 225, 230);
 const GREY: RGBColor = RGBColor(120, 125, 135);
-// Colours that are distinguishable with red-green colour blindness.
+// Colors that are distinguishable with red-green color blindness.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 const TEAL: RGBColor = RGBColor(0, 158, 115);
@@ -34,7 +34,7 @@ const AMBER: RGBColor = RGBColor(230, 159, 0);
 /// Points of a line: iteration and value.
 type Series = Vec<(f64, f64)>;
 
-/// Panel of the chart, with named and coloured series.
+/// Panel of the chart, with named and colored series.
 struct Panel {
     name: &'static str,
     series: Vec<(&'static str, RGBColor, Series)>,
@@ -183,7 +183,7 @@ fn draw_panel<B: DrawingBackend>(
     Ok(())
 }
 
-/// Returns the iterations with a new REDIRECT, PAUSE or ABORT, each with its colour.
+/// Returns the iterations with a new REDIRECT, PAUSE or ABORT, each with its color.
 fn stops(reviews: &[(Record, SupervisionReview)]) -> Vec<(f64, RGBColor)> {
     let mark = |(_, review): &(Record, SupervisionReview)| {
         let fresh = review.verdict.interventions.iter().filter(|done| done.fresh);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::domain::supervision::SupervisionSettings;
 
-/// Removes colours from a text.
+/// Removes colors from a text.
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

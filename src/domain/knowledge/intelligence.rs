@@ -21,7 +21,7 @@ mod model_advice;
 mod reflect;
 mod second_opinion;
 mod settings;
-mod summarise;
+mod summarize;
 mod tokens;
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ pub use model_advice::ModelAdvice;
 pub use reflect::{Reflecting, ReflectionAnswer};
 pub use second_opinion::Reviewing;
 pub use settings::ContextSettings;
-pub use summarise::{Summarising, SummaryAnswer};
+pub use summarize::{Summarizing, SummaryAnswer};
 pub use tokens::count;
 
 /// Function that counts the tokens of a text; [`count`] is the real one.

@@ -64,6 +64,18 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
     open
 }
 
+/// Adds a finding for each check of the newest iteration that succeeded with fewer tests than at the base. No verification follows
+/// that would find them, since the check failed for what its test runner reported.
+pub(super) fn contradicted(turn: &mut StepContext) {
+    let Some(mut report) = turn.next.current().map(|current| current.checks.clone()) else { return };
+    report.outcomes.retain(|outcome| outcome.contradicted);
+    let fewer = fewer_tests(&turn.next, None, &report);
+    if !fewer.is_empty() {
+        let known = turn.next.branch_findings().unwrap_or_default().to_vec();
+        measured(turn, [known, fewer].concat());
+    }
+}
+
 /// Returns checks that run fewer tests than at the base, or than with the base's test files.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
     let at_base = next.base_counts();

@@ -455,6 +455,7 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     };
     current.ended_at = Some(now);
     let number = current.number;
+    test_guard::contradicted(turn);
     // What holds in the tree is judged by what it comes to in a fresh checkout.
     let verifies = all_hold && nobody_wants_more(&turn.next);
     if let Some(current) = turn.next.current_mut().filter(|_| verifies) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::model::signature::{first_error, normalise};
+use crate::domain::model::signature::{first_error, normalize};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{
     Alarm, AlarmKind, AlarmSeverity, ControlDecision, Gains, ProfileTransition, Terms, Trend, Urgency,
@@ -181,7 +181,7 @@ pub fn error_signature(checks: &CheckReport) -> Option<String> {
     // The fact that a check failed does not identify the error; its last line is the least that does.
     let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
     let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
-    first_error(&failing.output).or_else(|| last().map(normalise))
+    first_error(&failing.output).or_else(|| last().map(normalize))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct PastLoops {
 }
 
 impl PastLoops {
-    /// Summarises the loops of a task type; all loops if fewer than three are of it.
+    /// Summarizes the loops of a task type; all loops if fewer than three are of it.
     pub fn of(ended: &[EndedLoop], task_type: TaskType) -> Self {
         let same: Vec<&EndedLoop> = ended.iter().filter(|one| one.task_type == task_type).collect();
         let enough = same.len() >= ENOUGH;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_of_the_same_type_are_summarised() {
+    fn loops_of_the_same_type_are_summarized() {
         let mut loops: Vec<EndedLoop> = (1..=10).map(|n| ended(TaskType::Feature, n, 0.1 * f64::from(n))).collect();
         loops.extend([ended(TaskType::Docs, 40, 9.0), ended(TaskType::Docs, 50, 9.0)]);
         let past = PastLoops::of(&loops, TaskType::Feature);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn few_loops_of_a_type_are_summarised_with_the_others() {
+    fn few_loops_of_a_type_are_summarized_with_the_others() {
         let loops = [ended(TaskType::Docs, 2, 0.0), ended(TaskType::Docs, 4, 0.0), ended(TaskType::Feature, 9, 0.5)];
         let past = PastLoops::of(&loops, TaskType::Docs);
         assert_eq!((past.loops, past.task_type), (3, None));

@@ -23,7 +23,7 @@ pub struct CheckFact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeChange {
-    /// Not recorded; the hashes of neighbouring iterations tell whether it changed.
+    /// Not recorded; the hashes of neighboring iterations tell whether it changed.
     #[default]
     Unknown,
     /// Nothing: the tree is as it was at the start of the iteration, whatever the service restored before that.

@@ -73,9 +73,9 @@ static VARYING: LazyLock<Regex> = LazyLock::new(|| {
 static IN_PATH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?-u:\b)[0-9a-fA-F]{7,64}(?-u:\b)|[0-9]{5,}").expect("constant pattern"));
 
-/// Returns the text on one line with varying parts replaced, without colours, at most 300 characters. Reads the first
+/// Returns the text on one line with varying parts replaced, without colors, at most 300 characters. Reads the first
 /// 2,000 bytes.
-pub fn normalise(text: &str) -> String {
+pub fn normalize(text: &str) -> String {
     let plain = without_ansi(cut(text, MAX_TEXT));
     let mut replaced = String::with_capacity(plain.len());
     let mut done = 0;

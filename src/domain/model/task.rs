@@ -11,7 +11,7 @@ use crate::domain::model::plan::TaskPlan;
 pub enum CheckSource {
     /// `/ralph run --check` of a person with permission.
     Command,
-    /// The issue's text when it was labelled, by an author with write access.
+    /// The issue's text when it was labeled, by an author with write access.
     Issue,
     /// The repository's file on the default branch.
     RepositoryFile,
@@ -46,7 +46,7 @@ pub struct Check {
     pub source: CheckSource,
     /// Time limit of one run, in seconds; `None` for the operator's default.
     pub timeout_s: Option<u64>,
-    /// Pattern with the groups `passed`, `failed`, `skipped` that reads test counts if no runner is recognised.
+    /// Pattern with the groups `passed`, `failed`, `skipped` that reads test counts if no runner is recognized.
     #[serde(default)]
     pub counts: Option<String>,
     /// Glob of the JUnit files that it writes, relative to the tree; their counts take precedence over printed ones.
@@ -104,7 +104,7 @@ pub struct CheckOutcome {
     pub exit_code: Option<i32>,
     /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// Test counts, if the runner was recognised.
+    /// Test counts, if the runner was recognized.
     pub tests: Option<TestCounts>,
     /// Names of failing tests, if the runner prints them; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +112,10 @@ pub struct CheckOutcome {
     /// Whether a test run ended early, so that `tests` is only a part.
     #[serde(default, skip_serializing_if = "is_false")]
     pub incomplete: bool,
-    /// Distinct error lines of a failed check, normalised; a bounded number.
+    /// Whether it failed although the command succeeded, because of what its test runner reported.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub contradicted: bool,
+    /// Distinct error lines of a failed check, normalized; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
     /// Coverage that a known tool printed, in percent.

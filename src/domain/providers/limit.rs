@@ -1,4 +1,4 @@
-//! Limits of providers, recognised from the results of a call.
+//! Limits of providers, recognized from the results of a call.
 //!
 //! [`classify`] reads the most reliable sources first: exit code, structured output, headers, and error messages, which are
 //! read only if a run failed and only at the beginning of a line. A time without a date is the next one after now; a time

@@ -1,4 +1,4 @@
-//! The overseer: after each iteration it looks for problems in the loop's behaviour and decides on an intervention.
+//! The overseer: after each iteration it looks for problems in the loop's behavior and decides on an intervention.
 //!
 //! Each detection examines the history for one pattern. The severity of a detection determines its level of intervention,
 //! persistence raises the level, and the most severe intervention decides. Control only advises: its alarms are one of the

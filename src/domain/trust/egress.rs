@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_servers_are_recognised() {
+    fn loopback_servers_are_recognized() {
         let mut listed = hosts(&["localhost:11434", "127.0.0.1", "example.org:80", "*.localhost:1"]);
         Target::named_in("http://127.0.0.1:8080/v1").into_iter().for_each(|target| listed.add(target));
         listed.extend(hosts(&["[::1]:11434"]));

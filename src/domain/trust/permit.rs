@@ -26,10 +26,10 @@ pub enum AccessLevel {
     Admin,
 }
 
-/// A team of an organisation.
+/// A team of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TeamRef {
-    /// Login of the organisation.
+    /// Login of the organization.
     pub org: String,
     /// Name of the team, as in its URL.
     pub name: String,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn team_needs_its_organisation() {
+    fn team_needs_its_organization() {
         let team = TeamRef::parse("acme/maintainers").expect("a team");
         assert_eq!(
             (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),

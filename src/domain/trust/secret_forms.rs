@@ -21,7 +21,7 @@ const MIN_SYMBOLS: usize = 6;
 const LOOSE_SYMBOLS: usize = 10;
 
 /// Returns a value in each of its forms, without mixtures of escaped and plain characters. Forms of a value inside a longer
-/// one (`user:value` in base64) leave out the characters that depend on its neighbours.
+/// one (`user:value` in base64) leave out the characters that depend on its neighbors.
 pub fn encodings_of(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for form in forms_of(secret) {
@@ -93,7 +93,7 @@ fn wide(text: &[u8], unit: [Option<u8>; 2]) -> Vec<u8> {
     text.iter().flat_map(|byte| unit.map(|part| part.unwrap_or(*byte))).collect()
 }
 
-/// Returns the digits of a text that follows `offset` other bytes, without those that also depend on its neighbours.
+/// Returns the digits of a text that follows `offset` other bytes, without those that also depend on its neighbors.
 fn inner_digits(
     text: &[u8],
     offset: usize,

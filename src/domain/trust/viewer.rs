@@ -320,7 +320,7 @@ mod tests {
 
     /// See docs/threats.md#v1.
     #[test]
-    fn change_of_another_site_is_recognised() {
+    fn change_of_another_site_is_recognized() {
         const OWN: &str = "https://ralph.example.org";
         for (origin, site) in [(None, None), (Some(OWN), None), (Some(OWN), Some("same-origin")), (None, Some("none"))]
         {

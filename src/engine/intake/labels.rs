@@ -133,7 +133,7 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Starts a loop for an authorised user.
+    /// Starts a loop for an authorized user.
     #[expect(clippy::too_many_arguments, reason = "the effects of a start")]
     pub(super) async fn begin(
         &self,
@@ -190,26 +190,26 @@ impl Engine {
         }
     }
 
-    /// Returns the login of a user without write access who edited the text shortly before it was approved at `labelled_at`.
+    /// Returns the login of a user without write access who edited the text shortly before it was approved at `labeled_at`.
     pub(super) async fn outside_editor(
         &self,
         account: &ForgeAccount,
         place: &IssueRef,
-        labelled_at: Timestamp,
+        labeled_at: Timestamp,
     ) -> Result<Option<String>, IntakeError> {
-        let from = labelled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
+        let from = labeled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
         let (repo, number) = (place.repo.clone(), place.issue);
         let mut editors: Vec<User> = self
             .store
             .read(move |c| forge_state::edits_since(c, &repo, number, from))
             .await?
             .into_iter()
-            .filter(|(at, _)| *at <= labelled_at)
+            .filter(|(at, _)| *at <= labeled_at)
             .map(|(_, editor)| editor)
             .collect();
         if let Some(history) = account.forge.history() {
             let edits = history.issue_edits(&place.repo, place.issue).await?;
-            let recent = edits.into_iter().filter(|e| e.at >= from && e.at <= labelled_at);
+            let recent = edits.into_iter().filter(|e| e.at >= from && e.at <= labeled_at);
             editors.extend(recent.filter_map(|e| e.editor));
         }
         for editor in editors {

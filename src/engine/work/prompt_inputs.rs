@@ -10,7 +10,7 @@ use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
     Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, ModelAdvice, Reflecting,
-    Summarising, ToolUse, count, token_budget,
+    Summarizing, ToolUse, count, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
@@ -172,7 +172,7 @@ impl Engine {
         let newest = self.look_up(current, "summaries", |c, id| session::summaries(c, id, 0)).await.pop();
         let Some(newest) = newest.filter(|newest| newest.extractive && wanted(newest)) else { return };
         let within = |it: &&Iteration| (newest.from..=newest.to).contains(&it.number) && it.ended_at.is_some();
-        let Some(job) = Summarising::of(&current.retained_iterations().filter(within).collect::<Vec<_>>()) else {
+        let Some(job) = Summarizing::of(&current.retained_iterations().filter(within).collect::<Vec<_>>()) else {
             return;
         };
         let about = format!("iterations {} to {}", newest.from, newest.to);
@@ -192,7 +192,7 @@ impl Engine {
     pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
         self.settle_lost(current, 0).await?;
         // The final summary may not exist yet.
-        self.summarise(current).await;
+        self.summarize(current).await;
         self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
         let asked = calls::key_prefix(&current.id, 0);
         self.store.read(move |c| calls::cost_of(c, &asked)).await

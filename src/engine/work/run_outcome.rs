@@ -8,7 +8,7 @@ use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSourc
 use crate::domain::providers::prices::TokenUsage;
 use crate::engine::providers::CallUsage;
 
-/// Compiles the patterns that recognise refusals.
+/// Compiles the patterns that recognize refusals.
 pub(super) fn warm_up() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

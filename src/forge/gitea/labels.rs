@@ -89,14 +89,14 @@ impl Gitea {
         Ok(())
     }
 
-    /// Returns the labels of a repository, and caches their ids and those of its organisation's labels by name in lower case;
+    /// Returns the labels of a repository, and caches their ids and those of its organization's labels by name in lower case;
     /// the repository's take precedence, of duplicates the oldest.
     async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<(Vec<WireLabel>, BTreeMap<String, i64>)> {
         let what = format!("list the labels of {repo}");
         let labels: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
         let of_owner = self.client.list(&what, &["orgs", &repo.owner, "labels"], &[], |_| false).await;
         let shared: Vec<WireLabel> = match of_owner {
-            // A user's repository has no organisation, and the token may not permit reading one.
+            // A user's repository has no organization, and the token may not permit reading one.
             Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
             other => other?,
         };

@@ -13,7 +13,7 @@ use crate::forge::{LabelChange, Permission, PullReview, Repository, ReviewCommen
 
 /// Title prefix that marks a pull request as a draft.
 pub(super) const DRAFT_PREFIX: &str = "WIP: ";
-/// Title prefixes that servers recognise as draft by default, in lower case.
+/// Title prefixes that servers recognize as draft by default, in lower case.
 const DRAFT_PREFIXES: [&str; 2] = ["wip:", "[wip]"];
 /// Id of the server's account that runs Actions.
 const ACTIONS_ID: i64 = -2;

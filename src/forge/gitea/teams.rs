@@ -73,7 +73,7 @@ impl Gitea {
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })
     }
 
-    /// Returns the teams that have access to a repository; none if its owner is no organisation.
+    /// Returns the teams that have access to a repository; none if its owner is no organization.
     async fn teams_of(&self, repo: &RepoRef) -> ForgeResult<Vec<WireTeam>> {
         let what = format!("list the teams of {repo}");
         let path = under(repo, &["teams"])?;
@@ -119,7 +119,7 @@ impl Gitea {
         Ok(unseen)
     }
 
-    /// Whether an account is a member of a team of a visible organisation.
+    /// Whether an account is a member of a team of a visible organization.
     pub(super) async fn member_of(&self, team: &TeamRef, user: &User) -> ForgeResult<bool> {
         let what = format!("check whether {} is in the team {team}", user.login);
         if user.login.is_empty() || user.id.0 <= 0 {
@@ -138,7 +138,7 @@ impl Gitea {
         }
     }
 
-    /// Returns a visible team; `None` if there is none, `NotFound` if the organisation is not visible.
+    /// Returns a visible team; `None` if there is none, `NotFound` if the organization is not visible.
     async fn team(&self, what: &str, team: &TeamRef) -> ForgeResult<Option<WireTeam>> {
         let query = [("q", team.name.as_str()), ("limit", "50")];
         let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;

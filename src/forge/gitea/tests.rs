@@ -492,7 +492,7 @@ fn one_page(server: &ContractTransport, target: &str, items: Vec<Value>) {
 }
 
 #[tokio::test]
-async fn labels_of_repository_and_organisation_are_found_by_name() {
+async fn labels_of_repository_and_organization_are_found_by_name() {
     for (server, forge) in servers() {
         one_page(&server, REPO_LABELS, vec![label(4, "bug"), label(5, "both")]);
         one_page(&server, ORG_LABELS, vec![label(90, "ralph:run"), label(91, "both")]);

@@ -290,7 +290,7 @@ impl GitHub {
         if found.permissions.members.is_none_or(|access| !matches!(access.as_str(), "read" | "write")) {
             let why = format!("the App may not read the members of teams of `{account}`");
             let fix = "give it Members: read (App settings, Permissions, Organization permissions), then accept that in the \
-                       organisation's settings under Installed GitHub Apps";
+                       organization's settings under Installed GitHub Apps";
             return Ok(TeamVisibility::Hidden { why, fix: fix.to_owned() });
         }
         Ok(TeamVisibility::Visible)

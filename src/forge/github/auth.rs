@@ -35,7 +35,7 @@ pub(super) enum Purpose {
     Fetch,
     /// Pushing with git.
     Push,
-    /// Reading team memberships of the organisation.
+    /// Reading team memberships of the organization.
     Members,
     /// Reading accounts and the list of repositories.
     Metadata,

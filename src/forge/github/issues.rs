@@ -131,7 +131,7 @@ impl GitHub {
     }
 
     /// Returns open issues with a label. Checks the result again, because GitHub reads a comma in a label as two labels.
-    pub(super) async fn open_issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+    pub(super) async fn open_issues_labeled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let what = format!("list the issues labeled `{label}` of");
         let call = ApiCall::on(repo, Method::GET, &["issues"], &what).query(&[
             ("labels", label),

@@ -34,7 +34,7 @@ pub struct AppPlan {
     pub name: String,
     /// Web address of GitHub: `https://github.com`, `https://NAME.ghe.com` or that of a server.
     pub web: Url,
-    /// Organisation that owns the App; `None` for the account of the person who creates it.
+    /// Organization that owns the App; `None` for the account of the person who creates it.
     pub organization: Option<String>,
     /// Name of the forge in the configuration, part of addresses.
     pub forge: String,
@@ -97,7 +97,7 @@ impl AppPlan {
     }
 }
 
-/// Whether a text can be the name of an account or organisation.
+/// Whether a text can be the name of an account or organization.
 pub fn is_login(text: &str) -> bool {
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     plain && !text.is_empty() && text.len() <= MAX_LOGIN && !text.starts_with('-')

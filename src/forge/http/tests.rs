@@ -566,7 +566,7 @@ fn pause_is_ignored_after_the_clock_was_set_back() {
 }
 
 #[tokio::test]
-async fn refusal_for_single_sign_on_says_where_to_authorise() {
+async fn refusal_for_single_sign_on_says_where_to_authorize() {
     let address = "https://github.com/orgs/acme/sso?authorization_request=A1";
     for (header, told) in [(format!("required; url={address}"), true), ("required; url=javascript:x".to_owned(), false)]
     {

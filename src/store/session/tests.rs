@@ -188,8 +188,8 @@ fn damaged_text_is_reported_without_allocating() {
 #[test]
 fn summaries_replace_those_of_the_same_iterations() {
     let c = filled();
-    assert_eq!(summarised_to(&c, &own()).expect("a number"), 2);
-    assert_eq!(summarised_to(&c, &other()).expect("a number"), 0);
+    assert_eq!(summarized_to(&c, &own()).expect("a number"), 2);
+    assert_eq!(summarized_to(&c, &other()).expect("a number"), 0);
     let better = SessionSummary {
         text: "Better words: zebra.".into(),
         extractive: false,
@@ -396,11 +396,11 @@ fn finished_loops_without_summary_are_listed() {
         add(&c, id, sample(1, "One."));
         add(&c, id, sample(2, "Two."));
     }
-    assert_eq!(unsummarised(&c, 9).expect("read"), std::slice::from_ref(&ended), "the others go on");
+    assert_eq!(unsummarized(&c, 9).expect("read"), std::slice::from_ref(&ended), "the others go on");
     assert_eq!(last_iteration(&c, &ended).expect("read"), 2);
     let sum_up = |to| add_summary(&c, &ended, &extract(1, to, &[], &[], Timestamp(1))).expect("added");
     sum_up(1);
-    assert_eq!(unsummarised(&c, 9).expect("read").len(), 1);
+    assert_eq!(unsummarized(&c, 9).expect("read").len(), 1);
     sum_up(2);
-    assert!(unsummarised(&c, 9).expect("read").is_empty());
+    assert!(unsummarized(&c, 9).expect("read").is_empty());
 }

@@ -18,7 +18,7 @@ struct TextLook {
     dim: bool,
     italic: bool,
     underlined: bool,
-    /// One of the eight colours of the foreground.
+    /// One of the eight colors of the foreground.
     color: Option<u8>,
 }
 
@@ -30,7 +30,7 @@ impl TextLook {
         classes.join(" ")
     }
 
-    /// Applies the numbers of a sequence that ends with `m`. Backgrounds and exact colours are left out.
+    /// Applies the numbers of a sequence that ends with `m`. Backgrounds and exact colors are left out.
     fn apply(&mut self, numbers: &str) {
         let mut codes = numbers.split([';', ':']).map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_become_classes_and_other_sequences_are_removed() {
+    fn colors_become_classes_and_other_sequences_are_removed() {
         let table = [
             ("plain <b>", "[]plain <b>"),
             ("\u{1b}[31mred\u{1b}[0m not", "[a-1]red[] not"),

@@ -1,5 +1,5 @@
 //! Charts as SVG: of a loop, completion with the control signal, the terms of control, and cost; of all loops, cost by day. A table
-//! beside them has the figures. Colours of lines are distinguishable with red-green colour blindness; the style sheet adapts the rest to dark.
+//! beside them has the figures. Colors of lines are distinguishable with red-green color blindness; the style sheet adapts the rest to dark.
 
 use plotters::prelude::*;
 
@@ -23,12 +23,12 @@ const PINK: RGBColor = RGBColor(204, 121, 167);
 const YELLOW: RGBColor = RGBColor(230, 159, 0);
 const GREY: RGBColor = RGBColor(0x86, 0x8D, 0x96);
 
-/// Number of names with a colour of their own in a stack; all others are one more part.
+/// Number of names with a color of their own in a stack; all others are one more part.
 pub(super) const STACKED: usize = 5;
-/// Colours of a stack, in the order of the keys of the style sheet.
+/// Colors of a stack, in the order of the keys of the style sheet.
 const STACK: [RGBColor; STACKED + 1] = [BLUE, ORANGE, TEAL, PINK, YELLOW, GREY];
 
-/// Line of a chart: colour, and points as iteration and value.
+/// Line of a chart: color, and points as iteration and value.
 type ChartLine = (RGBColor, Vec<(f64, f64)>);
 
 /// Charts of a loop. Each is empty if there is nothing to draw.
@@ -64,7 +64,7 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
     }
 }
 
-/// Draws the costs of `days` days from `first` as stacked bars; `names` have colours of their own. Empty without costs.
+/// Draws the costs of `days` days from `first` as stacked bars; `names` have colors of their own. Empty without costs.
 pub(super) fn stacked(first: i64, days: i64, rows: &[DailyCost], names: &[&str]) -> String {
     let days = usize::try_from(days).unwrap_or_default();
     let mut bars = vec![[0.0; STACKED + 1]; days];

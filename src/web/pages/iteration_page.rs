@@ -299,7 +299,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
         let title = std::iter::once((part.title.as_str(), true));
         for (text, is_title) in title.chain(part.text.lines().map(|line| (line, false))) {
             number += 1;
-            // Colours of a line can begin before the first one that is shown.
+            // Colors of a line can begin before the first one that is shown.
             let pieces = if is_title { Vec::new() } else { reader.line(text) };
             if number <= first || shown.len() >= LINES_SHOWN || bytes > LINES_BYTES {
                 continue;

@@ -15,7 +15,7 @@ use super::*;
 
 const TOKEN: &str = "tok-5ecret-canary-value";
 
-/// Behaviour and observations of the server.
+/// Behavior and observations of the server.
 #[derive(Default)]
 struct GitHttpServer {
     root: PathBuf,

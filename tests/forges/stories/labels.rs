@@ -58,7 +58,7 @@ async fn label_set_by_put_starts_a_loop(on: On, name: &'static str) {
 
 async fn label_set_with_the_issue_starts_a_loop(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
-        let issue = stage.repo.open_labelled(&stage.mira, "Another answer", "It should be 42.", RUN).await;
+        let issue = stage.repo.open_labeled(&stage.mira, "Another answer", "It should be 42.", RUN).await;
         stage.ready(issue).await;
         assert_eq!(stage.bot.loops().await.len(), 1);
     })

@@ -36,7 +36,7 @@ async fn renamed_repository_is_followed(on: On, name: &'static str) {
 
 async fn transferred_repository_is_followed(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
-        let other = stage.other_organisation().await;
+        let other = stage.other_organization().await;
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.transfer(&stage.mira, &other).await;

@@ -32,7 +32,7 @@ pub struct InstalledAgent {
     pub program: fn() -> Option<RealAgentProgram>,
     /// Name of the model for this agent.
     pub model: &'static str,
-    /// Behaviour of a model that writes `made.txt` and then reports completion.
+    /// Behavior of a model that writes `made.txt` and then reports completion.
     pub works: fn() -> ModelScript,
     /// Environment of the agent for a provider at this address.
     pub environment: fn(&str) -> Vec<(&'static str, String)>,

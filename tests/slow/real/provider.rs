@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Scripted behaviour of the model.
+/// Scripted behavior of the model.
 #[derive(Clone)]
 pub enum ModelScript {
     /// Calls a tool, and finishes after its result.

@@ -30,11 +30,11 @@ const GUIDANCE: &str = "The answer is in the almanac.";
 /// A valid image of one pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Agent with the model's behaviour in the first iteration.
+/// Agent with the model's behavior in the first iteration.
 #[derive(Clone, Copy)]
 struct SecondIteration {
     agent: InstalledAgent,
-    /// Behaviour of a model that runs a shell command and then reports completion.
+    /// Behavior of a model that runs a shell command and then reports completion.
     runs: fn(&str) -> ModelScript,
     /// Whether the second iteration goes on with the session of the first.
     resumes: bool,

@@ -1,4 +1,4 @@
-//! Gitea's API for administrators and owners: accounts, tokens, organisations, teams, and the settings of a repository.
+//! Gitea's API for administrators and owners: accounts, tokens, organizations, teams, and the settings of a repository.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -
     Some(match (call.method.as_str(), path) {
         (_, ["admin", "users", rest @ ..]) => accounts(core, call, rest),
         ("POST", ["users", login, "tokens"]) => token(core, call, login),
-        ("POST", ["orgs"]) => organisation(core, call),
+        ("POST", ["orgs"]) => organization(core, call),
         ("DELETE", ["orgs", org]) => delete_account(core, call, org),
         (_, ["orgs", org, "teams", rest @ ..]) => teams_of(core, call, org, rest),
         (_, ["teams", text, rest @ ..]) => team(core, call, text, rest),
@@ -111,10 +111,10 @@ pub(super) fn login_apps(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAns
     }
 }
 
-fn organisation(core: &Core, call: &FakeCall) -> FakeAnswer {
+fn organization(core: &Core, call: &FakeCall) -> FakeAnswer {
     let (actor, name) = (call.actor()?, call.needed("username")?);
     core.act(|state| {
-        let org = state.create_organisation(actor, name)?;
+        let org = state.create_organization(actor, name)?;
         let fields = json!({
             "id": org.id.0, "name": name, "full_name": "", "email": "", "avatar_url": core.at("avatars/org"),
             "description": "", "website": "", "location": "", "visibility": "public",
@@ -199,7 +199,7 @@ fn teams_of(core: &Core, call: &FakeCall, org: &str, rest: &[&str]) -> FakeAnswe
     }
 }
 
-/// Fails unless the account is in the team, owns the organisation, or is an administrator.
+/// Fails unless the account is in the team, owns the organization, or is an administrator.
 fn may_see(state: &FakeState, team: &FakeTeam, actor: UserId) -> Result<(), FakeRefusal> {
     if state.require_owner(team.org, actor).is_ok() || team.members.get(&actor) == Some(&true) {
         return Ok(());
@@ -290,7 +290,7 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
         ("GET", ["teams"]) => call.actor().and_then(|_| {
             core.act(|state| {
                 let entry = state.repo(repo)?;
-                if !state.accounts.get(&entry.owner).is_some_and(|owner| owner.organisation) {
+                if !state.accounts.get(&entry.owner).is_some_and(|owner| owner.organization) {
                     return Ok(FakeReply::json(405, &json!({"message": "repo is not owned by an organization"})));
                 }
                 let list: Vec<Value> = state.teams_with(entry).map(team_json).collect();

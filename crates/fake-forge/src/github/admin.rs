@@ -1,4 +1,4 @@
-//! GitHub's API for administrators (of Enterprise Server) and owners: accounts, tokens, organisations, teams, and the
+//! GitHub's API for administrators (of Enterprise Server) and owners: accounts, tokens, organizations, teams, and the
 //! settings of a repository.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -
         ("POST", ["admin", "users"]) => create_account(core, call),
         ("DELETE", ["admin", "users", login]) => delete_account(core, call, login, 204),
         ("POST", ["admin", "users", login, "authorizations"]) => authorize(core, call, login),
-        ("POST", ["admin", "organizations"]) => organisation(core, call),
+        ("POST", ["admin", "organizations"]) => organization(core, call),
         ("DELETE", ["orgs", org]) => delete_account(core, call, org, 202),
         ("POST", ["orgs", org, "teams"]) => team(core, call, org),
         ("PUT", ["orgs", org, "teams", name, rest @ ..]) => join(core, call, org, name, rest),
@@ -67,12 +67,12 @@ fn authorize(core: &Core, call: &FakeCall, login: &str) -> FakeAnswer {
     })
 }
 
-fn organisation(core: &Core, call: &FakeCall) -> FakeAnswer {
+fn organization(core: &Core, call: &FakeCall) -> FakeAnswer {
     let (actor, login, admin) = (call.actor()?, call.needed("login")?, call.needed("admin")?);
     core.act(|state| {
         state.require_administrator(actor)?;
         let owner = account(state, admin)?;
-        let org = state.create_organisation(owner, login)?;
+        let org = state.create_organization(owner, login)?;
         Ok(FakeReply::json(201, &json!({"login": login, "id": org.id.0, "type": "Organization"})))
     })
 }

@@ -1,4 +1,4 @@
-//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimised comments, edit histories. A query is recognised
+//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimized comments, edit histories. A query is recognized
 //! by the field that it requests; all others are refused like unknown fields on GitHub.
 
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::state::{Access, FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
-/// Colour of a label that was created by adding it to an issue.
+/// Color of a label that was created by adding it to an issue.
 const NEW_COLOR: &str = "ededed";
 
 /// Handles `labels…` of a repository.

@@ -13,8 +13,8 @@ use crate::state::apps::FakeManifest;
 
 /// Whether a path is one of a page that creates or installs an App.
 pub(crate) fn is_page(path: &str) -> bool {
-    let organisation = path.starts_with("/organizations/") && path.ends_with("/settings/apps/new");
-    path == "/settings/apps/new" || organisation || path == "/-/apps/create" || path.starts_with("/apps/")
+    let organization = path.starts_with("/organizations/") && path.ends_with("/settings/apps/new");
+    path == "/settings/apps/new" || organization || path == "/-/apps/create" || path.starts_with("/apps/")
 }
 
 /// Exchanges the code of a manifest for the App with its secrets.
@@ -48,7 +48,7 @@ pub(crate) fn page(core: &Core, method: &Method, path: &str, query: &str, body: 
     match (method.as_str(), parts.as_slice()) {
         ("POST", ["settings", "apps", "new"]) => confirm(&field(body, "manifest"), &state),
         ("POST", ["organizations", org, "settings", "apps", "new"]) => {
-            let known = core.act(|state| state.account_named(org).is_some_and(|account| account.organisation));
+            let known = core.act(|state| state.account_named(org).is_some_and(|account| account.organization));
             if known { confirm(&field(body, "manifest"), &state) } else { html(404, "Not found", "<p>Not found</p>") }
         }
         ("POST", ["-", "apps", "create"]) => create(core, &field(body, "manifest"), &field(body, "name"), &state),

@@ -121,11 +121,11 @@ fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fak
         FakeEventKind::LabelsChanged { added, removed, .. } => {
             let all = removed.iter().map(|label| ("unlabeled", label));
             let all = all.chain(added.iter().map(|label| ("labeled", label)));
-            let labelled = |(action, label)| {
+            let labeled = |(action, label)| {
                 let extra = json!({"label": shape.label(repo, label)});
                 about_issue_or_pull(shape, repo, issue, action, extra)
             };
-            all.map(labelled).collect()
+            all.map(labeled).collect()
         }
         FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
             about_comment(shape, repo, issue, what).map(|fields| ("issue_comment", fields)).into_iter().collect()

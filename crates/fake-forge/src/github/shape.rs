@@ -102,10 +102,10 @@ impl GitHubShape<'_> {
 
     pub fn user(&self, id: UserId) -> Value {
         let user = self.state.user(id);
-        let organisation = self.state.accounts.get(&id).is_some_and(|account| account.organisation);
+        let organization = self.state.accounts.get(&id).is_some_and(|account| account.organization);
         let kind = match user.kind {
             AccountKind::Bot => "Bot",
-            AccountKind::User if organisation => "Organization",
+            AccountKind::User if organization => "Organization",
             AccountKind::User => "User",
         };
         let login = user.login.replace('[', "%5B").replace(']', "%5D");

@@ -10,8 +10,8 @@ use ralph_types::ids::{AccountKind, RepoId, Timestamp, User, UserId};
 pub struct FakeAccount {
     /// Identity.
     pub user: User,
-    /// Whether it is an organisation.
-    pub organisation: bool,
+    /// Whether it is an organization.
+    pub organization: bool,
     /// Whether it may do everything on the forge.
     pub administrator: bool,
     /// Whether it is suspended.
@@ -33,12 +33,12 @@ pub struct FakeToken {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A team of an organisation.
+/// A team of an organization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeTeam {
     /// Id within the forge.
     pub id: i64,
-    /// Organisation.
+    /// Organization.
     pub org: UserId,
     /// Name, also used in addresses.
     pub name: String,
@@ -46,9 +46,9 @@ pub struct FakeTeam {
     pub members: BTreeMap<UserId, bool>,
     /// Permission of its members in its repositories.
     pub access: Access,
-    /// Whether its members own the organisation.
+    /// Whether its members own the organization.
     pub owners: bool,
-    /// Whether it has all repositories of the organisation.
+    /// Whether it has all repositories of the organization.
     pub everywhere: bool,
     /// Its repositories.
     pub repos: BTreeSet<RepoId>,
@@ -56,14 +56,14 @@ pub struct FakeTeam {
 
 impl FakeState {
     /// Creates an account, or returns the existing one of that login.
-    pub fn add_account(&mut self, login: &str, kind: AccountKind, organisation: bool) -> User {
+    pub fn add_account(&mut self, login: &str, kind: AccountKind, organization: bool) -> User {
         if let Some(known) = self.account_named(login) {
             return known.user.clone();
         }
         let user = User { id: UserId(self.fresh_id()), login: login.to_owned(), kind };
         let account = FakeAccount {
             user: user.clone(),
-            organisation,
+            organization,
             administrator: false,
             suspended: false,
             password: String::new(),
@@ -139,7 +139,7 @@ impl FakeState {
         id
     }
 
-    /// Returns the teams of an organisation.
+    /// Returns the teams of an organization.
     pub fn teams_of(&self, org: &str) -> impl Iterator<Item = &FakeTeam> {
         let org = self.account_named(org).map(|account| account.user.id);
         self.teams.iter().filter(move |team| Some(team.org) == org)

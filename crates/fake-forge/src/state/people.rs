@@ -1,4 +1,4 @@
-//! Actions of administrators and of owners of organisations: accounts, tokens, organisations, teams.
+//! Actions of administrators and of owners of organizations: accounts, tokens, organizations, teams.
 
 use super::accounts::{FakeTeam, FakeToken};
 use super::{Access, FakeRefusal, FakeRepo, FakeState};
@@ -21,7 +21,7 @@ impl FakeState {
         Ok(user)
     }
 
-    /// Removes an account, its memberships and its repositories, as an administrator or as an owner of the organisation.
+    /// Removes an account, its memberships and its repositories, as an administrator or as an owner of the organization.
     pub fn delete_account(&mut self, actor: UserId, login: &str) -> Result<(), FakeRefusal> {
         let account = self.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("account {login}")))?;
         let gone = account.user.id;
@@ -56,8 +56,8 @@ impl FakeState {
         account.map(|account| account.user.id).ok_or(FakeRefusal::Unauthorized)
     }
 
-    /// Creates an organisation that an account owns; fails if the name is taken.
-    pub fn create_organisation(&mut self, owner: UserId, login: &str) -> Result<User, FakeRefusal> {
+    /// Creates an organization that an account owns; fails if the name is taken.
+    pub fn create_organization(&mut self, owner: UserId, login: &str) -> Result<User, FakeRefusal> {
         self.require_free(login)?;
         let org = self.add_account(login, AccountKind::User, true);
         let owners = self.insert_team(org.id, "Owners", Access::Admin);
@@ -67,7 +67,7 @@ impl FakeState {
         Ok(org)
     }
 
-    /// Creates a team as an owner of the organisation.
+    /// Creates a team as an owner of the organization.
     pub fn create_team(
         &mut self,
         actor: UserId,
@@ -93,7 +93,7 @@ impl FakeState {
         self.teams.iter_mut().find(|team| team.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("team {id}")))
     }
 
-    /// Changes a team as an owner of its organisation.
+    /// Changes a team as an owner of its organization.
     pub fn edit_team(&mut self, actor: UserId, id: i64, change: impl FnOnce(&mut FakeTeam)) -> Result<(), FakeRefusal> {
         let org = self.team(id)?.org;
         self.require_owner(org, actor)?;
@@ -122,17 +122,17 @@ impl FakeState {
         granted.max(public).max(all).max(team.unwrap_or(Access::None))
     }
 
-    /// Whether an account is in the team of the organisation's owners.
+    /// Whether an account is in the team of the organization's owners.
     pub fn owns(&self, org: UserId, user: UserId) -> bool {
         self.teams.iter().any(|team| team.org == org && team.owners && team.members.get(&user) == Some(&true))
     }
 
-    /// Whether an account is in a team of the organisation.
+    /// Whether an account is in a team of the organization.
     pub fn belongs_to(&self, org: UserId, user: UserId) -> bool {
         self.teams.iter().any(|team| team.org == org && team.members.get(&user) == Some(&true))
     }
 
-    /// Fails unless the account owns the organisation.
+    /// Fails unless the account owns the organization.
     pub fn require_owner(&self, org: UserId, user: UserId) -> Result<(), FakeRefusal> {
         match org == user || self.owns(org, user) || self.is_administrator(user) {
             true => Ok(()),

@@ -579,7 +579,7 @@ impl FakeState {
         latest
     }
 
-    /// Requests a review of teams of the repository's organisation that have access.
+    /// Requests a review of teams of the repository's organization that have access.
     pub fn request_teams(
         &mut self,
         actor: UserId,

@@ -6,7 +6,7 @@ use super::{Access, FakeEventKind, FakeHook, FakeRefusal, FakeRepo, FakeState, O
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
 impl FakeState {
-    /// Creates a repository; a missing owner is created as an organisation.
+    /// Creates a repository; a missing owner is created as an organization.
     pub fn create_repo(&mut self, owner: &str, name: &str, default_branch: &str) -> Result<RepoId, FakeRefusal> {
         let owner = self.add_account(owner, AccountKind::User, true);
         if self.find_repo(&owner.login, name).is_ok() {

@@ -236,7 +236,7 @@ async fn github_payloads_contain_all_fields_of_samples() {
         let (_, _, own_delivery) = own_delivery.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
         missing(sample, own_delivery, "", &mut found);
-        // Present only for repositories of organisations and webhooks of Apps.
+        // Present only for repositories of organizations and webhooks of Apps.
         found.retain(|problem| !["/organization ", "/installation "].iter().any(|key| problem.starts_with(key)));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }

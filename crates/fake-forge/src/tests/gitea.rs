@@ -1,4 +1,4 @@
-//! Behaviour of Gitea that no description states.
+//! Behavior of Gitea that no description states.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ async fn membership_is_told_to_members_and_owners() {
     let (member, owner, other) = world.forge.with(|state| {
         let add = |state: &mut crate::FakeState, login: &str| state.add_account(login, AccountKind::User, false);
         let (member, owner, other) = (add(state, "member"), add(state, "owner"), add(state, "other"));
-        state.create_organisation(owner.id, "team-org").unwrap();
+        state.create_organization(owner.id, "team-org").unwrap();
         state.add_team_member("team-org", "devs", member.id, true);
         state.add_team_member("team-org", "others", other.id, true);
         (member, owner, other)

@@ -70,7 +70,7 @@ fn differences(recorded: &Value, ours: &Value, at: &str, found: &mut Vec<String>
     }
 }
 
-/// A Gitea with the organisation, the people and the repository of the recording.
+/// A Gitea with the organization, the people and the repository of the recording.
 struct Scene {
     forge: FakeForge,
     repo: RepoId,

@@ -1,4 +1,4 @@
-//! Value of memory, and quality of retrieval on a labelled set: nDCG@5 compared with BM25.
+//! Value of memory, and quality of retrieval on a labeled set: nDCG@5 compared with BM25.
 //!
 //! Weights are tuned on one half of the queries and judged by the other half.
 
@@ -25,7 +25,7 @@ const FEW_TERMS: u32 = 8;
 const NOW: Timestamp = Timestamp(1_000_000);
 
 #[derive(Deserialize)]
-struct LabelledLearning {
+struct LabeledLearning {
     key: String,
     task_type: TaskType,
     content: Content,
@@ -33,7 +33,7 @@ struct LabelledLearning {
 }
 
 #[derive(Clone, Deserialize)]
-struct LabelledQuery {
+struct LabeledQuery {
     text: String,
     task_type: TaskType,
     /// Grade of each relevant learning: 2 answers the query, 1 is useful.
@@ -44,7 +44,7 @@ fn parse_lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
     text.lines().map(|line| serde_json::from_str(line).expect("a labeled line")).collect()
 }
 
-/// Normalised discounted cumulative gain of the first results, gain `2^grade - 1` (Burges et al., 2005).
+/// Normalized discounted cumulative gain of the first results, gain `2^grade - 1` (Burges et al., 2005).
 fn ndcg(found: &[String], relevant: &HashMap<String, u32>) -> f64 {
     let gain = |grade: u32| f64::from(2u32.pow(grade) - 1);
     let sum = |grades: &[u32]| -> f64 {
@@ -79,8 +79,8 @@ impl PlainBm25 {
     }
 }
 
-/// Repository of the labelled learnings.
-fn labelled_repository() -> RepoRef {
+/// Repository of the labeled learnings.
+fn labeled_repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
 }
 
@@ -92,21 +92,21 @@ struct RetrievalCase {
     plain: f64,
 }
 
-/// The labelled set, and its candidates in a store.
-struct LabelledSet {
+/// The labeled set, and its candidates in a store.
+struct LabeledSet {
     keys: HashMap<String, String>,
     cases: Vec<RetrievalCase>,
 }
 
-impl LabelledSet {
+impl LabeledSet {
     async fn load(settings: MemorySettings) -> Self {
-        let (labelled, queries) = (parse_lines::<LabelledLearning>(LEARNINGS), parse_lines::<LabelledQuery>(QUERIES));
-        assert!(labelled.len() >= 300 && queries.len() >= 150, "{} {}", labelled.len(), queries.len());
+        let (labeled, queries) = (parse_lines::<LabeledLearning>(LEARNINGS), parse_lines::<LabeledQuery>(QUERIES));
+        assert!(labeled.len() >= 300 && queries.len() >= 150, "{} {}", labeled.len(), queries.len());
         let (mut keys, mut texts, mut learnings) = (HashMap::new(), Vec::new(), Vec::new());
-        for one in labelled {
+        for one in labeled {
             let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
             let learning =
-                Learning::new(&labelled_repository(), one.task_type, one.content, 0.9, source, NOW).about(&one.about);
+                Learning::new(&labeled_repository(), one.task_type, one.content, 0.9, source, NOW).about(&one.about);
             let evidence = LearningEvidence { successes: 4.0, failures: 0.0 };
             let learning = Learning { state: LearningState::Active, evidence, ..learning };
             texts.push((one.key.clone(), learning.search_text()));
@@ -118,10 +118,10 @@ impl LabelledSet {
         let default = MemorySettings::default();
         store.write(move |c| import(c, &learnings, &default, NOW)).await.expect("stored");
         let mut cases = Vec::new();
-        for LabelledQuery { text, task_type, relevant } in queries {
+        for LabeledQuery { text, task_type, relevant } in queries {
             assert!(relevant.keys().all(|key| keys.values().any(|known| known == key)), "{text}");
             let plain = ndcg(&plain.find(&text), &relevant);
-            let query = LearningQuery { text, task_type, repository: labelled_repository(), embedding: None };
+            let query = LearningQuery { text, task_type, repository: labeled_repository(), embedding: None };
             let (asked, settings) = (query.clone(), settings.clone());
             let look = move |c: &Connection| Lookup { query: &asked, settings: &settings }.candidates(c);
             let (candidates, _) = store.read(look).await.expect("found");
@@ -167,7 +167,7 @@ impl LabelledSet {
 }
 
 /// Section of the page about retrieval.
-fn retrieval_section(set: &LabelledSet, few: &LabelledSet) -> String {
+fn retrieval_section(set: &LabeledSet, few: &LabeledSet) -> String {
     let ours = Weights::default();
     let without = |weights: Weights| (set.ndcg_with(&weights, 0), set.ndcg_with(&weights, 1));
     let terms = MemorySettings::default().query_terms;
@@ -182,7 +182,7 @@ fn retrieval_section(set: &LabelledSet, few: &LabelledSet) -> String {
     let table: String =
         rows.iter().map(|(name, (one, other))| format!("| {name} | {one:.3} | {other:.3} |\n")).collect();
     format!(
-        "\n## Retrieval\n\nA labelled set (`tests/fixtures/memory`): {} tasks in the words of issues, {} learnings, and the learnings \
+        "\n## Retrieval\n\nA labeled set (`tests/fixtures/memory`): {} tasks in the words of issues, {} learnings, and the learnings \
          that answer a task (2) or are useful for it (1). nDCG@5, gain `2^grade - 1`; without an embedding model. Weights were \
          tuned on every second task over a grid of 20; those in use are within 0.01 of the best there. The other half is the \
          result. The fusion constant balances ranks against confidence, which is the same for all learnings here, and was not \
@@ -198,7 +198,7 @@ fn retrieval_section(set: &LabelledSet, few: &LabelledSet) -> String {
 
 #[tokio::test]
 async fn retrieval_beats_bm25_on_the_untuned_half() {
-    let set = LabelledSet::load(MemorySettings::default()).await;
+    let set = LabeledSet::load(MemorySettings::default()).await;
     let (tuned, ours) = (set.tuned(0), Weights::default());
     let shortfall = set.ndcg_with(&tuned, 0) - set.ndcg_with(&ours, 0);
     assert!(shortfall <= 0.01, "{tuned:?} is better on the first half, by {shortfall:.4}");
@@ -230,8 +230,8 @@ async fn memory_page_matches_the_figures() {
     let args = LabMemoryArgs { tasks: 500, seed: SEED, markdown: None, json: false };
     let results = play_seeds(SEED..=SEED + count - 1, args.tasks, &MemorySettings::default());
     results.iter().filter(|result| count == SEEDS || result.seed.is_some()).for_each(check_targets);
-    let few = LabelledSet::load(MemorySettings { query_terms: FEW_TERMS, ..MemorySettings::default() }).await;
-    let retrieval = retrieval_section(&LabelledSet::load(MemorySettings::default()).await, &few);
+    let few = LabeledSet::load(MemorySettings { query_terms: FEW_TERMS, ..MemorySettings::default() }).await;
+    let retrieval = retrieval_section(&LabeledSet::load(MemorySettings::default()).await, &few);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/memory.md");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     let outdated = "docs/memory.md is out of date; run `UPDATE_DOCS=1 cargo test --release -p lab memory`";

@@ -377,7 +377,7 @@ fn assumptions(page: &mut String) {
         page,
         "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them; its keys are those of `Mix` in \
          `crates/lab/src/tasks/mix.rs`.\n\n- Progress: {}; in slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
-         {}, a question to a person {}.\n- A person answers in {:.0} % of cases and recognises a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
+         {}, a question to a person {}.\n- A person answers in {:.0} % of cases and recognizes a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
         pace(agent.pace),
         pace(agent.slow),
         values.done,

@@ -1,4 +1,4 @@
-//! Assumptions of a simulation: behaviour of agents and people, frequency of each kind of task, values. A file can set each
+//! Assumptions of a simulation: behavior of agents and people, frequency of each kind of task, values. A file can set each
 //! of them.
 
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ pub struct ReleaseChances {
     pub memory: f64,
 }
 
-/// Behaviour of agents.
+/// Behavior of agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentModel {
@@ -198,13 +198,13 @@ impl Default for AgentModel {
     }
 }
 
-/// Behaviour of people who are asked.
+/// Behavior of people who are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PersonModel {
     /// Probability of an answer, 0..1; without one the loop ends.
     pub answers: f64,
-    /// Probability that a person recognises a hopeless task and ends it, 0..1.
+    /// Probability that a person recognizes a hopeless task and ends it, 0..1.
     pub sees_hopeless: f64,
     /// Maximum number of answers per loop; the next question ends it.
     pub patience: u32,
@@ -242,9 +242,9 @@ pub struct Mix {
     pub name: String,
     /// Frequency of each kind of task, as weights.
     pub kinds: BTreeMap<TaskKind, f64>,
-    /// Behaviour of agents.
+    /// Behavior of agents.
     pub agent: AgentModel,
-    /// Behaviour of people.
+    /// Behavior of people.
     pub person: PersonModel,
     /// Values of results.
     pub values: Values,
@@ -327,7 +327,7 @@ impl Mix {
                 },
                 ..base
             },
-            // Many tasks are hopeless, and people do not always recognise it.
+            // Many tasks are hopeless, and people do not always recognize it.
             "hopeless" => Self {
                 kinds: weights([25.0, 8.0, 22.0, 30.0, 5.0, 5.0, 5.0]),
                 agent: AgentModel { obstacle_at: (0.1, 0.9), second_obstacle: 0.5, ..agent.clone() },

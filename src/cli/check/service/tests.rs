@@ -223,7 +223,7 @@ async fn team_with_write_access_that_the_bot_cannot_see_is_named() {
     let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
     forge.grant(repo, &bot, Access::Admin).expect("granted");
     forge.with(|state| {
-        state.accounts.get_mut(&owner.id).expect("the owner").organisation = true;
+        state.accounts.get_mut(&owner.id).expect("the owner").organization = true;
         for (team, of) in [("devs", member.id), ("docs", member.id), ("bots", bot.id)] {
             state.add_team_member("acme", team, of, true);
         }

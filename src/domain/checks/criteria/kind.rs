@@ -17,7 +17,7 @@ pub enum TaskType {
     Lint,
     /// Migration of a library, language or interface.
     Migration,
-    /// Change of structure without a change of behaviour.
+    /// Change of structure without a change of behavior.
     Refactor,
     /// Higher test coverage.
     Coverage,

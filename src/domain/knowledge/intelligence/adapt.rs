@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::ClaimSums;
 use crate::domain::knowledge::text;
 use crate::domain::loops::Loop;
-use crate::domain::model::signature::normalise;
+use crate::domain::model::signature::normalize;
 use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, assess};
 
@@ -53,7 +53,7 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
     let what = text::line(&blocker.text, 200);
-    let bare = |text: &str| normalise(text).to_lowercase();
+    let bare = |text: &str| normalize(text).to_lowercase();
     let words = bare(what.trim_end_matches(['.', '…']));
     let known = said.iter().any(|sentence| bare(sentence).contains(&words));
     let sentence = format!(

@@ -69,7 +69,7 @@ pub struct FileTouched {
 /// Error that occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecurringError {
-    /// Normalised text.
+    /// Normalized text.
     pub text: String,
     /// Number of iterations with it.
     pub times: u32,

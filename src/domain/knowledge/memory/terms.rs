@@ -11,7 +11,7 @@ const MAX_WORDS: usize = 400;
 /// Search term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// Normalised word.
+    /// Normalized word.
     pub word: String,
     /// Number of learnings that contain it, at least 1.
     pub learnings: u64,
@@ -80,7 +80,7 @@ pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     sums
 }
 
-/// Weight of a text's terms normalised by its `length`, which is in multiples of the mean length. BM25 for texts that contain
+/// Weight of a text's terms normalized by its `length`, which is in multiples of the mean length. BM25 for texts that contain
 /// a rare word once, with SQLite's constants.
 pub fn by_length(weight: f64, length: f64) -> f64 {
     const K1: f64 = 1.2;

@@ -9,7 +9,7 @@ use regex::Regex;
 use super::answer::cut;
 use super::{ErrorPattern, EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::Timestamp;
-use crate::domain::model::signature::normalise;
+use crate::domain::model::signature::normalize;
 
 /// Maximum number of decisions, errors and files in a summary.
 const MAX_DECISIONS: usize = 8;
@@ -41,14 +41,14 @@ pub fn interval_within(interval: u32, limit: u32) -> u32 {
     interval.min(limit.div_ceil(2)).max(1)
 }
 
-/// Range of iterations to summarise now: one interval at a time, and the rest at the loop's end. `done` is the newest ended
+/// Range of iterations to summarize now: one interval at a time, and the rest at the loop's end. `done` is the newest ended
 /// iteration, `summed` the last one with a summary.
 pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {
     let open = done.saturating_sub(summed);
     (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
 }
 
-/// Summarises the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
+/// Summarizes the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
 /// decisions, approaches, errors by signature, files. Deterministic.
 pub fn extract(
     from: u32,
@@ -148,7 +148,7 @@ fn errors(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<ErrorPattern>
     });
     let mut patterns: BTreeMap<String, ErrorPattern> = BTreeMap::new();
     for (iteration, text) in told.chain(happened) {
-        let signature = normalise(text);
+        let signature = normalize(text);
         if signature.is_empty() {
             continue;
         }

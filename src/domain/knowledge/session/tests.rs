@@ -240,7 +240,7 @@ fn summaries_are_due_at_intervals_and_end() {
 }
 
 #[test]
-fn short_loop_is_summarised_at_half_of_its_iterations() {
+fn short_loop_is_summarized_at_half_of_its_iterations() {
     assert_eq!([interval_within(10, 10), interval_within(10, 40), interval_within(3, 10)], [5, 10, 3]);
     assert_eq!([interval_within(10, 1), interval_within(10, 0)], [1, 1]);
 }

@@ -26,14 +26,14 @@ impl TreeRoots {
     pub fn relative(&self, path: &str) -> String {
         let path = path.trim();
         let within = if path.starts_with('/') { self.below(path) } else { Some(path) };
-        within.and_then(normalised).unwrap_or_else(|| path.to_owned())
+        within.and_then(normalized).unwrap_or_else(|| path.to_owned())
     }
 
     /// Returns the path of a file in the tree if the text is nothing but its absolute path.
     pub fn named(&self, text: &str) -> Option<String> {
         let text = text.trim();
         let plain = text.len() <= MAX_PATH && !text.chars().any(char::is_control);
-        self.below(text).filter(|_| plain).and_then(normalised)
+        self.below(text).filter(|_| plain).and_then(normalized)
     }
 
     fn below<'a>(&self, path: &'a str) -> Option<&'a str> {
@@ -42,7 +42,7 @@ impl TreeRoots {
 }
 
 /// Resolves `.` and `..`; `None` if nothing is left or the path leads out of the tree.
-fn normalised(path: &str) -> Option<String> {
+fn normalized(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

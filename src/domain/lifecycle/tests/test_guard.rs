@@ -36,6 +36,11 @@ impl LoopRun {
 
     /// Runs an iteration of the agent, or of the service, whose commit has these findings.
     fn commits(&mut self, findings: &[BranchFinding], holds: bool) -> &mut Self {
+        self.pushes(findings).checked(holds)
+    }
+
+    /// Runs such an iteration up to its checks.
+    fn pushes(&mut self, findings: &[BranchFinding]) -> &mut Self {
         if self.current.step == LoopStep::Agent {
             self.agent(AgentEnd::Finished);
         }
@@ -52,7 +57,7 @@ impl LoopRun {
             change.branch_findings = Some(found);
             change.branch_stat = Some(stat);
         });
-        self.pushed().checked(holds)
+        self.pushed()
     }
 
     /// Runs the same iteration with passing checks, up to the end of the verification.
@@ -249,6 +254,48 @@ fn findings_that_a_person_pushed_are_left_to_people() {
 fn counted(passing: u64, failing: u64) -> CheckReport {
     let tests = Some(TestCounts { passing, failing, skipped: 0 });
     CheckReport { outcomes: vec![CheckOutcome { holds: failing == 0, tests, ..report(true).outcomes.remove(0) }] }
+}
+
+#[test]
+fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
+    let silent = |contradicted| {
+        let outcome = CheckOutcome { contradicted, tests: None, ..counted(0, 1).outcomes.remove(0) };
+        CheckReport { outcomes: vec![outcome] }
+    };
+    let ends_with = |run: &mut LoopRun, report| {
+        run.pushes(&[]);
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report });
+    };
+    let start = || {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+        run
+    };
+    let mut run = start();
+    ends_with(&mut run, silent(true));
+    run.is(LoopState::Running, LoopStep::Agent);
+    let told = run.prompt().put_back;
+    assert_eq!(
+        told.iter().map(|one| one.evidence.as_str()).collect::<Vec<_>>(),
+        ["10 tests counted at the base, none now"]
+    );
+    // The finding of a commit with no other sign is measured again, and the second one in a row is for a maintainer.
+    ends_with(&mut run, silent(true));
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.escalates("test_findings"), "{}", run.current.why);
+
+    // A command that failed by its exit code says nothing about the tests that it did not run.
+    let mut run = start();
+    ends_with(&mut run, silent(false));
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.prompt().put_back.len(), 0);
+    // Failing tests are counted as well.
+    let mut run = start();
+    let failing = CheckOutcome { contradicted: true, ..counted(8, 2).outcomes.remove(0) };
+    let report = CheckReport { outcomes: vec![failing] };
+    ends_with(&mut run, report);
+    assert_eq!(run.current.open_findings().len(), 0);
 }
 
 #[test]

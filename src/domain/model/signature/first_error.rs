@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::RegexSet;
 
-use super::{cut, normalise, without_ansi};
+use super::{cut, normalize, without_ansi};
 
 /// Length of the beginning and of the end of an output that are read, in bytes; the middle of a longer one is skipped.
 const MAX_END: usize = 1024 * 1024;
@@ -77,7 +77,7 @@ const FORMS: [(LineRole, &str); 20] = [
 static SET: LazyLock<RegexSet> =
     LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(_, pattern)| pattern)).expect("constant patterns"));
 
-/// Returns the first error in the output of a failed check, normalised, with its test or file. `None` if no line looks
+/// Returns the first error in the output of a failed check, normalized, with its test or file. `None` if no line looks
 /// like an error. Of an output above 2 MiB, the first and the last MiB are read.
 pub fn first_error(output: &str) -> Option<String> {
     if output.len() <= 2 * MAX_END {
@@ -92,7 +92,7 @@ pub fn first_error(output: &str) -> Option<String> {
     })
 }
 
-/// Returns the distinct certain errors in the output of a failed check, each normalised, with its test or file, in their
+/// Returns the distinct certain errors in the output of a failed check, each normalized, with its test or file, in their
 /// order, at most 40. Of an output above 2 MiB, the first MiB is read.
 pub fn error_lines(output: &str) -> Vec<String> {
     let text = if output.len() <= 2 * MAX_END { output } else { cut(output, MAX_END) };
@@ -115,7 +115,7 @@ fn search(text: &str) -> (Option<String>, Option<String>) {
     (sure, errors.suspect)
 }
 
-/// Certain errors of a text in order, normalised.
+/// Certain errors of a text in order, normalized.
 struct CertainErrors<'t> {
     rest: &'t str,
     test: Option<String>,
@@ -149,7 +149,7 @@ impl Iterator for CertainErrors<'_> {
                 }
                 Some(LineRole::Suspect) => {
                     if self.suspect.is_none() {
-                        self.suspect = Some(normalise(&line));
+                        self.suspect = Some(normalize(&line));
                     }
                     continue;
                 }
@@ -166,7 +166,7 @@ impl Iterator for CertainErrors<'_> {
                 },
                 Some(LineRole::GoFailure) => go_failure(line.into_owned(), after),
             };
-            return Some(normalise(&sure));
+            return Some(normalize(&sure));
         }
         None
     }
@@ -210,7 +210,7 @@ fn next_line(text: &str) -> Option<(&str, &str)> {
     if text.is_empty() { None } else { Some(text.split_once('\n').unwrap_or((text, ""))) }
 }
 
-/// Returns a line as a terminal shows it: without colours, and after carriage returns.
+/// Returns a line as a terminal shows it: without colors, and after carriage returns.
 fn visible(line: &str) -> std::borrow::Cow<'_, str> {
     let line = line.trim_end();
     let line = line.rsplit_once('\r').map_or(line, |(_, last)| last);

@@ -249,7 +249,7 @@ fn first_error_of_real_outputs_is_found() {
 }
 
 #[test]
-fn signatures_ignore_line_folder_and_colour() {
+fn signatures_ignore_line_folder_and_color() {
     let number = regex::Regex::new("([:(,])[0-9]+").expect("a pattern");
     for (name, output) in RECORDED {
         let elsewhere = output.replace("/home/dev/project", "/tmp/r-7-xyz/tree").replace("/tmp/cc", "/tmp/ccx");
@@ -283,7 +283,7 @@ fn varying_parts_become_placeholders() {
         ("12/57 done, 1,234.5 left", "# done, # left"),
     ];
     for (text, expected) in cases {
-        assert_eq!(normalise(text), expected, "{text}");
+        assert_eq!(normalize(text), expected, "{text}");
     }
 }
 
@@ -319,16 +319,16 @@ fn long_output_is_read_at_both_ends() {
     assert_eq!(first_error(&late).as_deref(), Some("src/a.c:#: error: late"));
     let early = format!("it failed somehow\n{filler}");
     assert_eq!(first_error(&early).as_deref(), Some("it failed somehow"));
-    assert_eq!(normalise(&"ü".repeat(100_000)).chars().count(), 300);
+    assert_eq!(normalize(&"ü".repeat(100_000)).chars().count(), 300);
 }
 
 proptest! {
     #[test]
     fn signature_accepts_any_text(text in any::<String>(), lines in prop::collection::vec("[ -~é\u{1b}/\\\\0-9a-f]{0,40}", 0..20)) {
-        prop_assert!(normalise(&text).chars().count() <= 300);
+        prop_assert!(normalize(&text).chars().count() <= 300);
         let output = lines.join("\n");
         prop_assert_eq!(first_error(&output), first_error(&output));
-        prop_assert_eq!(normalise(&output), normalise(&output));
+        prop_assert_eq!(normalize(&output), normalize(&output));
     }
 }
 

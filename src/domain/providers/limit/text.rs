@@ -153,7 +153,7 @@ fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// A text on one line: without colours and frames, with white space folded and quotes of nested JSON unescaped; stores where
+/// A text on one line: without colors and frames, with white space folded and quotes of nested JSON unescaped; stores where
 /// its lines began, so that a message that was broken over several lines is read as one.
 struct Folded {
     text: String,

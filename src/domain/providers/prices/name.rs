@@ -1,4 +1,4 @@
-//! Normalised names of models, so that the spellings of different providers can be compared.
+//! Normalized names of models, so that the spellings of different providers can be compared.
 
 /// Returns the name without provider, region and route, in lower case, with `-` for `.`: `us.anthropic.claude-opus-4-5-v1:0`,
 /// `openrouter/anthropic/claude-opus-4.5` and `claude-opus-4-5[1m]` are all `claude-opus-4-5`.

@@ -243,7 +243,7 @@ impl CompiledEntry {
     }
 }
 
-/// Normalises error texts for comparison: backends write `rate_limit_error` and `Rate limit`.
+/// Normalizes error texts for comparison: backends write `rate_limit_error` and `Rate limit`.
 fn compared(text: &str) -> String {
     text.to_lowercase().replace('_', " ")
 }

@@ -74,17 +74,8 @@ mod tests {
             name: "test".into(),
             command: "make test".into(),
             holds,
-            why: String::new(),
-            exit_code: Some(1),
-            duration_ms: 1,
-            tests: None,
-            failing_tests: Vec::new(),
-            incomplete: false,
-            coverage: None,
-            errors: Vec::new(),
-            measured: None,
-            wanted: None,
             output: output.into(),
+            ..CheckOutcome::default()
         };
         CheckReport { outcomes: vec![outcome] }
     }

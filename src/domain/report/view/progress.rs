@@ -293,7 +293,7 @@ pub struct CheckLine {
     pub holds: bool,
     /// Reason of the failure, in a sentence; empty if the check passed.
     pub why: String,
-    /// Test counts, if the runner's output was recognised.
+    /// Test counts, if the runner's output was recognized.
     pub tests: Option<TestCounts>,
     /// Duration.
     pub duration_s: u64,

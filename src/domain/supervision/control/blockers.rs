@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::MAX_BLOCKERS;
-use crate::domain::model::signature::normalise;
+use crate::domain::model::signature::normalize;
 
 /// Maximum number of stored blockers; beyond it, the least frequent are removed.
 const MAX_KEPT: usize = 64;
@@ -80,7 +80,7 @@ impl Blockers {
 
 /// Returns the text without case and without parts that vary between two runs, for comparison.
 fn same_text(text: &str) -> String {
-    normalise(&text.to_lowercase())
+    normalize(&text.to_lowercase())
 }
 
 /// Returns a text on one line, without control characters and superfluous spaces.
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn rephrased_blocker_is_recognised() {
+    fn rephrased_blocker_is_recognized() {
         let mut blockers = Blockers::default();
         assert_eq!(blockers.count(&owned(&["Timeout after 30 s", "timeout  after 31 S ", " ", "null check"]), 1), 0);
         assert_eq!(blockers.count(&owned(&["timeout after\n7 s"]), 2), 2);

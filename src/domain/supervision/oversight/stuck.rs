@@ -7,7 +7,7 @@ use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, line, percent};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
-use crate::domain::model::signature::normalise;
+use crate::domain::model::signature::normalize;
 use crate::domain::supervision::control::AlarmKind;
 
 /// Bytes of an error or a reflection that are compared; signatures are shorter.
@@ -147,13 +147,13 @@ fn repeated_reflection(input: &DetectionInput<'_>) -> Option<String> {
     (same >= times).then_some(reflection)
 }
 
-/// Counts the records with the text of the newest after normalisation (numbers and the like removed); returns the count
-/// and the normalised text.
+/// Counts the records with the text of the newest after normalization (numbers and the like removed); returns the count
+/// and the normalized text.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
     let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
     let newest = beginning(records.last()?)?;
-    let normal = normalise(newest);
-    let same = |other: &str| other == newest || normalise(other) == normal;
+    let normal = normalize(newest);
+    let same = |other: &str| other == newest || normalize(other) == normal;
     let count = records.iter().filter_map(beginning).filter(|other| same(other)).count();
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }

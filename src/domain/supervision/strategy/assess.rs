@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
 use crate::domain::model::record::{MAX_BLOCKERS, Record, SeenErrors};
-use crate::domain::model::signature::{first_error, normalise};
+use crate::domain::model::signature::{first_error, normalize};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
 
@@ -42,7 +42,7 @@ pub struct OpenBlocker {
 pub struct FailingCheck {
     /// Name of the check.
     pub name: String,
-    /// First error of its output, normalised.
+    /// First error of its output, normalized.
     pub error: Option<String>,
     /// Number of other failing checks that probably depend on it.
     pub waiting: usize,
@@ -157,12 +157,12 @@ fn without_progress(history: &[Record], min_progress: f64) -> u32 {
 fn blockers(history: &[Record]) -> Vec<OpenBlocker> {
     let Some(last) = history.last() else { return Vec::new() };
     let recent = &history[history.len().saturating_sub(BLOCKER_WINDOW)..];
-    let words = |record: &Record| record.blockers.iter().take(MAX_BLOCKERS).map(|text| normalise(text)).collect();
+    let words = |record: &Record| record.blockers.iter().take(MAX_BLOCKERS).map(|text| normalize(text)).collect();
     let named: Vec<BTreeSet<String>> = recent.iter().map(words).collect();
     let mut met = BTreeSet::new();
     let mut open: Vec<OpenBlocker> = Vec::new();
     for text in last.blockers.iter().take(MAX_BLOCKERS) {
-        let normal = normalise(text);
+        let normal = normalize(text);
         if normal.is_empty() || !met.insert(normal.clone()) {
             continue;
         }

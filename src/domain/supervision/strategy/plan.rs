@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{StateAssessment, StrategySettings, StrategyState};
-use crate::domain::model::signature::normalise;
+use crate::domain::model::signature::normalize;
 use crate::domain::supervision::oversight::{Basis, Intervention};
 
 /// Alternative approaches: a name, and the instruction for the agent.
@@ -123,7 +123,7 @@ fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &S
 fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
-    let mut named = repeated.map(|blocker| (format!("blocker: {}", normalise(&blocker.text)), blocker));
+    let mut named = repeated.map(|blocker| (format!("blocker: {}", normalize(&blocker.text)), blocker));
     let current = |state: &StrategyState, name: &str| {
         state
             .tried

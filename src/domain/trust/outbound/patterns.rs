@@ -141,7 +141,7 @@ static HINT: LazyLock<AhoCorasick> =
 
 fn alternatives<'a>(patterns: impl IntoIterator<Item = &'a &'a str>) -> Regex {
     let all: Vec<&str> = patterns.into_iter().copied().collect();
-    // Bytes, so that neighbouring invalid UTF-8 hides nothing.
+    // Bytes, so that neighboring invalid UTF-8 hides nothing.
     RegexBuilder::new(&all.join("|")).unicode(false).size_limit(64 << 20).build().expect("constant patterns")
 }
 

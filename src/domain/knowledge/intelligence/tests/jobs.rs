@@ -61,7 +61,7 @@ fn questions_frame_data_and_close_schemas() {
         ask(&Analysis::of(&current), "c0ffee"),
         ask(&Compression::of(&context, 300, &count), "c0ffee"),
         ask(&Reflecting::on(done, "-a\n+b"), "c0ffee"),
-        ask(&Summarising::of(&[done]).expect("there is one"), "c0ffee"),
+        ask(&Summarizing::of(&[done]).expect("there is one"), "c0ffee"),
         ask(&MessageAnalysis::of("END c0ffee\nAll is well."), "c0ffee"),
         ask(&Reviewing::of(&current, "-a\n+b", false, true), "c0ffee"),
     ];
@@ -221,10 +221,10 @@ fn reflection_requires_permitted_action() {
 
 #[test]
 fn summary_question_covers_iterations() {
-    assert_eq!(Summarising::of(&[]), None);
+    assert_eq!(Summarizing::of(&[]), None);
     let current = stuck();
     let done: Vec<_> = current.retained_iterations().filter(|iteration| iteration.ended_at.is_some()).collect();
-    let job = Summarising::of(&done).unwrap();
+    let job = Summarizing::of(&done).unwrap();
     let question = ask(&job, "c0ffee").prompt;
     assert!(question.starts_with("Summarize the iterations 1 to 3 of a coding agent"), "{question}");
     assert!(question.contains("Iteration 2: catch the error. I tried to catch the error. "), "{question}");

@@ -51,8 +51,8 @@ fn threshold_is_configurable() {
     assert_eq!(ProposalState::parse("gone"), None);
 }
 
-/// Labelled pairs of review remarks: whether they ask for the same, and the remarks.
-fn labelled() -> Vec<(bool, &'static str, &'static str)> {
+/// Labeled pairs of review remarks: whether they ask for the same, and the remarks.
+fn labeled() -> Vec<(bool, &'static str, &'static str)> {
     let lines = include_str!("../../../../../tests/fixtures/memory/remarks.tsv").lines();
     let pair = |line: &'static str| {
         let mut parts = line.split('\t');
@@ -66,7 +66,7 @@ fn labelled() -> Vec<(bool, &'static str, &'static str)> {
 /// Returns the number of pairs that are rightly and wrongly found to ask for the same, among those that `counts` selects by position.
 fn found(remark_similarity: f64, counts: impl Fn(usize) -> bool) -> (usize, usize) {
     let settings = MemorySettings { remark_similarity, ..MemorySettings::default() };
-    let pairs = labelled().into_iter().enumerate().filter(|(at, _)| counts(*at)).map(|(_, pair)| pair);
+    let pairs = labeled().into_iter().enumerate().filter(|(at, _)| counts(*at)).map(|(_, pair)| pair);
     let (right, wrong): (Vec<_>, Vec<_>) =
         pairs.filter(|(_, one, other)| asks_for_the_same(one, other, &settings)).partition(|(same, ..)| *same);
     (right.len(), wrong.len())
@@ -74,7 +74,7 @@ fn found(remark_similarity: f64, counts: impl Fn(usize) -> bool) -> (usize, usiz
 
 #[test]
 fn default_similarity_has_the_published_precision_and_recall() {
-    let pairs = labelled();
+    let pairs = labeled();
     let same = pairs.iter().filter(|(same, ..)| *same).count();
     assert_eq!((same, pairs.len()), (50, 100));
     let default = MemorySettings::default().remark_similarity;
@@ -91,7 +91,7 @@ fn default_similarity_has_the_published_precision_and_recall() {
 fn pairs_without_common_words_never_ask_for_the_same() {
     let settings = MemorySettings { remark_similarity: 0.2, ..MemorySettings::default() };
     let common = |one: &str, other: &str| words(one).iter().any(|word| words(other).contains(word));
-    let unrelated = labelled().into_iter().filter(|(_, one, other)| !common(one, other)).collect::<Vec<_>>();
+    let unrelated = labeled().into_iter().filter(|(_, one, other)| !common(one, other)).collect::<Vec<_>>();
     assert!(unrelated.len() >= 15, "{}", unrelated.len());
     for (_, one, other) in unrelated {
         assert!(!asks_for_the_same(one, other, &settings), "{one} | {other}");

@@ -12,7 +12,7 @@ const ITERATIONS: u32 = 30;
 const REFUSES_MS: i64 = 3_000;
 const ANSWERS_MS: i64 = 8_000;
 
-/// Actual behaviour of a provider.
+/// Actual behavior of a provider.
 struct Provider {
     /// Maximum number of calls within a minute; a refusal states the end of the minute.
     rate: usize,

@@ -142,7 +142,7 @@ fn deviation_fires_on_its_patterns() {
             }
         }),
     );
-    let files = flat(3, |_, r| r.files = vec!["src/colours/palette.ts".to_owned(), "src/colours/theme.ts".to_owned()]);
+    let files = flat(3, |_, r| r.files = vec!["src/colors/palette.ts".to_owned(), "src/colors/theme.ts".to_owned()]);
     fires(reviewed_loop(), DetectionKind::Deviation, "objective", 3, &files);
     let learnings = flat(3, |_, r| r.learnings = vec!["The palette needs more contrast".to_owned()]);
     fires(reviewed_loop(), DetectionKind::Deviation, "objective", 3, &learnings);

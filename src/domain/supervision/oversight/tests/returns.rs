@@ -60,7 +60,7 @@ fn tree_that_the_service_restored_is_no_return() {
     // The best state was restored after the second iteration; then the agent changes nothing.
     let restored = [("a", agent, 0.3), ("b", agent, 0.2), ("a", nothing, 0.3), ("c", agent, 0.3)];
     assert_eq!(severities(&restored), "- - - -");
-    // That is an iteration without a change, although its neighbour has another tree.
+    // That is an iteration without a change, although its neighbor has another tree.
     let idle = [("a", agent, 0.3), ("b", agent, 0.2), ("a", nothing, 0.3), ("a", nothing, 0.3)];
     let records = trace(&idle.map(|(_, _, completion)| completion), |at, record| {
         (record.tree, record.change) = (Some(idle[at].0.to_owned()), idle[at].1);

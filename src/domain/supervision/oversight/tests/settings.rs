@@ -16,7 +16,7 @@ fn defaults_are_valid_and_come_back() {
 }
 
 #[test]
-fn setting_one_leaves_its_neighbours() {
+fn setting_one_leaves_its_neighbors() {
     let file: OversightSettings = serde_json::from_value(json!({"stuck": {"same_error_count": 2}})).expect("valid");
     assert_eq!((file.stuck.same_error_count, file.stuck.window), (2, OversightSettings::default().stuck.window));
     let merged =

@@ -40,7 +40,7 @@ pub(super) enum HtmlContent {
     Text(String),
 }
 
-/// Node of a tree, linked to its neighbours by their indexes.
+/// Node of a tree, linked to its neighbors by their indexes.
 pub(super) struct HtmlNode {
     pub content: HtmlContent,
     pub parent: Option<usize>,

@@ -27,14 +27,14 @@ pub struct SummaryAnswer {
 
 /// Question for a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summarising {
+pub struct Summarizing {
     first: u32,
     last: u32,
     /// Iterations, one per line, oldest first.
     told: String,
 }
 
-impl Summarising {
+impl Summarizing {
     /// Question about `iterations`, oldest first; about the newest fifty if there are more. `None` without iterations.
     pub fn of(iterations: &[&Iteration]) -> Option<Self> {
         let iterations = &iterations[iterations.len().saturating_sub(TOLD.0)..];
@@ -56,7 +56,7 @@ fn line(iteration: &Iteration) -> String {
     format!("Iteration {}: {}\n", iteration.number, text::line(&all, TOLD.1))
 }
 
-impl AssistantJob for Summarising {
+impl AssistantJob for Summarizing {
     type Output = SummaryAnswer;
 
     const KIND: JobKind = JobKind::Summary;
