@@ -83,7 +83,16 @@ async fn posted_plan_is_approved_and_carried_out(dialect: Dialect) {
         assert_ne!(edited, posted.body);
         world.forge.edit_comment(&world.maintainer, world.repo, posted.id, &edited).await.expect("edited");
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::NeedsApproval);
+        // Who approves may have read the edited text: the stored plan is posted again, once.
+        let shown =
+            |world: &World| world.bot_comments().iter().filter(|body| body.contains("The answer becomes 42.")).count();
+        assert_eq!(shown(world), 0, "the only comment with the plan is the edited one");
+        let (refused, waiting) = world.command("/ralph approve").await;
+        assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
+        assert_eq!(world.reactions(refused), ["eyes", "confused"]);
+        let replies = world.bot_comments();
+        assert!(replies.iter().any(|body| body.contains("was edited after it was posted")), "{replies:?}");
+        assert_eq!(shown(world), 1, "{replies:?}");
         let (approved, done) = world.command(&format!("/ralph approve {hash} Mind the line end.")).await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.reactions(approved), ["eyes", "rocket"]);

@@ -87,6 +87,35 @@ fn links_to_threats_and_faults_have_targets() {
     report(broken.into_iter());
 }
 
+/// Relative links of documents lead to a file of the repository.
+#[test]
+fn links_between_documents_have_targets() {
+    static LINK: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\]\(([\w./-]+\.\w+)(?:#[\w.-]*)?\)").expect("pattern"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.to_owned(), root.join("docs"), root.join("deploy")];
+    let (mut count, mut broken) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of documents").flatten() {
+            let path = entry.path();
+            if path.is_dir() && folder != root {
+                folders.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("a document is readable text");
+            let links = LINK.captures_iter(&text).map(|link| link[1].to_owned()).collect::<Vec<_>>();
+            count += links.len();
+            let missing = links.iter().filter(|link| !folder.join(link).exists());
+            broken.extend(missing.map(|link| format!("{}: there is no `{link}`", path.display())));
+        }
+    }
+    assert!(count > 100, "{count} links were found");
+    report(broken.into_iter());
+}
+
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a document is readable text")
 }

@@ -74,7 +74,7 @@ fn proposed(turn: &mut StepContext, plan: TaskPlan) {
     turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::Planned, entry)]);
     plan_gate::ask(turn, &new);
     let view = report::plan(&turn.next, &new);
-    turn.comment(&format!("plan/{number}"), view);
+    turn.comment(&report::plan_key(&new), view);
 }
 
 /// Returns the plan of a run without text that people would not see in its comment, or what is wrong with it.

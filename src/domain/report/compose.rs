@@ -13,7 +13,7 @@ pub use commit_status::commit_status;
 pub use confirm::{missed_label, needs_confirm};
 pub use criteria::{needs_criteria, rule_words};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
-pub use plan::{plan, plan_reminder};
+pub use plan::{plan, plan_key, plan_reminder};
 pub use replies::commands;
 
 use self::criteria::planned_check;

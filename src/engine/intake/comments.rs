@@ -188,6 +188,13 @@ impl Engine {
                 if begun.is_some_and(|begun| given_at < begun.plus_ms(-OLDEST_COMMAND_MS)) {
                     return taken(ignored(format!("stale: the command is older than {id}")));
                 }
+                // The dashboard shows the stored plan.
+                if at.is_some()
+                    && matches!(command, LoopCommand::Approve(_))
+                    && let Some(problem) = self.edited_plan(account, &id).await?
+                {
+                    return refused(problem, None);
+                }
                 let input = LoopInput::Command { by: sender.clone(), command, comment: at };
                 taken(self.enqueue_input(&id, input, origin, part).await)
             }

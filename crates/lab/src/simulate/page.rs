@@ -115,7 +115,7 @@ tasks for ratios; `±` is half of their width.";
 const REASONS: [(&str, &str); 32] = [
     (
         "control.windup_guard",
-        "The integral term is high in the middle of every longer task; only without progress is it a sign of trouble.",
+        "The integral term is high in the middle of every longer task; only without progress is it a sign of trouble. The defaults use no actuator of the signal, and their share of the gap moved by at most one point with it.",
     ),
     (
         "oversight.stuck.limit_share",

@@ -6,6 +6,11 @@ use crate::domain::model::ids::AccountKind;
 use crate::domain::report::view::{PlanLine, PlanView, View};
 use crate::domain::trust::sanitize;
 
+/// Returns the key of the comment that asks for the approval of a plan.
+pub fn plan_key(proposed: &ProposedPlan) -> String {
+    format!("plan/{}", proposed.number)
+}
+
 /// Fills the comment that asks for the approval of a plan.
 pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
     let (requester, plan) = (&current.requested_by, proposed.plan.clone());

@@ -1,0 +1,52 @@
+//! Comments that show a plan, as they are when somebody approves it.
+
+use super::IntakeError;
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::model::ids::{CommentId, LoopId};
+use crate::domain::report;
+use crate::engine::comments::digest;
+use crate::engine::{Engine, ForgeAccount};
+use crate::store::forge_posts::{self, ForgePost};
+use crate::store::{loops, outbox};
+
+/// Digits of the digest of an edited comment in the key of the comment that repeats its plan.
+const KEY_DIGITS: usize = 8;
+
+impl Engine {
+    /// Returns why the plan of a loop is not approved yet: a comment that shows it was edited after it was posted, so that its reader
+    /// may have read another plan. The stored plan is then posted again, once for each edited text. A deleted comment shows
+    /// nobody another plan.
+    ///
+    /// # Errors
+    /// If the forge or the store cannot be read; the delivery is tried again.
+    pub(super) async fn edited_plan(&self, account: &ForgeAccount, id: &LoopId) -> Result<Option<String>, IntakeError> {
+        let (of, subject) = (id.clone(), id.as_str().to_owned());
+        let read = self.store.read(move |c| Ok((loops::get(c, &of)?, forge_posts::of_subject(c, &subject)?)));
+        let (Some(current), posts) = read.await? else { return Ok(None) };
+        let Some(plan) = current.waiting_plan() else { return Ok(None) };
+        let Some(forge) = account.forge.webhooks() else { return Ok(None) };
+        let key = report::plan_key(plan);
+        let shows_it =
+            |other: &str| other.strip_prefix(&key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        for (_, ForgePost { forge_id, digest: posted }, _) in posts.iter().filter(|(key, ..)| shows_it(key)) {
+            let (repo, issue) = (&current.place.repo, current.place.issue);
+            let Some(comment) = forge.comment(repo, issue, CommentId(*forge_id)).await? else { continue };
+            let now = digest(&comment.body);
+            let repeated = format!("{key}/{}", &now[..KEY_DIGITS]);
+            if posted.is_empty() || now == *posted || posts.iter().any(|(key, ..)| *key == repeated) {
+                continue;
+            }
+            let view = Box::new(report::plan(&current, plan));
+            let effect = Effect::Comment { key: repeated, on: issue, view };
+            let (id, place, at) = (id.clone(), current.place.clone(), self.clock.now());
+            self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, at)).await?;
+            self.wake.effects_queued();
+            let short = plan.short_hash();
+            return Ok(Some(format!(
+                "The comment with the plan was edited after it was posted, so it may show something other than the plan `{short}`. \
+                 Nothing was started. The stored plan is posted again below: read it, then `/ralph approve {short}`."
+            )));
+        }
+        Ok(None)
+    }
+}
