@@ -28,7 +28,9 @@ pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
-use crate::domain::report::notice::{self, Audience, ChannelKind, MessageStep, Notice, PostedMessage};
+use crate::domain::report::notice::{
+    Audience, ChannelKind, MessageStep, Notice, NoticeBody, NoticeTransport, PostedMessage,
+};
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 use crate::domain::trust::outbound::{Door, Masker, OutboundJson};
@@ -137,18 +139,19 @@ impl Channel {
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| error_chain(&error.without_url()))?;
-        let place = match settings.kind {
-            ChannelKind::SlackBot => settings.room.clone().ok_or("no `room` is set")?,
-            ChannelKind::Discord => discord::place(&url),
+        let service = settings.kind.definition();
+        let place = match service.transport {
+            NoticeTransport::SlackMessage => settings.room.clone().ok_or("no `room` is set")?,
+            NoticeTransport::DiscordMessage => discord::place(&url),
             _ => String::new(),
         };
-        let mail = match (settings.kind, settings.mail) {
-            (ChannelKind::Mail, None) => return Err("the sender and the recipients of mail are not set".to_owned()),
-            (ChannelKind::Mail, Some(of)) => Some(mail::Mail::new(of, &url, settings.secret.as_ref())?),
+        let mail = match (service.transport, settings.mail) {
+            (NoticeTransport::Mail, None) => return Err("the sender and the recipients of mail are not set".to_owned()),
+            (NoticeTransport::Mail, Some(of)) => Some(mail::Mail::new(of, &url, settings.secret.as_ref())?),
             _ => None,
         };
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
-        if matches!(settings.kind, ChannelKind::SlackBot | ChannelKind::Mail) {
+        if matches!(service.transport, NoticeTransport::SlackMessage | NoticeTransport::Mail) {
             // Their addresses are no secrets, and errors name them.
             secrets.clear();
         } else if url.path().len() > 1 {
@@ -180,6 +183,10 @@ impl Channel {
     /// Returns the name and levels of the channel.
     pub fn audience(&self) -> &Audience {
         &self.audience
+    }
+
+    fn transport(&self) -> NoticeTransport {
+        self.audience.kind.definition().transport
     }
 
     /// Returns the host, which is not secret.
@@ -236,10 +243,14 @@ impl Channel {
         }
         let time_limit = if self.mail.is_some() { time_limit * 3 } else { time_limit };
         let attempt = async {
-            match self.audience.kind {
-                ChannelKind::SlackBot | ChannelKind::Discord => self.write_message(sending, step, now).await,
-                ChannelKind::Mail => self.post_mail(sending, now).await,
-                ChannelKind::Slack | ChannelKind::PagerDuty | ChannelKind::Generic => self.post(sending, now).await,
+            match self.transport() {
+                NoticeTransport::SlackMessage | NoticeTransport::DiscordMessage => {
+                    self.write_message(sending, step, now).await
+                }
+                NoticeTransport::Mail => self.post_mail(sending, now).await,
+                NoticeTransport::Request | NoticeTransport::SignedRequest | NoticeTransport::KeyedRequest(_) => {
+                    self.post(sending, now).await
+                }
             }
         };
         // Covers the whole exchange; the client's timeout excludes name resolution.
@@ -257,11 +268,13 @@ impl Channel {
     /// # Errors
     /// The service refuses or does not answer; a sentence without secrets.
     pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, String> {
-        let probed = match self.audience.kind {
-            ChannelKind::SlackBot => self.probe_slack(now).await,
-            ChannelKind::Discord => self.probe_discord(now).await,
-            ChannelKind::Mail => self.probe_mail().await,
-            ChannelKind::Slack | ChannelKind::PagerDuty | ChannelKind::Generic => return Ok(None),
+        let probed = match self.transport() {
+            NoticeTransport::SlackMessage => self.probe_slack(now).await,
+            NoticeTransport::DiscordMessage => self.probe_discord(now).await,
+            NoticeTransport::Mail => self.probe_mail().await,
+            NoticeTransport::Request | NoticeTransport::SignedRequest | NoticeTransport::KeyedRequest(_) => {
+                return Ok(None);
+            }
         };
         probed.map(Some).map_err(|outcome| match outcome {
             SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => why,
@@ -273,7 +286,7 @@ impl Channel {
     async fn post(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
         let body = self.text(self.message(sending.notice, sending));
         let mut headers = json_header();
-        if self.audience.kind == ChannelKind::Generic {
+        if self.transport() == NoticeTransport::SignedRequest {
             self.signed(&mut headers, sending.delivery, &body, now);
         }
         let answer = self.exchange(self.client.post(self.url.clone()).headers(headers).body(body), now).await?;
@@ -313,8 +326,8 @@ impl Channel {
     }
 
     async fn post_message(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
-        match self.audience.kind {
-            ChannelKind::SlackBot => self.post_slack(sending, now).await,
+        match self.transport() {
+            NoticeTransport::SlackMessage => self.post_slack(sending, now).await,
             _ => self.post_discord(sending, now).await,
         }
     }
@@ -327,8 +340,8 @@ impl Channel {
         posted: &PostedMessage,
         now: Timestamp,
     ) -> Result<Option<SendOutcome>, SendOutcome> {
-        match self.audience.kind {
-            ChannelKind::SlackBot => self.change_slack(notice, sending, posted, now).await,
+        match self.transport() {
+            NoticeTransport::SlackMessage => self.change_slack(notice, sending, posted, now).await,
             _ => self.change_discord(notice, sending, posted, now).await,
         }
     }
@@ -345,14 +358,15 @@ impl Channel {
             serde_json::to_value(notice).map(|value| self.door.masked_json(value)).and_then(serde_json::from_value);
         // A notice stays one unless a secret is a name of one of its variants.
         let masked: Notice = masked.unwrap_or_else(|_| notice.clone());
-        self.door.json(notice::body(self.audience.kind, &masked, delivery, answer))
+        let body = self.audience.kind.definition().body;
+        self.door.json(body(NoticeBody { notice: &masked, delivery, answer }))
     }
 
     /// Writes a message, with the key that its service requires.
     fn text(&self, message: OutboundJson) -> String {
         let mut body = message.into_value();
-        if let (ChannelKind::PagerDuty, Some(key)) = (self.audience.kind, &self.secret) {
-            body["routing_key"] = Value::from(key.expose_secret());
+        if let (NoticeTransport::KeyedRequest(field), Some(key)) = (self.transport(), &self.secret) {
+            body[field] = Value::from(key.expose_secret());
         }
         body.to_string()
     }

@@ -60,6 +60,8 @@ pub(super) struct AgentPreset {
     pub(super) protected_paths: &'static [&'static str],
     /// Prefixes of the names of files that it leaves at the top of the work tree and that are not part of its work.
     pub(super) leftovers: &'static [&'static str],
+    /// Whether it runs models of any vendor, so that `model_hosts` does not tell which.
+    pub(super) any_vendor: bool,
 }
 
 impl AgentPreset {
@@ -88,6 +90,7 @@ impl AgentPreset {
             model_hosts: &[],
             protected_paths: &[],
             leftovers: &[],
+            any_vendor: false,
         }
     }
 }

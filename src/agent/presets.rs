@@ -53,6 +53,11 @@ pub fn model_hosts(name: &str) -> &'static [&'static str] {
     find(name).map_or(&[], |preset| preset.model_hosts)
 }
 
+/// Whether the preset with this name runs models of any vendor.
+pub fn is_of_any_vendor(name: &str) -> bool {
+    find(name).is_some_and(|preset| preset.any_vendor)
+}
+
 /// Returns the names of all presets.
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Tool, and the line that states the share of lines or statements that are covered; its last group is the percentage.
-const TOOLS: [(&str, &str); 10] = [
+const TOOLS: [(&str, &str); 12] = [
     // coverage.py, pytest-cov: a table that ends with statements, missed ones, branches, and the percentage.
     ("coverage.py", r"^TOTAL(?:\s+\d+){2,4}\s+(\d+(?:\.\d+)?)%$"),
     // gcovr has no sign between the counts.
@@ -19,6 +19,8 @@ const TOOLS: [(&str, &str); 10] = [
     ("go tool cover", r"^total:\s+\(statements\)\s+(\d+(?:\.\d+)?)%$"),
     ("PHPUnit", r"^\s*Lines:\s+(\d+(?:\.\d+)?)%\s+\(\s*\d+/\d+\)"),
     ("SimpleCov", r"^(?:Line Coverage: |Coverage report generated .*\()(\d+(?:\.\d+)?)%"),
+    ("coverlet", r"^\|\s*Total\s*\|\s*(\d+(?:\.\d+)?)%\s*\|"),
+    ("lcov", r"^\s*lines\.*:\s+(\d+(?:\.\d+)?)%\s+\(\d+ of \d+ lines?\)"),
     ("mix", r"^\s*(\d+(?:\.\d+)?)%\s+\|\s+Total\s*$"),
 ];
 
@@ -73,6 +75,14 @@ mod tests {
             ("m/a.go:3:\tA\t100.0%\ntotal:\t(statements)\t66.7%\n", 66.7),
             ("Summary:\n  Classes: 50.00% (1/2)\n  Lines:   85.71% (12/14)\n", 85.71),
             ("Line Coverage: 85.71% (12 / 14)\nBranch Coverage: 50.0% (1 / 2)\n", 85.71),
+            (
+                "|         | Line   | Branch | Method |\n| Total   | 85.71% | 50%    | 100%   |\n| Average | 85.71% | 50% | 100% |\n",
+                85.71,
+            ),
+            (
+                "Overall coverage rate:\n  lines......: 85.7% (12 of 14 lines)\n  functions..: 50.0% (1 of 2 functions)\n",
+                85.7,
+            ),
             ("|   100.00% | A |\n    85.71% | Total\n", 85.71),
             (
                 "ok  \tm/a\t0.2s\tcoverage: 80.0% of statements\nok  \tm/b\t0.1s\tcoverage: 60.0% of statements\n?   \tm/c\t[no test files]\n",

@@ -34,7 +34,7 @@ config_section! {
         pub task_type: Option<TaskType>;
         /// Facts about every task in this repository; what is omitted is estimated. A `ralph` block in an issue can state them too.
         pub task: StatedFacts => section;
-        /// Facts about tasks by label of the issue; they precede `task`.
+        /// Facts about tasks by label of the issue; they take precedence over `task`.
         pub labels: BTreeMap<String, StatedFacts> => section;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<ProgressReport>;

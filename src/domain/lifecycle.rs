@@ -103,7 +103,7 @@ pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<L
 fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) {
     if hidden_teams.is_empty() {
         let why = format!("{who} no longer has permission to give commands here");
-        return (why, "somebody with permission has to take over the loop");
+        return (why, "a person with permission must take over the loop: `/ralph resume`");
     }
     let teams = hidden_teams.join(", ");
     let why = format!(

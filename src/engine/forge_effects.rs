@@ -508,7 +508,7 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
         LoopState::Failed => ("b60205", "ralph-bot failed; /ralph resume once the cause is fixed"),
         LoopState::Merged => ("6f42c1", "the work of ralph-bot was merged"),
         LoopState::Closed => ("cccccc", "the work of ralph-bot was closed"),
-        LoopState::Aborted => ("cccccc", "ralph-bot was told to stop"),
+        LoopState::Aborted => ("cccccc", "the loop was aborted"),
     };
     let mut specs = vec![
         spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue"),
@@ -522,7 +522,7 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     specs.push(spec(format!("{prefix}escalation"), "b60205", "ralph-bot needs a person"));
     specs.push(spec("critical".into(), "b60205", "needs attention soon"));
     specs.push(spec("emergency".into(), "7f0000", "needs attention now"));
-    specs.push(spec("needs-review".into(), "fbca04", "somebody has to look at it"));
-    specs.push(spec("blocking".into(), "b60205", "nothing goes on before this"));
+    specs.push(spec("needs-review".into(), "fbca04", "needs a review by a maintainer"));
+    specs.push(spec("blocking".into(), "b60205", "blocks the loop until resolved"));
     specs
 }

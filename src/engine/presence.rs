@@ -222,7 +222,7 @@ impl Engine {
         self.metrics.forge_there(name.as_str(), failure.is_none());
         match account.absence() {
             None if before.is_some() => {
-                tracing::info!(forge = %name, "the forge is there; the service goes on with it")
+                tracing::info!(forge = %name, "the forge answers again; its loops continue")
             }
             Some(absence) if before.as_ref() != Some(&absence) => tracing::error!("{absence}"),
             _ => {}

@@ -129,7 +129,7 @@ impl Engine {
             // The loop is informed of a permanent failure, so that it does not wait forever.
             Err(EffectError::Permanent { why }) => match claimed.effect.ticket() {
                 Some(ticket) => {
-                    let advice = "mend the cause, then `/ralph resume`".to_owned();
+                    let advice = "fix the cause, then `/ralph resume`".to_owned();
                     Ok(Receipt::with_input(why.clone(), LoopInput::WorkFailed { ticket, reason: why, advice }))
                 }
                 None => Err(EffectError::Permanent { why }),

@@ -45,7 +45,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub struct Resolver {
     /// Whether addresses that are not public are permitted.
     pub allow_private: bool,
-    /// Words that follow a refusal: how an address can be permitted.
+    /// Hint appended to the error for a refused address.
     pub hint: &'static str,
 }
 

@@ -28,7 +28,7 @@ const RUN: &str = "run-";
 /// Time within which the processes of an ended run must leave its group, in steps of 10 ms.
 const LEAVE_STEPS: u32 = 200;
 
-/// GroupFacts on which it depends whether groups are used.
+/// Facts that decide whether control groups are used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GroupFacts {
     /// Folder of the service's own group.

@@ -337,7 +337,7 @@ pub(super) fn escalation() -> EscalationView {
             "`cargo test --all` fails: exit code 101".into(),
         ],
         diff: String::new(),
-        intervention: "The loop is stopped; nothing runs and nothing is spent".into(),
+        intervention: "The loop is paused: no agent runs and no cost accrues".into(),
         recommendations: vec!["Say whether an empty document may have a root node".into(), "Narrow the checks".into()],
         recent: (6..9)
             .map(|n| RecentIteration {

@@ -236,7 +236,7 @@ fn templates_of_other_states_match_snapshots() {
         unsolved: vec!["The branch conflicts with `main`; the conflict is not resolved.".into()],
         ..completion()
     })));
-    assert!(unsolved.contains("**Not solved**") && unsolved.contains("conflicts with"), "{unsolved}");
+    assert!(unsolved.contains("**Unresolved**") && unsolved.contains("conflicts with"), "{unsolved}");
     assert!(!unsolved.contains("100 %"), "it is not complete: {unsolved}");
     insta::assert_snapshot!("escalation_emergency", {
         let next =
@@ -666,7 +666,7 @@ fn prompts_of_plans_match_snapshots() {
     let carried_out = renderer().prompt(&PromptView { plan: Some(plan), ..quiet.clone() }).unwrap();
     let (_, plan) = carried_out.split_once("# Approved plan").unwrap();
     insta::assert_snapshot!(plan.split_once("# Checks").unwrap().0.trim(), @r"
-    mona approved this plan for the task. Carry out exactly this plan within the rules, with the changes below, which precede it. Where it turns out to be wrong, do what is certainly right, and say in the report what has to be decided; do not replace it by a plan of your own.
+    mona approved this plan for the task. Carry out exactly this plan within the rules, with the changes below, which take precedence over it. Where it turns out to be wrong, do what is certainly right, and say in the report what has to be decided; do not replace it by a plan of your own.
 
     BEGIN 6f1d0c52a8 plan
     Return an empty document.

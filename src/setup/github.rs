@@ -291,7 +291,7 @@ pub fn configure(place: &SetupPlace) -> Result<CreatedForge, String> {
     }
     std::fs::remove_file(&kept).map_err(|error| format!("cannot remove {}: {error}", kept.display()))?;
     if !has_own_secret {
-        let why = "GitHub told no webhook secret; enter the one in that file in the App's settings";
+        let why = "GitHub's answer has no webhook secret; enter the one in that file in the App's settings";
         report.add(StepState::Note, why);
     }
     let web = request.web()?;

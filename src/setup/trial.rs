@@ -26,7 +26,7 @@ use crate::store::loops;
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time until the pull request is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Interval of looks at the loop.
+/// Polling interval for the loop's state.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time for which the pull request's description may still be written after the loop is ready.
 const SETTLING: Duration = Duration::from_secs(30);

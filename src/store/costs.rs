@@ -65,7 +65,7 @@ pub struct DailyCost {
 }
 
 /// Returns the costs of the days `from..=to` in some repositories, newest day first, within a day the most expensive first.
-/// Calls count on the day of their start, once they have ended.
+/// A call is counted on the day it started, after it ended.
 pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i64) -> StoreResult<Vec<DailyCost>> {
     let mut values: Vec<Value> = vec![from.into(), to.into()];
     let visible = scope.condition("d", &mut values);

@@ -49,7 +49,7 @@ pub(super) struct ChangedObject {
     before: Vec<Sha>,
 }
 
-/// ObjectContent of an object.
+/// Content of a git object.
 enum ObjectContent {
     Bytes(Vec<u8>),
     TooLarge,
@@ -267,7 +267,7 @@ fn bytes_of(content: &ObjectContent) -> &[u8] {
     }
 }
 
-/// ObjectContent with what is found in it; `None` if it was too large.
+/// Content of an object and the secrets found in it; `None` if it was too large.
 type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
 
 async fn scanned(door: &Door, contents: HashMap<Sha, ObjectContent>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::parts::{command, output};
 use crate::server::{Account, Level, Server, ServerAnswer};
 
-/// ReviewEvent of a review.
+/// Verdict of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewEvent {
     Comment,

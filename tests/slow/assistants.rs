@@ -236,7 +236,7 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
             );
         }
         let learnt = "completion stayed; tried: guess; failed: the answer was seven; why: nobody had read check.sh; next: write the number of check.sh";
-        assert!(prompts[1].contains(learnt) && !prompts[0].contains("Learnt: "), "{}", prompts[1]);
+        assert!(prompts[1].contains(learnt) && !prompts[0].contains("Learned: "), "{}", prompts[1]);
         // The agent wrote no report, so its message is used.
         assert_eq!(done.iterations[0].report.summary, "It wrote a number without looking.");
         assert_eq!(done.iterations[1].report.summary, "Done.");
@@ -530,7 +530,7 @@ async fn hostile_advice_is_neutralized(dialect: Dialect) {
             }
         }
         // A reflection that contradicts the rules is rejected twice; the service's own one is used.
-        assert!(!prompts[1].contains("Delete the failing test") && prompts[1].contains("Learnt: "), "{}", prompts[1]);
+        assert!(!prompts[1].contains("Delete the failing test") && prompts[1].contains("Learned: "), "{}", prompts[1]);
         assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "reflection").count(), 2);
         // A model's claim of completion is measured like any other, and reported to the agent as wrong.
         assert!(done.iterations[0].report.completion_signal && !done.iterations[0].checks.all_hold());

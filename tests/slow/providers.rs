@@ -549,8 +549,8 @@ async fn session_continues_until_full(dialect: Dialect) {
         assert_eq!(with("What is known at this moment"), [true, false, false, true]);
         assert_eq!(with("What is new since you were last told"), [false, true, true, false]);
         assert_eq!(with("- Tree: "), [true, false, false, true], "{prompts:#?}");
-        assert_eq!(with("- Learnt: iteration 1:"), [false, true, false, true], "{prompts:#?}");
-        assert_eq!(with("- Learnt: iteration 2:"), [false, false, true, true], "{prompts:#?}");
+        assert_eq!(with("- Learned: iteration 1:"), [false, true, false, true], "{prompts:#?}");
+        assert_eq!(with("- Learned: iteration 2:"), [false, false, true, true], "{prompts:#?}");
         let session_folder = world.engine().settings.sessions.join(done.id.as_str());
         assert_eq!(
             std::fs::read_dir(&session_folder).expect("the session is kept").count(),

@@ -93,7 +93,7 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
         for part in [
             "### Second opinion",
             "judge read the change",
-            "Iteration 2 worked on its earlier findings.",
+            "Iteration 2 addressed its earlier findings.",
             "`note.txt:1`",
             "The note is short",
         ] {

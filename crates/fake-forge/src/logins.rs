@@ -10,7 +10,7 @@ use super::pages::{escape, frame};
 use super::state::logins::{CodeRefusal, LoginAsked};
 use ralph_types::ids::AccountKind;
 
-/// LoginValues of a query or a form.
+/// Parameters of a query or a form.
 struct LoginValues(Vec<(String, String)>);
 
 impl LoginValues {

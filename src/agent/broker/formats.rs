@@ -81,7 +81,7 @@ impl AuthHeader {
     }
 }
 
-/// EndpointPurpose of an endpoint.
+/// Purpose of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointPurpose {
     /// An answer of the model, which costs money.

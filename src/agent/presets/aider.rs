@@ -97,6 +97,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     usage: UsageReport::Cost,
     reports_usage_during_run: true,
     protected_paths: &[".aider*"],
+    any_vendor: true,
     ..AgentPreset::new("aider", || Box::new(AiderText::default()))
 };
 

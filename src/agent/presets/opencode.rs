@@ -95,6 +95,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     usage: UsageReport::CostOfKnownModels,
     reports_usage_during_run: true,
     protected_paths: &["**/.opencode/**", "opencode.json"],
+    any_vendor: true,
     ..AgentPreset::new("opencode", || Box::new(OpencodeStream::default()))
 };
 

@@ -63,6 +63,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     }],
     model_hosts: &["api.openai.com"],
     protected_paths: &["**/QWEN.md", "**/.qwen/**"],
+    any_vendor: true,
     ..AgentPreset::new("qwen", || Box::new(QwenStream::default()))
 };
 

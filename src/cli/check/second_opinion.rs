@@ -45,14 +45,13 @@ fn vendor(name: &str, backend: &BackendConfig) -> Option<String> {
     if let Some(host) = backend.url.as_ref().and_then(|url| url.host_str()) {
         return Some(domain(host));
     }
-    if backend.settings.kind.is_some() {
+    if backend.settings.kind.is_some() || presets::is_of_any_vendor(name) {
         return None;
     }
     let mut domains: Vec<String> = presets::model_hosts(name).iter().map(|host| domain(host)).collect();
     domains.dedup();
-    // The first host is that of the API; others are those of logins, unless the agent works with any vendor.
-    let is_of_any = matches!(name, "aider" | "opencode" | "qwen");
-    domains.into_iter().next().filter(|_| !is_of_any)
+    // The first host is that of the API; others are those of logins.
+    domains.into_iter().next()
 }
 
 /// Returns the last two labels of a host name; an address is returned unchanged.

@@ -46,7 +46,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &SetupPlace) -> CliRe
     })
 }
 
-/// Prints a line; the last error about standard output is reported by the result that follows.
+/// Prints a line. Errors of standard output are ignored here; printing the result reports them.
 fn tell(json: bool, key: &str, line: &str) {
     let text = if json { serde_json::json!({ key: line }).to_string() } else { one_line(line) };
     let _ = print(&format!("{text}\n"));

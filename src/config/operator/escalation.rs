@@ -1,12 +1,15 @@
 //! Section `escalation`: channels outside of the forge.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::config_section;
+use crate::domain::report::notice::ChannelKind;
 use crate::domain::trust::policy::Policy;
 
 config_section! {
@@ -57,15 +60,42 @@ config_section! {
     }
 }
 
-/// Service of a channel in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ChannelKindName {
-    Slack,
-    Discord,
-    Pagerduty,
-    Generic,
-    Mail,
+/// Service of a channel, as the file names it. Slack has one name for webhooks and bot tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ChannelKindName(&'static str);
+
+impl ChannelKindName {
+    /// Returns the names of all services.
+    pub fn all() -> Vec<&'static str> {
+        let mut names: Vec<_> = ChannelKind::ALL.iter().map(|kind| kind.definition().configured).collect();
+        names.dedup();
+        names
+    }
+
+    /// Returns the services with this name, at least one.
+    pub fn kinds(self) -> impl Iterator<Item = ChannelKind> {
+        ChannelKind::ALL.iter().copied().filter(move |kind| kind.definition().configured == self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ChannelKindName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let names = Self::all();
+        names.iter().find(|known| **known == name).map(|known| Self(known)).ok_or_else(|| {
+            D::Error::custom(format!("unknown variant `{name}`, expected one of `{}`", names.join("`, `")))
+        })
+    }
+}
+
+impl JsonSchema for ChannelKindName {
+    fn schema_name() -> Cow<'static, str> {
+        "ChannelKindName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "Service of a channel.", "type": "string", "enum": Self::all() })
+    }
 }
 
 /// Level of a notice in the file: the loop waits for an approval, continues in spite of a problem, needs a decision, or was

@@ -9,16 +9,11 @@ use url::{Host, Url};
 
 use super::Validator;
 use crate::config::operator::{ChannelKindName, ChannelSection, LevelName};
-use crate::config::secret::WEBHOOK_SECRET_MIN;
 use crate::config::{ChannelConfig, MailConfig};
-use crate::domain::report::notice::ChannelKind;
+use crate::domain::report::notice::{ChannelAddress, ChannelKind};
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 
-/// PagerDuty's address for events, except for accounts in other regions.
-const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
-/// Slack's address for methods, except for GovSlack.
-const SLACK: &str = "https://slack.com/api/";
 /// Maximum number of recipients of a mail.
 const RECIPIENTS: usize = 50;
 
@@ -42,20 +37,15 @@ impl Validator<'_> {
         }
         let has_secret = channel.secret_env.is_some() || channel.secret_file.is_some();
         let has_hidden_address = channel.url_env.is_some() || channel.url_file.is_some();
-        let kind = match channel.kind {
-            Some(ChannelKindName::Slack) if (has_secret || channel.room.is_some()) && !has_hidden_address => {
-                ChannelKind::SlackBot
-            }
-            Some(ChannelKindName::Slack) => ChannelKind::Slack,
-            Some(ChannelKindName::Discord) => ChannelKind::Discord,
-            Some(ChannelKindName::Pagerduty) => ChannelKind::PagerDuty,
-            Some(ChannelKindName::Generic) => ChannelKind::Generic,
-            Some(ChannelKindName::Mail) => ChannelKind::Mail,
-            None => {
-                self.wrong(key, "`kind` is missing; set it to `slack`, `discord`, `pagerduty`, `generic` or `mail`");
-                return None;
-            }
+        let Some(name) = channel.kind else {
+            let names = ChannelKindName::all().join("`, `");
+            self.wrong(key, format!("`kind` is missing; set it to one of `{names}`"));
+            return None;
         };
+        // Slack takes messages at the secret address of a webhook, or by a bot token.
+        let by_token = (has_secret || channel.room.is_some()) && !has_hidden_address;
+        let secret_address = |kind: &ChannelKind| kind.definition().address == ChannelAddress::Secret;
+        let kind = name.kinds().find(|kind| secret_address(kind) != by_token).or_else(|| name.kinds().next())?;
         let url = self.channel_url(key, channel, kind);
         let secret = self.channel_secret(key, channel, kind);
         let room = self.room(key, channel, kind);
@@ -76,7 +66,7 @@ impl Validator<'_> {
             levels: channel
                 .levels
                 .as_ref()
-                .map_or_else(|| default_levels(kind).to_vec(), |levels| levels.iter().map(level).collect()),
+                .map_or_else(|| kind.definition().levels.to_vec(), |levels| levels.iter().map(level).collect()),
             allow_private: channel.allow_private,
         })
     }
@@ -84,8 +74,9 @@ impl Validator<'_> {
     fn channel_url(&mut self, key: &str, channel: &ChannelSection, kind: ChannelKind) -> Option<SecretString> {
         let in_file = format!("{key}.url");
         let hidden = self.one_of(key, "url", &channel.url_env, &channel.url_file);
-        let secret_address = matches!(kind, ChannelKind::Slack | ChannelKind::Discord);
-        let (key, url) = match (&channel.url, hidden, kind) {
+        let service = kind.definition();
+        let secret_address = service.address == ChannelAddress::Secret;
+        let (key, url) = match (&channel.url, hidden, service.address) {
             (Some(_), Some(_), _) => {
                 self.wrong(key, "`url` cannot be combined with `url_env` or `url_file`; keep one of them");
                 return None;
@@ -96,17 +87,17 @@ impl Validator<'_> {
                 self.wrong(&in_file, why);
                 return None;
             }
-            (Some(url), None, ChannelKind::Mail) => (in_file, SecretString::from(url.clone())),
             (Some(url), None, _) => {
-                self.url(&in_file, url)?;
+                if kind != ChannelKind::Mail {
+                    self.url(&in_file, url)?;
+                }
                 (in_file, SecretString::from(url.clone()))
             }
             (None, Some((key, source)), _) => {
                 let secret = self.secret(&key, &source)?;
                 (key, secret)
             }
-            (None, None, ChannelKind::PagerDuty) => (in_file, SecretString::from(PAGERDUTY)),
-            (None, None, ChannelKind::SlackBot) => (in_file, SecretString::from(SLACK)),
+            (None, None, ChannelAddress::Usual(address)) => (in_file, SecretString::from(address)),
             (None, None, _) => {
                 let or_plain = if secret_address { "" } else { ", or `url` if it is not a secret" };
                 self.wrong(key, format!("no address; set `url_env` or `url_file`{or_plain}"));
@@ -133,22 +124,20 @@ impl Validator<'_> {
         channel: &ChannelSection,
         kind: ChannelKind,
     ) -> Option<Option<SecretString>> {
-        let what = match kind {
-            ChannelKind::PagerDuty => "the routing key",
-            ChannelKind::Generic => "the signing key",
-            ChannelKind::SlackBot => "the bot token",
-            ChannelKind::Mail if channel.user.is_some() => "the password",
-            ChannelKind::Slack | ChannelKind::Discord | ChannelKind::Mail => {
-                if let Some((key, _)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) {
-                    let why = match kind {
-                        ChannelKind::Mail => "the password of which `user`? Set it, or remove this".to_owned(),
-                        _ => format!("{} has no key besides its address; remove this", kind.as_str()),
-                    };
-                    self.wrong(&key, why);
-                    return None;
-                }
-                return Some(None);
+        let service = kind.definition();
+        let needed = service
+            .secret
+            .or_else(|| channel.user.as_ref().filter(|_| kind == ChannelKind::Mail).map(|_| "the password"));
+        let Some(what) = needed else {
+            if let Some((key, _)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) {
+                let why = match kind {
+                    ChannelKind::Mail => "the password of which `user`? Set it, or remove this".to_owned(),
+                    _ => format!("{} has no key besides its address; remove this", service.name),
+                };
+                self.wrong(&key, why);
+                return None;
             }
+            return Some(None);
         };
         let Some((key, source)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) else {
             self.wrong(key, format!("{what} is missing; set `secret_env` or `secret_file`"));
@@ -156,8 +145,8 @@ impl Validator<'_> {
         };
         let secret = self.secret(&key, &source)?;
         let length = secret.expose_secret().len();
-        if kind == ChannelKind::Generic && length < WEBHOOK_SECRET_MIN {
-            self.wrong(&key, format!("{what} has {length} bytes; at least {WEBHOOK_SECRET_MIN} are required"));
+        if length < service.secret_min {
+            self.wrong(&key, format!("{what} has {length} bytes; at least {} are required", service.secret_min));
             return None;
         }
         Some(Some(secret))
@@ -255,15 +244,6 @@ impl Validator<'_> {
                 None
             }
         }
-    }
-}
-
-/// Returns the levels of a channel that names none: only services that page people leave out what is not wrong.
-fn default_levels(kind: ChannelKind) -> &'static [EscalationLevel] {
-    use EscalationLevel::{Critical, Emergency, Info};
-    match kind {
-        ChannelKind::PagerDuty => &[Critical, Emergency],
-        _ => &[Info, Critical, Emergency],
     }
 }
 

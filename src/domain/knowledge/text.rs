@@ -24,7 +24,7 @@ pub(super) fn tail(text: &str, bytes: usize) -> String {
     without_tags(&sanitize::visible(&text[from..])).trim().to_owned()
 }
 
-/// Replaces the opening bracket of tags like the service's by a parenthesis.
+/// Replaces `<` by `(` in tags that begin with `ralph-`, so that text cannot imitate the service's tags.
 pub(super) fn without_tags(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());

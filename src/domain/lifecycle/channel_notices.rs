@@ -26,7 +26,7 @@ pub fn notices(
     };
     let to_wanting = |notice: &Notice| -> Vec<Effect> {
         let knows = |audience: &&Audience| {
-            let reminds = notice.occasion == Occasion::Reminder && audience.kind.keeps_incidents();
+            let reminds = notice.occasion == Occasion::Reminder && audience.kind.definition().keeps_incidents;
             reminds && open(&audience.channel).contains(&notice.cause)
         };
         let wanting = audiences.iter().filter(|audience| audience.levels.contains(&notice.level) && !knows(audience));

@@ -62,8 +62,8 @@ fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
     turn.escalate(cause, refusal.advice());
 }
 
-/// Whether the newest iteration's commit is the only one that the forge does not have, and not too many before it were taken
-/// back.
+/// Whether the newest commit can be removed from the branch: it is the only unpushed one, and fewer than `MAX_TAKEN_BACK` were
+/// removed directly before it.
 fn may_take_back(next: &Loop) -> bool {
     let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else {
         return false;

@@ -3,6 +3,7 @@
 //! Foreign text (titles, output of checks) is escaped in every body: it mentions nobody, links to nothing, and stays
 //! within the service's limits.
 
+mod definition;
 mod discord;
 mod generic;
 mod mail;
@@ -15,7 +16,6 @@ mod text;
 pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan, RefusedChange};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
@@ -23,6 +23,7 @@ use crate::domain::report;
 use crate::domain::report::view::{CommandHint, EscalationView};
 use crate::domain::supervision::oversight::EscalationLevel;
 
+pub use definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport};
 pub use generic::VERSION as GENERIC_VERSION;
 pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
@@ -30,50 +31,59 @@ pub use text::level as level_name;
 /// Cause of notices about plans that wait for a person.
 const PLAN_APPROVAL: &str = "plan_approval";
 
-/// Services that accept notices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChannelKind {
+/// Declares `ChannelKind` from a row per service: its name in the code and its definition.
+macro_rules! channel_kinds {
+    ($($(#[$doc:meta])* $kind:ident: $definition:path,)+) => {
+        /// Services that accept notices.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum ChannelKind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl ChannelKind {
+            /// All services, in the order in which they are listed.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// Returns the properties of the service.
+            pub fn definition(self) -> &'static ChannelDefinition {
+                match self {
+                    $(Self::$kind => &$definition,)+
+                }
+            }
+        }
+    };
+}
+
+channel_kinds! {
     /// Incoming webhook of Slack or a compatible service; its messages cannot be changed.
-    Slack,
+    Slack: slack::WEBHOOK,
     /// Slack app with a bot token, which changes its messages.
-    SlackBot,
+    SlackBot: slack::BOT,
     /// Webhook of Discord.
-    Discord,
+    Discord: discord::CHANNEL,
     /// PagerDuty Events API, version 2.
-    PagerDuty,
+    PagerDuty: pagerduty::CHANNEL,
     /// Signed JSON of this project.
-    Generic,
+    Generic: generic::CHANNEL,
     /// Mail by SMTP.
-    Mail,
+    Mail: mail::CHANNEL,
 }
 
 impl ChannelKind {
-    /// Name for people and in the configuration.
+    /// Name for people.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Slack => "slack",
-            Self::SlackBot => "slack_bot",
-            Self::Discord => "discord",
-            Self::PagerDuty => "pagerduty",
-            Self::Generic => "generic",
-            Self::Mail => "mail",
-        }
-    }
-
-    /// Whether the service keeps incidents: it repeats them by itself until somebody acknowledges them.
-    pub fn keeps_incidents(self) -> bool {
-        self == Self::PagerDuty
+        self.definition().name
     }
 
     /// Whether a message of a loop is changed instead of repeated.
     pub fn changes_messages(self) -> bool {
-        matches!(self, Self::SlackBot | Self::Discord)
+        matches!(self.definition().transport, NoticeTransport::SlackMessage | NoticeTransport::DiscordMessage)
     }
 
     /// Whether the channel is notified when the loop continues or has ended.
     pub fn shows_resolution(self) -> bool {
-        self.keeps_incidents() || self.changes_messages()
+        self.definition().keeps_incidents || self.changes_messages()
     }
 }
 
@@ -280,16 +290,4 @@ pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
         }
     }
     open
-}
-
-/// Returns the body for a service. `delivery` identifies the notice across retries; `answer` is the address of the
-/// escalation issue, if known. The sender adds PagerDuty's routing key.
-pub fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
-    match kind {
-        ChannelKind::Slack | ChannelKind::SlackBot => slack::body(notice, answer),
-        ChannelKind::Discord => discord::body(notice, answer),
-        ChannelKind::PagerDuty => pagerduty::body(notice, answer),
-        ChannelKind::Generic => generic::body(notice, delivery, answer),
-        ChannelKind::Mail => mail::body(notice, answer),
-    }
 }

@@ -50,7 +50,8 @@ impl Engine {
         Ok(Receipt::with_input(text, input))
     }
 
-    /// Returns the file of a change with the change, after those of `files`, or why it does not apply.
+    /// Returns the file's text with the suggestion applied, based on `files` where it was changed before; else the reason why it does
+    /// not apply.
     async fn with_change(
         &self,
         repo: &RepoRef,

@@ -35,7 +35,7 @@ impl CallMeter {
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the number of requests that the forge still takes, if it said it.
+    /// Stores the remaining request quota, if the response stated it.
     pub fn note_remaining(&self, remaining: Option<u32>) {
         if let Some(remaining) = remaining {
             self.remaining.store(i64::from(remaining), Ordering::Relaxed);

@@ -396,7 +396,7 @@ impl Transport for HangingTransport {
     }
 }
 
-/// INV12.
+/// See docs/faults.md#inv12.
 #[tokio::test]
 async fn unanswered_write_does_not_block_the_next() {
     let rates = RateSettings { mutation_hold: Duration::from_millis(10), ..UNSPACED };

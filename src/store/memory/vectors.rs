@@ -65,7 +65,7 @@ pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the rows of the learnings nearest to a vector, nearest first, without those in other directions. `scope` is the column
+/// Returns the rows of the nearest learnings, nearest first, only those with positive cosine similarity. `scope` is the column
 /// that limits them to a repository or its owner.
 pub(super) fn nearest(
     c: &Connection,

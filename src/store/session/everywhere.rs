@@ -158,7 +158,7 @@ pub struct TextHit {
     pub at: Timestamp,
 }
 
-/// Kind of a text.
+/// Part of a loop that a search can match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextPlace {
     /// Title, person, repository, branch or number of the issue.

@@ -11,7 +11,7 @@ pub(super) struct StyledText {
     pub text: String,
 }
 
-/// TextLook of text that follows.
+/// Style of the text that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct TextLook {
     bold: bool,

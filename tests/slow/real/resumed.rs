@@ -143,7 +143,7 @@ async fn second_iteration_is_told_what_is_new(row: SecondIteration, dialect: Dia
         };
         // The failing check's output, the reflection, and the guidance.
         is_new("wrong after 1 attempts");
-        is_new("- Learnt: ");
+        is_new("- Learned: ");
         is_new(GUIDANCE);
         is_new(RULE);
         if row.reports {

@@ -53,7 +53,7 @@ const READING: &str = "\
   much. The 93 % and 100 % of two drawn mixes and the -21 % of a third in an earlier version of this page came from it and said
   nothing about supervision.
 - The largest gains: weakened checks are detected; an iteration with weakened checks measures nothing, so that honest work after
-  it is not penalised; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
+  it is not penalized; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
   times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
 - Earlier loops of a repository show how often its loops stand still and how fast they progress. This halves the share of healthy
   loops that are disturbed, because a usual standstill is ignored, and ends loops sooner if similar ones were never done in time.

@@ -64,7 +64,7 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// A request within a request for a count is checked like one.
+/// Returns the unsupported fields of a count request, including those of the generation request inside it.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     let inner = ["generateContentRequest", "generate_content_request"].into_iter().filter_map(|name| body.get(name));
     let is_known = |name: &str| FORMAT.fields.contains(&name);

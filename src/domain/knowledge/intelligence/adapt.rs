@@ -141,15 +141,15 @@ fn longer_than_usual(current: &Loop) -> Option<String> {
 const NARROWER: [(&str, &str); 12] = [
     ("cargo test", "run one test alone with `cargo test NAME -- --nocapture`"),
     ("cargo nextest", "run one test alone with `cargo nextest run NAME --no-capture`"),
-    ("clippy", "mend the first warning first; many later ones follow from it"),
+    ("clippy", "fix the first warning first; many later ones follow from it"),
     ("pytest", "run one test alone with `pytest -x PATH::NAME`"),
     ("vitest", "run one test alone with `vitest run -t NAME`"),
     ("jest", "run one test alone with `jest -t NAME`"),
     ("go test", "run one test alone with `go test ./PACKAGE -run NAME`"),
-    ("tsc", "mend the first error of each file first; many later ones follow from it"),
-    ("mypy", "mend the first error of each file first; many later ones follow from it"),
-    ("eslint", "let `eslint --fix` mend what it can, then read what is left"),
-    ("ruff", "let `ruff check --fix` mend what it can, then read what is left"),
+    ("tsc", "fix the first error of each file first; many later ones follow from it"),
+    ("mypy", "fix the first error of each file first; many later ones follow from it"),
+    ("eslint", "let `eslint --fix` fix what it can, then read what is left"),
+    ("ruff", "let `ruff check --fix` fix what it can, then read what is left"),
     ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
 ];
 

@@ -80,7 +80,7 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
     breakthroughs(&mut facts, context);
     let history = &context.history;
     for (at, reflection) in history.reflections.iter().rev().take(REFLECTIONS).enumerate() {
-        facts.add(Sort::Reflection, 12 + 8 * at, format!("Learnt: {}", text::line(reflection, REFLECTION)));
+        facts.add(Sort::Reflection, 12 + 8 * at, format!("Learned: {}", text::line(reflection, REFLECTION)));
     }
     for (at, decision) in history.decisions.iter().rev().take(DECISIONS).enumerate() {
         facts.add(Sort::Decision, 30 + 8 * at, format!("Decided: {}", text::line(decision, LINE)));

@@ -93,7 +93,7 @@ fn opinion_view(current: &Loop) -> Option<OpinionView> {
 /// Returns a sentence about the newest second opinion; empty if nobody was asked.
 fn opinion_words(current: &Loop) -> String {
     let Some(view) = opinion_view(current) else { return String::new() };
-    let acted = view.iteration.map_or(String::new(), |n| format!(" Iteration {n} worked on its earlier findings."));
+    let acted = view.iteration.map_or(String::new(), |n| format!(" Iteration {n} addressed its earlier findings."));
     match (view.missing.as_str(), view.remarks.len()) {
         ("", 0) => format!("Second opinion of {}: no findings.{acted}", view.backend),
         ("", 1) => format!("Second opinion of {}: 1 finding, in the pull request.{acted}", view.backend),
@@ -363,9 +363,8 @@ fn state_words(state: LoopState) -> &'static str {
 fn action_words(current: &Loop) -> &'static str {
     match current.state {
         LoopState::Aborted => "The loop was ended; its work is on its branch.",
-        LoopState::Paused | LoopState::LimitReached | LoopState::Failed => {
-            "The loop is stopped; nothing runs and nothing is spent."
-        }
+        LoopState::Paused => "The loop is paused: no agent runs and no cost accrues.",
+        LoopState::LimitReached | LoopState::Failed => "The loop has stopped: no agent runs and no cost accrues.",
         _ => "None; the loop continues.",
     }
 }
@@ -416,7 +415,7 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
         match (severity, restored) {
             (EscalationSeverity::Emergency, _) | (_, None) => {}
             (EscalationSeverity::Critical, Some(best)) => {
-                inner.intervention = format!("The loop is stopped; {}.", restored_words(best));
+                inner.intervention = format!("The loop is paused; {}.", restored_words(best));
             }
         }
     }

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place};
-use super::{Notice, Occasion};
+use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 const TITLE_MAX: usize = 256;
@@ -14,7 +14,13 @@ const DESCRIPTION_MAX: usize = 1_500;
 const VALUE_MAX: usize = 1_000;
 const LINES: usize = 10;
 
-pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
+    address: ChannelAddress::Secret,
+    transport: NoticeTransport::DiscordMessage,
+    ..ChannelDefinition::new("discord", body)
+};
+
+fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     let (title, happened) = (line(&notice.title), line(&notice.what_happened));
     let description = format!("{}\n{}", escaped(&title, VALUE_MAX), escaped(&happened, DESCRIPTION_MAX));
     let mut fields = vec![field("Issue", linked(&notice.issue_url, &place(notice)))];
@@ -57,7 +63,7 @@ fn field(name: &str, value: String) -> Value {
 }
 
 fn linked(url: &str, words: &str) -> String {
-    /// Together with the longest address, well below the limit of a field.
+    /// Maximum length of a link's text, in characters; with the longest address it fits a field.
     const WORDS_MAX: usize = 200;
     let words = escaped(words, WORDS_MAX);
     match address(url).filter(|url| url.len() + words.len() < VALUE_MAX) {

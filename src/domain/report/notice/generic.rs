@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::text::{fitted, level, moment, plain};
-use super::{Notice, Occasion};
+use super::{ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::trust::sanitize::visible;
 
 /// Version of the body.
@@ -13,7 +13,14 @@ const TEXT_MAX: usize = 4_000;
 /// Maximum number of entries of a list.
 const ENTRIES: usize = 50;
 
-pub(super) fn body(notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
+pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
+    secret: Some("the signing key"),
+    secret_min: 32,
+    transport: NoticeTransport::SignedRequest,
+    ..ChannelDefinition::new("generic", body)
+};
+
+fn body(NoticeBody { notice, delivery, answer }: NoticeBody<'_>) -> Value {
     let text = |text: &str| fitted(&visible(text), TEXT_MAX, plain);
     let texts = |all: &[String]| all.iter().take(ENTRIES).map(|one| text(one)).collect::<Vec<_>>();
     let replies = notice.replies.iter().take(ENTRIES);

@@ -6,14 +6,18 @@
 use serde_json::{Value, json};
 
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain, subject};
-use super::{Notice, Occasion};
+use super::{ChannelDefinition, Notice, NoticeBody, NoticeTransport, Occasion};
 
 const SUBJECT_MAX: usize = 200;
 const SENTENCE_MAX: usize = 4_000;
 const LIST_MAX: usize = 20_000;
 const LINES: usize = 50;
 
-pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+/// Its key is the password of `user`, which only servers with a login need.
+pub(super) const CHANNEL: ChannelDefinition =
+    ChannelDefinition { transport: NoticeTransport::Mail, ..ChannelDefinition::new("mail", body) };
+
+fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     let subject = fitted(&subject(notice), SUBJECT_MAX, plain);
     json!({ "subject": subject, "text": text(notice, answer), "html": html(notice, answer) })
 }

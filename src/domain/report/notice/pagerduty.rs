@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::text::{address, fitted, headline, level, line, moment, next_actions, place, plain};
-use super::{Notice, Occasion};
+use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 /// Maximum length of a key, in characters.
@@ -15,7 +15,18 @@ const SUMMARY_MAX: usize = 1_024;
 const LINE_MAX: usize = 1_000;
 const LINES: usize = 20;
 
-pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
+    // Accounts in other regions have another one.
+    address: ChannelAddress::Usual("https://events.pagerduty.com/v2/enqueue"),
+    secret: Some("the routing key"),
+    // It pages people, so it gets nothing that is not wrong.
+    levels: &[EscalationLevel::Critical, EscalationLevel::Emergency],
+    keeps_incidents: true,
+    transport: NoticeTransport::KeyedRequest("routing_key"),
+    ..ChannelDefinition::new("pagerduty", body)
+};
+
+fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     let key = notice.dedup_key();
     if notice.occasion == Occasion::Resolved {
         return json!({ "event_action": "resolve", "dedup_key": key });

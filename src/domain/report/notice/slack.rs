@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain};
-use super::{Notice, Occasion};
+use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 
 const HEADER_MAX: usize = 150;
 const SECTION_MAX: usize = 2_900;
@@ -14,7 +14,18 @@ const SENTENCE_MAX: usize = 1_500;
 const TITLE_MAX: usize = 300;
 const LINES: usize = 10;
 
-pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+pub(super) const WEBHOOK: ChannelDefinition =
+    ChannelDefinition { address: ChannelAddress::Secret, ..ChannelDefinition::new("slack", body) };
+pub(super) const BOT: ChannelDefinition = ChannelDefinition {
+    name: "slack_bot",
+    // GovSlack has another address for methods.
+    address: ChannelAddress::Usual("https://slack.com/api/"),
+    secret: Some("the bot token"),
+    transport: NoticeTransport::SlackMessage,
+    ..ChannelDefinition::new("slack", body)
+};
+
+fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     let headline = headline(notice);
     let issue = linked(&notice.issue_url, &place(notice));
     let title = escaped(&line(&notice.title), TITLE_MAX);

@@ -23,6 +23,10 @@ const KINDS: [ChannelKind; 5] =
 const PAGE: &str = "https://ralph.example.org/loops/r-42-k7m2qa";
 const ANSWER: &str = "https://git.example.org/mira/app/issues/57";
 
+fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
+    (kind.definition().body)(NoticeBody { notice, delivery, answer })
+}
+
 /// A loop that reached its limit.
 pub(crate) fn notice() -> Notice {
     let hint = |usage: &str, what: &str| CommandHint { usage: usage.into(), what: what.into() };

@@ -48,7 +48,7 @@ impl DetectionDefinition for DeviationSettings {
         pattern: "work and files do not match the task",
         signals: &[("objective", Basis::Words), ("scope", Basis::Words)],
         effect: "",
-        order: "Return to the objective. Nothing else is to be changed.",
+        order: "Return to the task. Change nothing else.",
         advice: &[
             "Read the objective and the failing checks again.",
             "Leave alone what they do not ask for, and take back what was changed there.",

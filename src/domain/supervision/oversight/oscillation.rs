@@ -51,7 +51,7 @@ impl DetectionDefinition for OscillationSettings {
         effect: "a single return: WARN",
         order: "Stop alternating. Choose one approach, give the reason, and stay with it.",
         advice: &[
-            "Decide for one approach and say why; do not return to the other.",
+            "Choose one approach and say why; do not return to the other.",
             "Look for requirements that contradict each other and name them.",
         ],
         high: InterventionLevel::Redirect,

@@ -43,7 +43,7 @@ impl DetectionDefinition for RegressionSettings {
             ("alarm", Basis::Derived),
         ],
         effect: "critical: the best iteration is restored before the PAUSE",
-        order: "Mend what used to hold before anything else.",
+        order: "First fix the check that used to pass.",
         advice: &[
             "Fix the check that used to pass before anything else.",
             "Compare with the best iteration and revert the change that broke it.",

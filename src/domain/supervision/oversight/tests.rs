@@ -30,7 +30,7 @@ fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     trace(&vec![0.3; length], change)
 }
 
-/// The thresholds of the design, which stay where they are when defaults move.
+/// Thresholds of the preset `pinned`, which stay where they are when defaults move.
 fn pinned_settings() -> OversightSettings {
     SupervisionSettings::of(SupervisionPreset::Pinned).oversight
 }

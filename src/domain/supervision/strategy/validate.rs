@@ -102,7 +102,7 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
     }
     if record.quality < settings.min_quality {
         let text = format!("quality is {:.2}", record.quality);
-        let advice = "Quality suffers: mend what linters and type checks find, and leave checks and tests as strict as \
+        let advice = "Quality dropped: fix what linters and type checks report, and leave checks and tests as strict as \
                       they were.";
         found.push(IterationIssue {
             advice: Some(advice.to_owned()),

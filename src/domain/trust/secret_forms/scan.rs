@@ -14,7 +14,7 @@ const HELD_SYMBOLS: u16 = 4;
 /// Maximum number of digits of an escaped character, leading zeros included.
 const MOST_DIGITS: u8 = 8;
 
-/// ScanPlace of a thread: before a symbol, or inside an escape sequence with what was read of it.
+/// Position of a matching thread: before a symbol, or inside an escape sequence, with the part already read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ScanPlace {
     /// Before the symbol.

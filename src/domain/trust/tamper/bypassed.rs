@@ -169,7 +169,7 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
     }
 }
 
-/// A run of removed and added lines of a runner.
+/// Adjacent changed lines of one test-runner file.
 struct RunnerGroup<'a> {
     tests: &'a TestFile<'a>,
     lines: &'a [TestLine<'a>],

@@ -12,7 +12,7 @@ use super::{Findings, TamperKind};
 
 /// Maximum number of new commands that are compared with a removed one.
 const CANDIDATES: usize = 100;
-/// Maximum number of comparisons in one block of changed lines; longer blocks compare fewer commands, at the same place.
+/// Maximum number of comparisons per block of changed lines; in longer blocks each removed command is compared with fewer new ones.
 const COMPARISONS: usize = 10_000;
 
 // Runs tests, linters or type checkers.

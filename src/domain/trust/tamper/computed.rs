@@ -47,7 +47,7 @@ pattern!(
     r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:(?:new\s+)?[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})(?:\[\w+\])?\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
 );
 
-/// Looks for expected values that are computed, in a file of tests, and for known values in a file of the program.
+/// Finds expected values that a test now computes, and program code that hard-codes values of tests.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() || tests.file.is_new() {
         return;

@@ -269,7 +269,7 @@ pub struct ImportedName {
 }
 
 impl ImportedName {
-    /// Returns what a new file could be taken for; `None` if nothing imports such a file by its name alone.
+    /// Returns the name by which other files import a new file; `None` if its name alone cannot be imported.
     pub fn of(path: &str) -> Option<Self> {
         let file = path.rsplit('/').next().unwrap_or(path);
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));

@@ -40,7 +40,7 @@ fn context_block_matches_snapshot() {
     Tried in iteration 9: rewrite the parser; still failing: tests, types; completion fell by 62 points.
     Error in 9 iterations, last in iteration 9: IndexError: list index out of range
     Tried in iteration 8: mend one case after the other; still failing: tests.
-    Learnt: Rewriting the parser broke the types; patch the one function.
+    Learned: Rewriting the parser broke the types; patch the one function.
     Changed so far: src/parse.py (9 times).
     Decided: Empty input gives an empty list, not None.
     Iterations 1 to 7: Seven of eight cases were mended one by one.
@@ -109,7 +109,7 @@ fn news_are_the_facts_that_were_not_told() {
     let news = context.news(&first.told, 800, &count);
     insta::assert_snapshot!(news.text, @r"
     Now: iteration 10 of at most 11, 25 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
-    Learnt: The lexer drops commas; repair it first.
+    Learned: The lexer drops commas; repair it first.
     Decided: The grammar stays as it is.
     ");
     // Those are told now; the next news have none of them.

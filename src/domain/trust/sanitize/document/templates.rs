@@ -28,8 +28,7 @@ pub fn is_template(path: &str) -> bool {
     matches!(end, "md" | "yml" | "yaml") && (is_in_folder || stem == "issue_template")
 }
 
-/// Returns the contents of the comments in a template as they stand in an issue: with line feeds as line ends, as written, and
-/// without the indentation of their first line, which the YAML of a form or an item of a list has.
+/// Returns the comments of an issue template as they appear in an issue: with LF line ends and without the first line's indentation.
 pub fn comments(template: &str) -> Vec<String> {
     let template = template.replace("\r\n", "\n");
     let mut found = Vec::new();
