@@ -476,7 +476,7 @@ fn channels_are_parsed() {
 fn incomplete_channels_are_refused() {
     insta::assert_snapshot!(channel_problems("url: x"), @r"
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `name` is missing
-    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to `slack`, `discord`, `pagerduty`, `generic` or `mail`
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to one of `slack`, `discord`, `pagerduty`, `generic`, `mail`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack"), @r"

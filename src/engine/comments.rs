@@ -1,7 +1,5 @@
 //! The bot's comments: created once, found again by their marker, edited in place, limited by a budget.
 
-use sha2::{Digest, Sha256};
-
 use failpoint::kill_point;
 
 use super::executor::{EffectError, Receipt};
@@ -13,7 +11,7 @@ use crate::domain::report::view::View;
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::render::{Marker, find_marker};
-use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
@@ -35,11 +33,6 @@ const LONGEST_LOCK_MS: i64 = 30 * DAY_MS;
 fn is_locked(error: &ForgeError) -> bool {
     let refused = matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::Conflict);
     refused && error.detail.to_ascii_lowercase().contains("locked")
-}
-
-/// Returns a digest of a text, used to skip updates that change nothing.
-pub(super) fn digest(text: &str) -> String {
-    data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
 impl Engine {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::{ForgeChange, Loop};
@@ -11,6 +10,7 @@ use crate::domain::report;
 use crate::domain::report::NamedLine;
 use crate::domain::report::view::{CommitState, CommitStatusView};
 use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind, LineAnnotation};
+use crate::store::forge_posts::digest;
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::outbox::ClaimedEffect;
 

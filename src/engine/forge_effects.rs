@@ -2,7 +2,6 @@
 
 use failpoint::kill_point;
 
-use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::places::Place;
 use super::{Engine, ForgeAccount};
@@ -16,6 +15,7 @@ use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::ForgePost;
+use crate::store::forge_posts::digest;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;

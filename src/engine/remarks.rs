@@ -1,6 +1,5 @@
 //! Answers to comments on lines of a pull request, in their threads.
 
-use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::model::ids::{CommentId, RepoRef, Sha};
@@ -8,6 +7,7 @@ use crate::domain::report;
 use crate::forge::{ForgeErrorKind, ReviewComment};
 use crate::render::find_marker;
 use crate::store::forge_posts::ForgePost;
+use crate::store::forge_posts::digest;
 use crate::store::outbox::ClaimedEffect;
 
 impl Engine {

@@ -1,6 +1,7 @@
 //! Comments, pull requests and issues that the service created on a forge, by natural key.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use sha2::{Digest, Sha256};
 
 use super::StoreResult;
 use crate::domain::model::ids::Timestamp;
@@ -12,6 +13,11 @@ pub struct ForgePost {
     pub forge_id: i64,
     /// Digest of the text as last sent; empty if unknown.
     pub digest: String,
+}
+
+/// Returns the digest of a text as a post stores it.
+pub fn digest(text: &str) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
 /// Returns the post with this key.

@@ -470,8 +470,11 @@ async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
         let waiting = world.run().await;
         assert_eq!((waiting.state, waiting.iterations.len()), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
         assert_eq!(world.state_labels(), ["needs-criteria"]);
-        for said in ["Every check of the repository already passes", "- `sh check.sh`", "fails until the task is done"]
-        {
+        for said in [
+            "Every check of the repository passes before any change",
+            "- `sh check.sh`",
+            "fails until the task is done",
+        ] {
             assert!(world.bot_commented(said), "{:?}", world.bot_comments());
         }
         world.comment("/ralph run").await;

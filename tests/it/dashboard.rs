@@ -99,7 +99,8 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
                 assert!(body.contains(word), "{path} lacks {word}: {body}");
             }
         };
-        has("/", &["The answer is wrong", "Nothing needs you", "In review", &format!("/loops/{id}")]).await;
+        has("/", &["The answer is wrong", "Nothing is waiting for a decision", "In review", &format!("/loops/{id}")])
+            .await;
         has("/?person=otto", &["None."]).await;
         has("/loops/ID", &["Iteration 1", "1 of 1 passed", "sh check.sh", "/commands", "request a change", "mira"])
             .await;

@@ -84,8 +84,8 @@ async fn posted_plan_is_approved_and_carried_out(dialect: Dialect) {
         world.forge.edit_comment(&world.maintainer, world.repo, posted.id, &edited).await.expect("edited");
         world.settle().await;
         // Who approves may have read the edited text: the stored plan is posted again, once.
-        let shown =
-            |world: &World| world.bot_comments().iter().filter(|body| body.contains("The answer becomes 42.")).count();
+        let shows = |body: &String| body.contains("Approve the plan") && body.contains("The answer becomes 42.");
+        let shown = |world: &World| world.bot_comments().iter().filter(|body| shows(body)).count();
         assert_eq!(shown(world), 0, "the only comment with the plan is the edited one");
         let (refused, waiting) = world.command("/ralph approve").await;
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);

@@ -4,9 +4,8 @@ use super::IntakeError;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::model::ids::{CommentId, LoopId};
 use crate::domain::report;
-use crate::engine::comments::digest;
 use crate::engine::{Engine, ForgeAccount};
-use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::{loops, outbox};
 
 /// Digits of the digest of an edited comment in the key of the comment that repeats its plan.

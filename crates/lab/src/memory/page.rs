@@ -21,7 +21,7 @@ const MODEL: &str = "\
 - Poisoned means that memory starts with two wrong learnings per family: that the worst approach works, and that the best one
   does not. They look well proven: confidence 0.95, seen nine times, eight successes, merged.
 - Tasks and the random numbers of each iteration are the same with and without memory.
-- The loss to poison is relative to memory without it. A single seed has a standard deviation of 2.7 points (over 80 seeds),
+- The loss to poison is relative to memory without it. Single seeds differ by some points,
   because a family that finds its best approach late is late in all of its tasks.
 - Thresholds and credit were tuned on the seeds 1 to 80, never on those of the table; another fusion constant of retrieval
   (20) was tried once and rejected after figures of these seeds as well. A simulation cannot show whether real tasks come in

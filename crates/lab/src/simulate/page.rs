@@ -48,17 +48,14 @@ const MODEL: &str = "\
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The tone of the prompt was disabled. Before `control.windup_guard` the signal was near 1 in most loops, so it was a constant factor: in drawn
-  mixes in which urgent prompts make agents faster it gained up to 12 iterations per task, and in the opposite ones it lost as
-  much. The 93 % and 100 % of two drawn mixes and the -21 % of a third in an earlier version of this page came from it and said
-  nothing about supervision.
+- The tone of the prompt was disabled. Before `control.windup_guard` the signal was near 1 in most loops, so it was a constant factor: a gain in
+  mixes in which urgent prompts make agents faster, and as large a loss in the opposite ones. It says nothing about supervision.
 - The largest gains: weakened checks are detected; an iteration with weakened checks measures nothing, so that honest work after
   it is not penalized; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
   times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
 - Earlier loops of a repository show how often its loops stand still and how fast they progress. This halves the share of healthy
   loops that are disturbed, because a usual standstill is ignored, and ends loops sooner if similar ones were never done in time.
-  Over the mixes `drawn-201` to `drawn-212` 64 % of the gap were closed and 2.5 % disturbed; with each loop as the first, 63 %
-  and 4.3 %. A simulated repository does not change; real ones do, and a loop is forgotten after fifty more. If hardly any task
+  A simulated repository does not change; real ones do, and a loop is forgotten after fifty more. If hardly any task
   can be done in time, more is gained and more healthy loops are disturbed: the few that would be done by chance are given up
   with the others.
 - Resolved problems are ignored: oscillation counts only if the latest iteration is part of it, and lost tests do not count while
@@ -71,16 +68,13 @@ const READING: &str = "\
   oracle is the price of starting at all. If most tasks cannot be done in 25 iterations or are not worth their cost, the oracle
   does not start them, while any other policy pays for the iterations that reveal the rate of progress.
 - Iterations on a hopeless task cannot fall to six: the wall appears after three to five iterations, it looks like a plateau of a
-  healthy loop for three more, and only attempts show whether another approach overcomes it. Over all tasks that are not done,
-  iterations fall by 40 % and more on most mixes.
+  healthy loop for three more, and only attempts show whether another approach overcomes it.
 - If healthy loops are slow and uneven, more of them are disturbed than the target allows. Some give up although they would be
-  done at the end of their limit. Never giving up (`strategy.outlook.enabled: false`) closed 12 points less of the gap over the
-  mixes `drawn-201` to `drawn-212`, and disturbed 2.1 % instead of 2.5 %; ignoring standstills (`standstill_chance: 0`) closed
-  2 points less, and disturbed 1.6 %.
+  done at the end of their limit. Never giving up (`strategy.outlook.enabled: false`) and ignoring standstills
+  (`standstill_chance: 0`) disturb fewer of them and close less of the gap.
 - After three redirects, questions to people bring little and often less than they cost here, because most of them concern a
   hopeless task. They are asked anyway, because a real person knows what no model knows.
-- If no check counts its tests, completion is all or nothing, and rules that watch it consider every loop stuck: before this was
-  fixed, half of the healthy loops were disturbed, and a limit of ten was worth more. In such loops an error that was not seen
+- If no check counts its tests, completion is all or nothing, and rules that watch it consider every loop stuck. In such loops an error that was not seen
   before counts as progress, and only a loop that repeats its errors stands still.
 - PID control alone brings little; its actuators are disabled by default and can be enabled.
 - The pauses of strategy are worth about nothing, because the overseer asks before them. They are a last resort for loops in which
