@@ -338,6 +338,7 @@ impl Engine {
             over_budget: false,
             tool: String::new(),
             events: Vec::new(),
+            stored: 0,
         };
         let outcome = self.monitored(agent, run, monitor, cancel).await;
         remove_folder(&scratch);
@@ -377,7 +378,7 @@ impl Engine {
         let mut on_event = |event| {
             if filter.accepts(&event) {
                 // Intermediate costs may be dropped; the total is counted at the end.
-                drop(heard.try_send(event));
+                drop(heard.try_send((self.clock.now(), event)));
             }
         };
         let running = agent.run(run, &stop, &mut on_event);
