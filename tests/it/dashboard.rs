@@ -8,6 +8,7 @@ use ralph_bot::domain::loops::{LoopInput, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
 use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use ralph_bot::process::Masker;
+use ralph_bot::store::feed::{self, FeedPosition};
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::proposals;
 use ralph_bot::store::{audit, loops, memory, session};
@@ -366,9 +367,14 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
             api["turns"][0]["ended_at"].is_null() && api["turns"][0]["prompt"].as_str().is_some_and(|p| !p.is_empty()),
             "{api}"
         );
-        // The stream of the page tells what its agent writes; that of the loop's page does not.
-        let told = dashboard.events(&format!("/loops/{id}/events?after=0-0-0&iteration=1"), None, 1).await;
-        assert!(!told.is_empty());
+        // The stream of the page tells what its agent writes.
+        let newest = world.engine().store.read(feed::newest).await.expect("read");
+        let before = FeedPosition { output: 0, ..newest };
+        let told = dashboard.events(&format!("/loops/{id}/events?after={before}&iteration=1"), None, 1).await;
+        assert!(
+            told[0].starts_with(&format!("{}-{}-", newest.step, newest.activity)) && !told[0].ends_with("-0"),
+            "{told:?}"
+        );
         std::fs::write(&open, "").expect("the gate opens");
         world.until("a review", |l| l.state == LoopState::Review).await;
         let (turns, _, running) = stored().await;
