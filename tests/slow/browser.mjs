@@ -92,6 +92,11 @@ const commands = {
     await send("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, windowsVirtualKeyCode, text: typed });
     await send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key, windowsVirtualKeyCode });
   },
+  // Lets requests to addresses fail that match patterns with `*`.
+  async block({ urls }) {
+    await send("Network.enable");
+    await send("Network.setBlockedURLs", { urls });
+  },
   // Brings another tab to the front, so that the page is hidden; and the page's own again.
   async hide() {
     other = (await send("Target.createTarget", { url: "about:blank" })).targetId;

@@ -19,6 +19,7 @@ on_one_forge!(
     open_page_shows_the_agents_output_while_it_runs,
     page_catches_up_after_its_connection_was_cut,
     page_catches_up_after_its_tab_was_hidden,
+    page_catches_up_after_its_first_connection_failed,
 );
 
 /// Lines that the agent of the first story prints at once.
@@ -131,6 +132,28 @@ async fn page_catches_up_after_its_tab_was_hidden(dialect: Dialect) {
         world.wait_until_idle().await;
         assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
         browser.call(json!({ "command": "show" })).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+    })
+    .await;
+}
+
+/// A page whose stream is refused at first, such as by a proxy while the service restarts.
+async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let running = running_agent(world).await;
+        browser.call(json!({ "command": "block", "urls": ["*/events*"] })).await;
+        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
+        browser.evaluate("window.same = true").await;
+        open_gate(gates.path(), "open");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        world.wait_until_idle().await;
+        browser.call(json!({ "command": "block", "urls": [] })).await;
         browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
         assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
     })

@@ -33,12 +33,15 @@
     if (following && !nearEnd()) { following = false; stopped = true; shown(); }
     else if (stopped && nearEnd()) { following = true; stopped = false; shown(); }
   }, { passive: true });
-  // Parts that could not be read, because the connection was cut, are read again.
+  // What could not be read, because the connection was cut or the service did not run, is read again: the page, or its stream.
   for (const name of ["htmx:error", "htmx:response:error"]) {
-    document.addEventListener(name, (event) => {
-      if (event.target.id !== "page") return;
-      clearTimeout(again);
-      again = setTimeout(() => window.htmx.trigger("#feed", "changed"), 2000);
+    document.addEventListener(name, ({ target }) => {
+      if (target.id === "page") {
+        clearTimeout(again);
+        again = setTimeout(() => window.htmx.trigger("#feed", "changed"), 2000);
+      } else if (target.id === "feed" && !target._htmx?.sse) {
+        setTimeout(() => window.htmx.ajax("GET", target.getAttribute("hx-sse:connect"), { source: target, timeout: 10000 }), 5000);
+      }
     });
   }
   document.addEventListener("click", (event) => {
