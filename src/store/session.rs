@@ -210,7 +210,7 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
     Ok(events)
 }
 
-/// What is stored of an iteration: its turns, its events, and its turn whose agent still runs.
+/// Contents of an iteration in the store: its turns, its events, and its turn whose agent still runs.
 pub type OfIteration = (Vec<SessionTurn>, Vec<SessionEvent>, Option<RunningTurn>);
 
 /// Returns what is stored of an iteration.

@@ -309,19 +309,8 @@ impl Engine {
             images: images.run,
             ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
         };
-        let mut run_monitor = RunMonitor {
-            caller: chosen.caller.clone(),
-            backend: chosen.backend.clone(),
-            model: chosen.model.clone(),
-            iteration,
-            tree,
-            at_most: run.max_cost,
-            answered: false,
-            over_budget: false,
-            tool: String::new(),
-            events: Vec::new(),
-            stored: 0,
-        };
+        let by = (chosen.backend.clone(), chosen.model.clone());
+        let mut run_monitor = RunMonitor::new(chosen.caller.clone(), by, (iteration, tree), run.max_cost);
         let started = self.clock.now();
         let output = Mutex::new(OutputBuffer::default());
         self.begin_turn(task, chosen, (&prompt, &carried), started).await;

@@ -84,6 +84,28 @@ impl EventFilter {
 }
 
 impl RunMonitor {
+    /// Creates a monitor of a run by a backend and a model, for an iteration in a work tree, that may cost `at_most`.
+    pub fn new(
+        caller: CallContext,
+        (backend, model): (String, Option<String>),
+        (iteration, tree): (u32, TreeRoots),
+        at_most: Option<Money>,
+    ) -> Self {
+        Self {
+            caller,
+            backend,
+            model,
+            iteration,
+            tree,
+            at_most,
+            answered: false,
+            over_budget: false,
+            tool: String::new(),
+            events: Vec::new(),
+            stored: 0,
+        }
+    }
+
     /// Processes an event with its time; cancels `stop` once the run exceeds its cost limit.
     pub async fn handle(&mut self, engine: &Engine, (at, event): (Timestamp, AgentEvent), stop: &CancellationToken) {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });

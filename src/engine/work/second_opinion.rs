@@ -327,19 +327,9 @@ impl Engine {
             network: self.network(&RefusedHosts::default()),
             guard: Some(CallGuard::of(self, caller)),
         };
-        let monitor = RunMonitor {
-            caller: caller.clone(),
-            backend: asked.review.backend.clone(),
-            model: model.map(str::to_owned),
-            iteration: current.spent.iterations,
-            tree: session::TreeRoots::new([checkout.dir.display().to_string()]),
-            at_most: run.max_cost,
-            answered: false,
-            over_budget: false,
-            tool: String::new(),
-            events: Vec::new(),
-            stored: 0,
-        };
+        let by = (asked.review.backend.clone(), model.map(str::to_owned));
+        let tree = session::TreeRoots::new([checkout.dir.display().to_string()]);
+        let monitor = RunMonitor::new(caller.clone(), by, (current.spent.iterations, tree), run.max_cost);
         let outcome = self.monitored(agent, run, monitor, cancel).await;
         remove_folder(&scratch);
         if let Err(error) = self.workspaces.release_checkout(checkout).await {

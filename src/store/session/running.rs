@@ -28,7 +28,7 @@ impl NewRunningTurn {
     }
 }
 
-/// What an agent did since the last batch, ready to be stored.
+/// Events and output of an agent since the last batch, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct RunBatch {
     events: Vec<NewEvent>,

@@ -261,8 +261,7 @@ async fn content(
         (None, true) => format!("{address}?diff=total"),
         (None, false) => address.clone(),
     };
-    let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position);
-    let feed = format!("{feed}&iteration={number}");
+    let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position) + &format!("&iteration={number}");
     let frame = PageFrame {
         title: format!("Iteration {number} · {}", current.task.title),
         nav: "home",

@@ -188,8 +188,7 @@ async fn content(
             "plan".into(),
             json!(plan.map(|plan| json!({ "plan_text": beginning(&plan.plan_text, TEXT_SHOWN) }))),
         );
-        let notes: Vec<String> = status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect();
-        map.insert("notes".into(), json!(notes));
+        map.insert("notes".into(), status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect());
     }
     let context = json!({
         "id": current.id,

@@ -24,7 +24,7 @@ pub struct OutputText {
 pub struct RunningTurn {
     /// Turn without its answer; its end is the time at which the agent did something last.
     pub turn: SessionTurn,
-    /// What the agent has written, oldest first. Of a long output only the end is kept.
+    /// Texts that the agent has written, oldest first. Of a long output only the end is kept.
     pub output: Vec<OutputText>,
 }
 
