@@ -76,6 +76,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0011_tokens.sql"),
     include_str!("../migrations/0012_pages.sql"),
     include_str!("../migrations/0013_channel_messages.sql"),
+    include_str!("../migrations/0014_running_turns.sql"),
 ];
 
 /// Error of the store.

@@ -41,7 +41,7 @@ impl Engine {
         match read.await {
             Ok((turns, events)) => {
                 // As the page shows it: a masked secret of several lines is one line.
-                let mut parts = transcript::parts(iteration, &turns, &events);
+                let mut parts = transcript::parts(iteration, &turns, &events, None);
                 parts.iter_mut().for_each(|part| part.text = self.door.masked(&part.text));
                 add_check_lines(view, |name| transcript::line_of_check(&parts, name));
             }

@@ -1,4 +1,4 @@
-//! Events of loops since a position: their steps, and the actions of their agents.
+//! Events of loops since a position: their steps, the actions of their agents, and what running agents write.
 
 use rusqlite::{Connection, params};
 
@@ -8,21 +8,25 @@ use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Money, Ratio, RepoRef, Timestamp};
 
-/// Position in the feed: the last row of the loops' logs and of the events of agents. Positions only grow.
+/// Position in the feed: the last row of the loops' logs, of the events of agents, and of the output of running agents. Positions
+/// only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FeedPosition {
     /// Last step.
     pub step: i64,
     /// Last event of an agent.
     pub activity: i64,
+    /// Last output of a running agent.
+    pub output: i64,
 }
 
 impl FeedPosition {
-    /// Parses `STEP-ACTIVITY`; `None` if it is malformed.
+    /// Parses `STEP-ACTIVITY-OUTPUT`; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
-        let (step, activity) = text.split_once('-')?;
-        Some(Self { step: number(step)?, activity: number(activity)? })
+        let mut parts = text.splitn(3, '-').map(number);
+        let mut next = || parts.next().flatten();
+        Some(Self { step: next()?, activity: next()?, output: next()? })
     }
 
     /// Returns the position after an event.
@@ -30,6 +34,16 @@ impl FeedPosition {
         match event.what {
             FeedKind::Step { .. } => Self { step: self.step.max(event.row), ..self },
             FeedKind::Activity(_) => Self { activity: self.activity.max(event.row), ..self },
+            FeedKind::Output { .. } => Self { output: self.output.max(event.row), ..self },
+        }
+    }
+
+    /// Returns the later of two positions, for each kind of events.
+    pub fn latest(self, other: Self) -> Self {
+        Self {
+            step: self.step.max(other.step),
+            activity: self.activity.max(other.activity),
+            output: self.output.max(other.output),
         }
     }
 
@@ -38,13 +52,14 @@ impl FeedPosition {
         match event.what {
             FeedKind::Step { .. } => event.row > self.step,
             FeedKind::Activity(_) => event.row > self.activity,
+            FeedKind::Output { .. } => event.row > self.output,
         }
     }
 }
 
 impl std::fmt::Display for FeedPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.step, self.activity)
+        write!(f, "{}-{}-{}", self.step, self.activity, self.output)
     }
 }
 
@@ -79,6 +94,13 @@ pub enum FeedKind {
     },
     /// An agent, a check or the overseer did something within an iteration.
     Activity(SessionEvent),
+    /// A running agent wrote a text.
+    Output {
+        /// 1-based iteration.
+        iteration: u32,
+        /// Text, of one or several lines.
+        text: String,
+    },
 }
 
 /// State of a loop when an event is read.
@@ -98,10 +120,14 @@ pub struct FeedState {
 
 /// Returns the newest position.
 pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
+    // Output is removed when its run ends; the sequence knows the last id.
     let sql =
-        "SELECT (SELECT coalesce(max(rowid), 0) FROM loop_events), (SELECT coalesce(max(id), 0) FROM session_events)";
+        "SELECT (SELECT coalesce(max(rowid), 0) FROM loop_events), (SELECT coalesce(max(id), 0) FROM session_events),
+        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'session_output'), 0)";
     let mut statement = c.prepare_cached(sql)?;
-    Ok(statement.query_row([], |row| Ok(FeedPosition { step: row.get(0)?, activity: row.get(1)? }))?)
+    let position = statement
+        .query_row([], |row| Ok(FeedPosition { step: row.get(0)?, activity: row.get(1)?, output: row.get(2)? }))?;
+    Ok(position)
 }
 
 /// Returns the events after a position in order of time, of all loops or of one, at most `limit` of each kind; `None` if there are
@@ -116,27 +142,29 @@ pub fn since(
     if newest == after {
         return Ok(Some(Vec::new()));
     }
-    if after.step > newest.step || after.activity > newest.activity {
+    if after.step > newest.step || after.activity > newest.activity || after.output > newest.output {
         return Ok(None);
     }
     let steps = steps(c, after.step, of, limit + 1)?;
     let activities = activities(c, after.activity, of, limit + 1)?;
-    if steps.len() > limit || activities.len() > limit {
+    let outputs = outputs(c, after.output, of, limit + 1)?;
+    if [&steps, &activities, &outputs].iter().any(|events| events.len() > limit) {
         return Ok(None);
     }
-    Ok(Some(merged(steps, activities)))
+    Ok(Some(merged(steps, merged(activities, outputs))))
 }
 
-/// Merges two lists by time. Each keeps its order even if a clock was set back, because positions only grow.
-fn merged(steps: Vec<FeedEvent>, activities: Vec<FeedEvent>) -> Vec<FeedEvent> {
-    let mut events = Vec::with_capacity(steps.len() + activities.len());
-    let (mut steps, mut activities) = (steps.into_iter().peekable(), activities.into_iter().peekable());
-    while let (Some(step), Some(activity)) = (steps.peek(), activities.peek()) {
-        let first = if activity.at <= step.at { activities.next() } else { steps.next() };
-        events.extend(first);
+/// Merges two lists by time; at the same time the second is first. Each keeps its order even if a clock was set back, because
+/// positions only grow.
+fn merged(one: Vec<FeedEvent>, other: Vec<FeedEvent>) -> Vec<FeedEvent> {
+    let mut events = Vec::with_capacity(one.len() + other.len());
+    let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
+    while let (Some(first), Some(second)) = (one.peek(), other.peek()) {
+        let next = if second.at <= first.at { other.next() } else { one.next() };
+        events.extend(next);
     }
-    events.extend(steps);
-    events.extend(activities);
+    events.extend(one);
+    events.extend(other);
     events
 }
 
@@ -193,6 +221,28 @@ fn activities(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> 
             repo: repository(row, 9)?,
             at: event.at,
             what: FeedKind::Activity(event),
+        });
+    }
+    Ok(events)
+}
+
+fn outputs(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
+    let condition = if of.is_some() { "o.loop_id = ?3" } else { "?3 IS NULL" };
+    let sql = format!(
+        "SELECT o.id, o.loop_id, s.forge, s.repo_id, s.owner, s.name, o.at, o.iteration, o.text
+         FROM session_output o CROSS JOIN loop_summaries s ON s.loop_id = o.loop_id
+         WHERE o.id > ?1 AND {condition} ORDER BY o.id LIMIT ?2"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(FeedEvent {
+            row: row.get(0)?,
+            loop_id: LoopId::new(row.get::<_, String>(1)?),
+            repo: repository(row, 2)?,
+            at: Timestamp(row.get(6)?),
+            what: FeedKind::Output { iteration: row.get(7)?, text: session::stored_text(row.get_ref(8)?)? },
         });
     }
     Ok(events)

@@ -7,17 +7,19 @@
 mod everywhere;
 mod packed;
 mod retention;
+mod running;
 mod search;
 #[cfg(test)]
 mod tests;
 
 use std::ops::RangeInclusive;
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
-use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
+use crate::domain::knowledge::session::{EventKind, RunningTurn, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
@@ -26,6 +28,7 @@ pub use everywhere::{
     source_of,
 };
 pub use retention::{RemovedRows, SessionRetention, apply_retention};
+pub use running::{NewRunningTurn, RunBatch, add_batch, begin_turn, cut_turn, end_turn, running_turn};
 pub use search::search;
 
 /// Maximum size of a stored prompt or answer, in bytes; of a longer one the beginning and the end are stored.
@@ -205,6 +208,20 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
         events.push(event(row)?);
     }
     Ok(events)
+}
+
+/// Contents of an iteration in the store: its turns, its events, and its turn whose agent still runs.
+pub type OfIteration = (Vec<SessionTurn>, Vec<SessionEvent>, Option<RunningTurn>);
+
+/// Returns what is stored of an iteration.
+pub fn of_iteration(c: &Connection, id: &LoopId, number: u32) -> StoreResult<OfIteration> {
+    let (turns, events) = (turns(c, id, number..=number)?, events(c, id, number..=number)?);
+    Ok((turns, events, running_turn(c, id, number)?))
+}
+
+/// Reads a text that may be compressed.
+pub(super) fn stored_text(stored: ValueRef<'_>) -> StoreResult<String> {
+    packed::text(stored)
 }
 
 /// Reads an event from seven columns: iteration, kind, tool, path, text, failed, at.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::{Instant, Sleep};
 
@@ -84,7 +85,7 @@ pub enum ListenError {
     Full,
     /// The id of the last event has another form than this feed's ids.
     #[error(
-        "the id of the last event is not of the form STEP-ACTIVITY; leave it out to start with what happens from now on"
+        "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; leave it out to start with what happens from now on"
     )]
     BadPosition,
     /// The database cannot be read.
@@ -305,12 +306,16 @@ impl LiveListener {
     async fn replay(&mut self) -> Result<(), StoreError> {
         let (after, of) = (self.position, self.of.clone());
         let read = self.state.engine.store.read(move |c| {
-            let events = feed::since(c, after, of.as_ref(), MAX_EVENTS)?;
-            Ok((events, feed::newest(c)?))
+            // In this order, so that the events contain everything up to the newest position.
+            let newest = feed::newest(c)?;
+            Ok((feed::since(c, after, of.as_ref(), MAX_EVENTS)?, newest))
         });
         let (events, newest) = read.await?;
         match events {
-            Some(events) => events.into_iter().for_each(|event| self.take(event)),
+            Some(events) => {
+                events.into_iter().for_each(|event| self.take(event));
+                self.position = self.position.latest(newest);
+            }
             None => {
                 self.position = newest;
                 self.waiting.push_back(LiveItem::Reset { id: newest });
@@ -323,7 +328,7 @@ impl LiveListener {
     async fn may_see(&mut self, event: &FeedEvent) -> bool {
         let least = match event.what {
             FeedKind::Step { .. } => ViewRight::Read,
-            FeedKind::Activity(_) => ViewRight::Write,
+            FeedKind::Activity(_) | FeedKind::Output { .. } => ViewRight::Write,
         };
         self.right(&event.repo).await >= least
     }
@@ -342,11 +347,14 @@ impl LiveListener {
     }
 }
 
-/// Answers with the stream of a listener. `render` makes the name and the data of an event; `None` leaves it out.
+/// Answers with the stream of a listener, which begins with its position or with what it missed. `render` makes the name and the data of an event; `None` leaves it out.
 pub fn stream(
     listener: LiveListener,
     render: impl Fn(&LiveItem) -> Option<(&'static str, String)> + Send + 'static,
 ) -> Response {
+    // Who is cut off before anything happened goes on from here, too.
+    let begin =
+        listener.waiting.is_empty().then(|| Ok(Event::default().id(listener.position.to_string()).retry(RETRY)));
     let events = futures::stream::unfold((listener, render), |(mut listener, render)| async move {
         loop {
             let item = listener.next().await?;
@@ -362,5 +370,6 @@ pub fn stream(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Proxies that collect answers would hold events back.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    (headers, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
+    (headers, Sse::new(futures::stream::iter(begin).chain(events)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+        .into_response()
 }

@@ -58,8 +58,11 @@ pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idl
             assert!(!tree.exists(), "the worktree of an ended loop was not removed: {}", tree.display());
         }
     }
-    // No child process of the service remains.
+    // No child process of the service remains, and no turn of an agent that does not run.
     if idle {
+        let running = "SELECT (SELECT count(*) FROM running_turns) + (SELECT count(*) FROM session_output)";
+        let running: i64 = store.read(|c| Ok(c.query_row(running, [], |row| row.get(0))?)).await.expect("a number");
+        assert_eq!(running, 0, "turns are kept as running");
         let processes = ralph_bot::process::survivors(instance);
         assert!(processes.is_empty(), "child processes remain: {processes:?}");
     }

@@ -205,7 +205,7 @@ impl LoginBrowser {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut response = request.header("last-event-id", "0-0").send().await.expect("an answer");
+        let mut response = request.header("last-event-id", "0-0-0").send().await.expect("an answer");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let mut text = String::new();
         while let Ok(Ok(Some(chunk))) = tokio::time::timeout(QUIET, response.chunk()).await {

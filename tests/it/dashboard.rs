@@ -1,19 +1,22 @@
 //! Dashboard: its pages with data, who may see them, commands by buttons, streams of events, and hostile texts.
 
+use std::time::Duration;
+
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
-use ralph_bot::domain::loops::{LoopInput, LoopState};
+use ralph_bot::domain::loops::{LoopInput, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
 use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use ralph_bot::process::Masker;
+use ralph_bot::store::feed::{self, FeedPosition};
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::proposals;
-use ralph_bot::store::{audit, loops, memory};
+use ralph_bot::store::{audit, loops, memory, session};
 use regex::Regex;
 
 use crate::harness::dashboard::{PageAnswer, ServedPages};
 use crate::harness::payloads::HOSTILE_TEXTS;
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 
 on_both_forges!(button_gives_the_loop_the_input_of_the_comment, account_needs_the_forges_permission_for_each_command);
 
@@ -23,6 +26,7 @@ on_one_forge!(
     nobody_sees_a_page_without_the_token,
     command_with_a_mistake_is_answered_on_the_page_only,
     stream_replays_what_a_listener_missed,
+    transcript_of_a_running_agent_is_live,
     /// See docs/threats.md#i11.
     hostile_texts_stay_text,
     proposal_and_learning_are_answered_by_buttons,
@@ -300,21 +304,87 @@ async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
         let path = format!("/loops/{}/events", stopped.id);
         let version = stopped.version as usize;
         // At least its steps; what agents did is told, too.
-        let all = dashboard.events(&path, Some("0-0"), version).await;
+        let all = dashboard.events(&path, Some("0-0-0"), version).await;
         assert!(all.len() >= version, "{all:?}");
         assert_eq!(dashboard.events(&path, Some(&all[2]), version - 3).await[..version - 3], all[3..version]);
-        assert_eq!(dashboard.events("/events", Some("0-0"), version).await[..version], all[..version]);
+        assert_eq!(dashboard.events("/events", Some("0-0-0"), version).await[..version], all[..version]);
         // Who comes without a position gets only what happens from then on.
-        let heard = dashboard.events(&path, None, 1);
+        let heard = dashboard.events(&path, None, 2);
         let command = async {
-            tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
             let path = format!("/loops/{}/commands", stopped.id);
             dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph abort")]).await
         };
         let (heard, answer) = tokio::join!(heard, command);
         assert_eq!(answer.status, 303, "{}", answer.body);
-        assert!(!all.contains(&heard[0]), "{} is new", heard[0]);
+        assert_eq!(heard[0], *all.last().expect("an event"), "the stream begins with its position");
+        assert!(!all.contains(&heard[1]), "{} is new", heard[1]);
+        // A page that was cut off before anything happened gets what happened since it was made.
+        let page = format!("{path}?after={}", heard[0]);
+        assert_eq!(dashboard.events(&page, None, 1).await[0], heard[1]);
+        assert_eq!(dashboard.get(&format!("{path}?after=zebra")).await.status, 400);
         assert!(!dashboard.events("/events", Some(&all[version - 1]), 1).await.is_empty());
+    })
+    .await;
+}
+
+async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
+    let gate = tempfile::tempdir().expect("a folder");
+    let open = gate.path().join("open");
+    let agent = format!(
+        "echo 'I look at the task.'\necho 'my key is '\"$KEY\"\nwhile [ ! -e {} ]; do sleep 0.05; done\necho 42 >answer.txt\necho 'It is done.'\n",
+        open.display()
+    );
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    let agent = agent.replace("\"$KEY\"", &token);
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, false).await;
+        world.label().await;
+        let running = world.until("an agent that runs", |l| l.step == LoopStep::Agent).await;
+        let id = running.id.clone();
+        let stored = async || {
+            let id = id.clone();
+            world.engine().store.read(move |c| session::of_iteration(c, &id, 1)).await.expect("read")
+        };
+        let written = async {
+            while stored().await.2.is_none_or(|running| !running.text().contains("my key")) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), written)
+            .await
+            .expect("the first part is stored while the agent runs");
+        assert!(stored().await.0.is_empty(), "the turn is stored at its end");
+        let page = format!("/loops/{id}/iterations/1");
+        for path in [page.clone(), format!("{page}/transcript.txt"), format!("/api/v1{page}")] {
+            let answer = dashboard.get(&path).await;
+            assert_eq!(answer.status, 200, "{path}");
+            assert!(answer.body.contains("I look at the task."), "{path}: {}", answer.body);
+            assert!(!answer.body.contains(&token) && !answer.body.contains("It is done."), "{path}: {}", answer.body);
+        }
+        let api: serde_json::Value =
+            serde_json::from_str(&dashboard.get(&format!("/api/v1{page}")).await.body).expect("JSON");
+        assert!(
+            api["turns"][0]["ended_at"].is_null() && api["turns"][0]["prompt"].as_str().is_some_and(|p| !p.is_empty()),
+            "{api}"
+        );
+        // The stream of the page tells what its agent writes.
+        let newest = world.engine().store.read(feed::newest).await.expect("read");
+        let before = FeedPosition { output: 0, ..newest };
+        let told = dashboard.events(&format!("/loops/{id}/events?after={before}&iteration=1"), None, 1).await;
+        assert!(
+            told[0].starts_with(&format!("{}-{}-", newest.step, newest.activity)) && !told[0].ends_with("-0"),
+            "{told:?}"
+        );
+        std::fs::write(&open, "").expect("the gate opens");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        let (turns, _, running) = stored().await;
+        let answers: Vec<&str> = turns.iter().map(|turn| turn.response.as_str()).collect();
+        assert_eq!(answers, ["I look at the task.\nmy key is ***\nIt is done."], "one turn, as if nobody had looked");
+        assert_eq!((running, turns[0].error.as_deref()), (None, None));
+        let page = dashboard.get(&page).await.body;
+        assert_eq!(page.matches("I look at the task.").count(), 1, "nothing is there twice: {page}");
+        world.wait_until_idle().await;
     })
     .await;
 }

@@ -15,6 +15,7 @@ const waiting = new Map();
 const faults = [];
 let alarms = [];
 let own = "";
+let other;
 let next = 1;
 let session;
 const send = (method, params = {}) => new Promise((resolve, reject) => {
@@ -90,6 +91,22 @@ const commands = {
     const typed = { Enter: "\r", " ": " " }[key];
     await send("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, windowsVirtualKeyCode, text: typed });
     await send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key, windowsVirtualKeyCode });
+  },
+  // Lets requests to addresses fail that match patterns with `*`.
+  async block({ urls }) {
+    await send("Network.enable");
+    await send("Network.setBlockedURLs", { urls });
+  },
+  // Brings another tab to the front, so that the page is hidden; and the page's own again.
+  async hide() {
+    other = (await send("Target.createTarget", { url: "about:blank" })).targetId;
+    await send("Target.activateTarget", { targetId: other });
+    return until("document.hidden");
+  },
+  async show() {
+    await send("Target.activateTarget", { targetId });
+    await send("Target.closeTarget", { targetId: other });
+    return until("!document.hidden");
   },
   async axe({ file }) {
     await evaluate(readFileSync(file, "utf8"));

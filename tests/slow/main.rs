@@ -11,6 +11,7 @@ mod assistants;
 mod browser;
 mod browser_live;
 mod browser_pages;
+mod browser_streams;
 mod burst;
 mod channels;
 mod ci;

@@ -258,7 +258,7 @@ fn session_turn(iteration: u32, turn: ApiTurn) -> Result<SessionTurn, CliError> 
         error: turn.error,
         learnings: Vec::new(),
         started: moment_of(&turn.started_at)?,
-        ended: moment_of(&turn.ended_at)?,
+        ended: moment_of(turn.ended_at.as_ref().unwrap_or(&turn.started_at))?,
     })
 }
 

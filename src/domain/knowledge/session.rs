@@ -5,6 +5,7 @@
 
 mod answer;
 mod query;
+mod running;
 mod step_events;
 mod summary;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use answer::{
     Hit, SearchResults, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder,
 };
 pub use query::{Form, IterationFilter, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
+pub use running::{OutputBuffer, OutputText, RunningTurn};
 pub use step_events::step_events;
 pub use summary::{due, extract, interval_within};
 pub use tree_roots::TreeRoots;

@@ -4,14 +4,15 @@
 mod records;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use failpoint::kill_point;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use self::records::RunTranscript;
+use self::records::{BATCH_INTERVAL, RunTranscript, note_output};
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools};
@@ -23,7 +24,7 @@ use crate::agent::{
 };
 use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
-use crate::domain::knowledge::session;
+use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::image::TaskImages;
@@ -38,9 +39,9 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::mcp;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
-use crate::store::StoreError;
 use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
+use crate::store::{StoreError, session};
 use crate::workspace::AgentView;
 
 /// Maximum number of files named in a note about files that were set aside.
@@ -123,12 +124,13 @@ impl Engine {
         Ok(Receipt::with_input(text, input))
     }
 
-    /// Settles the calls of a lost run and returns the run's total cost. Calls that had ended were recorded, but the
-    /// loop was not informed.
+    /// Settles the calls of a lost run, stores its turn as one that was cut off, and returns the run's total cost. Calls that had
+    /// ended were recorded, but the loop was not informed.
     pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
         let ended = self.store.write(move |c| {
             let lost = calls::abandon(c, &id, &settings, now)?;
+            session::cut_turn(c, &id)?;
             Ok((lost, calls::cost_of(c, &calls::key_prefix(&id, ticket))?))
         });
         let (lost, cost) = ended.await?;
@@ -307,19 +309,11 @@ impl Engine {
             images: images.run,
             ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
         };
-        let mut run_monitor = RunMonitor {
-            caller: chosen.caller.clone(),
-            backend: chosen.backend.clone(),
-            model: chosen.model.clone(),
-            iteration,
-            tree,
-            at_most: run.max_cost,
-            answered: false,
-            over_budget: false,
-            tool: String::new(),
-            events: Vec::new(),
-        };
+        let by = (chosen.backend.clone(), chosen.model.clone());
+        let mut run_monitor = RunMonitor::new(chosen.caller.clone(), by, (iteration, tree), run.max_cost);
         let started = self.clock.now();
+        let output = Mutex::new(OutputBuffer::default());
+        self.begin_turn(task, chosen, (&prompt, &carried), started).await;
         // Compile the patterns for refusals now, not when another backend waits to take over.
         let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
@@ -327,11 +321,15 @@ impl Engine {
         let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let mut event_filter = EventFilter::default();
         let mut on_event = |event| {
+            let now = self.clock.now();
+            note_output(&output, now, &event);
             if event_filter.accepts(&event) {
                 // Intermediate costs may be dropped; the total is counted at the end.
-                drop(heard.try_send(event));
+                drop(heard.try_send((now, event)));
             }
         };
+        let mut batches = tokio::time::interval(BATCH_INTERVAL);
+        batches.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let served = CancellationToken::new();
         let serving = async {
             match server {
@@ -346,6 +344,7 @@ impl Engine {
                 tokio::select! {
                     outcome = &mut running => break outcome,
                     Some(event) = events.recv() => run_monitor.handle(self, event, &stop).await,
+                    _ = batches.tick() => self.keep_batch(task, &mut run_monitor, &output).await,
                 }
             };
             while let Ok(event) = events.try_recv() {
@@ -363,7 +362,8 @@ impl Engine {
         self.tell_run(&task.current.id, chosen, &outcome);
         self.keep_log(task, chosen, &prompt, &outcome);
         let tools = run_monitor.tools();
-        let transcript = RunTranscript { prompt, learnings: carried, events: run_monitor.events, started };
+        let events = run_monitor.unstored().to_vec();
+        let transcript = RunTranscript { prompt, learnings: carried, events, started };
         self.keep_turn(task, chosen, transcript, &outcome).await;
         remove_folder(&scratch);
         Ok((outcome, tools))
@@ -562,9 +562,9 @@ fn can_call(calls: ToolCalls, by_server: bool, in_process: bool) -> bool {
 }
 
 /// Returns the roots of a work tree, as it was given and without links.
-fn roots_of(tree: &Path) -> session::TreeRoots {
+fn roots_of(tree: &Path) -> TreeRoots {
     let real = std::fs::canonicalize(tree).ok();
-    session::TreeRoots::new([tree.to_owned()].into_iter().chain(real).map(|path| path.display().to_string()))
+    TreeRoots::new([tree.to_owned()].into_iter().chain(real).map(|path| path.display().to_string()))
 }
 
 fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> EffectError {

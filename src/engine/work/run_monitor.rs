@@ -54,8 +54,10 @@ pub(super) struct RunMonitor {
     pub over_budget: bool,
     /// Last tool called; empty before the first call.
     pub tool: String,
-    /// Stored events.
+    /// Events of the run.
     pub events: Vec<SessionEvent>,
+    /// Number of events that are stored already.
+    pub stored: usize,
 }
 
 /// Filter that bounds the events of a run: the first text, all costs, and a limited number of others. Without it,
@@ -82,8 +84,30 @@ impl EventFilter {
 }
 
 impl RunMonitor {
-    /// Processes an event; cancels `stop` once the run exceeds its cost limit.
-    pub async fn handle(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {
+    /// Creates a monitor of a run by a backend and a model, for an iteration in a work tree, that may cost `at_most`.
+    pub fn new(
+        caller: CallContext,
+        (backend, model): (String, Option<String>),
+        (iteration, tree): (u32, TreeRoots),
+        at_most: Option<Money>,
+    ) -> Self {
+        Self {
+            caller,
+            backend,
+            model,
+            iteration,
+            tree,
+            at_most,
+            answered: false,
+            over_budget: false,
+            tool: String::new(),
+            events: Vec::new(),
+            stored: 0,
+        }
+    }
+
+    /// Processes an event with its time; cancels `stop` once the run exceeds its cost limit.
+    pub async fn handle(&mut self, engine: &Engine, (at, event): (Timestamp, AgentEvent), stop: &CancellationToken) {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
         if speaks && !self.answered {
             self.answered = true;
@@ -94,20 +118,20 @@ impl RunMonitor {
                 self.tool.clone_from(&name);
                 let path = self.tree.named(&input);
                 let input = path.clone().unwrap_or(input);
-                self.keep(engine.clock.now(), EventKind::ToolCall, name, path, input, false);
+                self.keep(at, EventKind::ToolCall, name, path, input, false);
             }
             AgentEvent::ToolFailed { text } => {
                 // With parallel calls the failed tool is unknown; the last one called is recorded.
                 let tool = self.tool.clone();
-                self.keep(engine.clock.now(), EventKind::ToolResult, tool, None, text, true);
+                self.keep(at, EventKind::ToolResult, tool, None, text, true);
             }
             AgentEvent::FileChanged { path } => {
                 let (tool, path, text) =
                     (String::new(), Some(self.tree.relative(&path)), "edited by the agent".to_owned());
-                self.keep(engine.clock.now(), EventKind::FileChange, tool, path, text, false);
+                self.keep(at, EventKind::FileChange, tool, path, text, false);
             }
             AgentEvent::Retried { reason } => {
-                self.keep(engine.clock.now(), EventKind::Error, String::new(), None, reason, true);
+                self.keep(at, EventKind::Error, String::new(), None, reason, true);
             }
             AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model } => {
                 let usage = TokenUsage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
@@ -144,6 +168,11 @@ impl RunMonitor {
             }
         }
         tools
+    }
+
+    /// Returns the events that are not stored yet.
+    pub fn unstored(&self) -> &[SessionEvent] {
+        self.events.get(self.stored..).unwrap_or_default()
     }
 
     fn keep(&mut self, at: Timestamp, kind: EventKind, tool: String, path: Option<String>, text: String, failed: bool) {

@@ -327,18 +327,9 @@ impl Engine {
             network: self.network(&RefusedHosts::default()),
             guard: Some(CallGuard::of(self, caller)),
         };
-        let monitor = RunMonitor {
-            caller: caller.clone(),
-            backend: asked.review.backend.clone(),
-            model: model.map(str::to_owned),
-            iteration: current.spent.iterations,
-            tree: session::TreeRoots::new([checkout.dir.display().to_string()]),
-            at_most: run.max_cost,
-            answered: false,
-            over_budget: false,
-            tool: String::new(),
-            events: Vec::new(),
-        };
+        let by = (asked.review.backend.clone(), model.map(str::to_owned));
+        let tree = session::TreeRoots::new([checkout.dir.display().to_string()]);
+        let monitor = RunMonitor::new(caller.clone(), by, (current.spent.iterations, tree), run.max_cost);
         let outcome = self.monitored(agent, run, monitor, cancel).await;
         remove_folder(&scratch);
         if let Err(error) = self.workspaces.release_checkout(checkout).await {
@@ -377,7 +368,7 @@ impl Engine {
         let mut on_event = |event| {
             if filter.accepts(&event) {
                 // Intermediate costs may be dropped; the total is counted at the end.
-                drop(heard.try_send(event));
+                drop(heard.try_send((self.clock.now(), event)));
             }
         };
         let running = agent.run(run, &stop, &mut on_event);

@@ -43,6 +43,7 @@ pub struct RemovedRows {
 /// Removes expired rows, at most 2,000 per table, so that other writes do not wait long.
 pub fn apply_retention(c: &Connection, retention: SessionRetention, now: Timestamp) -> StoreResult<RemovedRows> {
     let before = now.plus_ms(-i64::from(retention.days).saturating_mul(DAY_MS)).0;
+    super::running::remove_before(c, before)?;
     let old = "SELECT id FROM session_turns WHERE ended_at < ?1 LIMIT ?2";
     let mut turns = remove(c, "session_turns", &ids(c, old, before)?)?;
     turns += remove(c, "session_turns", &surplus(c, retention.max_raw_turns)?)?;

@@ -193,6 +193,12 @@ impl<'a> Filter<'a> {
             let kinds: Vec<String> = self.query.event_types.iter().map(|kind| format!("'{kind}'")).collect();
             conditions.push_str(&format!(" AND t.kind IN ({})", kinds.join(", ")));
         }
+        if tier == SessionTier::Events {
+            // An agent that asks does not find its own calls of this run.
+            conditions.push_str(
+                " AND NOT EXISTS (SELECT 1 FROM running_turns r WHERE r.loop_id = t.loop_id AND t.at >= r.started_at)",
+            );
+        }
         let Some(expression) = expression else {
             let order = format!("ORDER BY {last} DESC, t.id DESC");
             return (

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::knowledge::session::{
-    EventKind, Hit, IterationFilter, SearchResults, SessionQuery, SessionTier, extract,
+    EventKind, Hit, IterationFilter, OutputText, SearchResults, SessionQuery, SessionTier, extract,
 };
+use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
 use crate::store::schema::migrate;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -50,6 +51,144 @@ fn sample(iteration: u32, response: &str) -> SessionTurn {
         learnings: vec!["a1".into(), "b2".into()],
         started: Timestamp(i64::from(iteration) * 1000),
         ended: Timestamp(i64::from(iteration) * 1000 + 500),
+    }
+}
+
+fn wrote(at: i64, text: &str) -> OutputText {
+    OutputText { at: Timestamp(at), text: text.into() }
+}
+
+/// Begins a turn of the first loop that carries out iteration 2.
+fn begin(c: &Connection) -> SessionTurn {
+    let turn = SessionTurn { response: String::new(), tokens_out: 0, ..sample(2, "") };
+    begin_turn(c, &own(), &NewRunningTurn::pack(turn.clone())).expect("begun");
+    turn
+}
+
+fn rows(c: &Connection, table: &str) -> i64 {
+    c.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a number")
+}
+
+#[test]
+fn running_turn_is_read_with_its_batches_and_stored_once_at_its_end() {
+    let c = database();
+    let turn = begin(&c);
+    let empty = RunningTurn { turn: SessionTurn { ended: turn.started, ..turn.clone() }, output: Vec::new() };
+    assert_eq!(running_turn(&c, &own(), 2).expect("read"), Some(empty));
+    assert_eq!(running_turn(&c, &own(), 1).expect("read"), None, "it is of another iteration");
+    assert_eq!(running_turn(&c, &other(), 2).expect("read"), None, "it is of another loop");
+    let call = |at: i64, text: &str| SessionEvent {
+        at: Timestamp(at),
+        ..happened(2, EventKind::ToolCall, "Bash", "", text, false)
+    };
+    let first =
+        RunBatch::pack(vec![call(2_100, "ls")], vec![wrote(2_050, "I look."), wrote(2_150, &"long ".repeat(900))]);
+    assert!(add_batch(&c, &own(), &first, Timestamp(2_200)).expect("added"));
+    let second = RunBatch::pack(Vec::new(), vec![wrote(2_250, "I build.")]);
+    assert!(add_batch(&c, &own(), &second, Timestamp(2_300)).expect("added"));
+    let (turns_now, events_now, running) = of_iteration(&c, &own(), 2).expect("read");
+    let running = running.expect("a running turn");
+    assert_eq!((turns_now.len(), events_now.len(), running.turn.ended), (0, 1, Timestamp(2_300)));
+    assert_eq!(running.output[0], wrote(2_050, "I look."));
+    assert!(running.text().ends_with("long \nI build."), "{}", running.text());
+    // The agent's own search does not find what it does now.
+    assert!(kinds(&ask(&c, r#"{"query": "ls", "tier": "events"}"#)).is_empty());
+
+    let ended = sample(2, "Done.");
+    assert!(
+        end_turn(&c, &own(), &NewTurn::pack(ended.clone()), &[NewEvent::pack(call(2_400, "make"))]).expect("ended")
+    );
+    let (turns_now, events_now, running) = of_iteration(&c, &own(), 2).expect("read");
+    assert_eq!((turns_now, running), (vec![ended.clone()], None));
+    assert_eq!(events_now.iter().map(|event| event.text.as_str()).collect::<Vec<_>>(), ["ls", "make"]);
+    assert_eq!(kinds(&ask(&c, r#"{"query": "ls", "tier": "events"}"#)).len(), 1, "it is found after the end");
+    // A second end and a late batch add nothing.
+    assert!(!end_turn(&c, &own(), &NewTurn::pack(ended), &[NewEvent::pack(call(2_400, "make"))]).expect("answered"));
+    assert!(!add_batch(&c, &own(), &second, Timestamp(2_500)).expect("answered"));
+    assert_eq!(
+        ["session_turns", "session_events", "running_turns", "session_output"].map(|t| rows(&c, t)),
+        [1, 2, 0, 0]
+    );
+}
+
+#[test]
+fn cut_turn_is_stored_with_what_was_written_when_the_run_is_lost_or_another_begins() {
+    for lost in [true, false] {
+        let c = database();
+        let turn = begin(&c);
+        let call = SessionEvent { at: Timestamp(2_100), ..happened(2, EventKind::ToolCall, "Bash", "", "ls", false) };
+        let batch = RunBatch::pack(vec![call], vec![wrote(2_050, "I look."), wrote(2_150, "I build.")]);
+        assert!(add_batch(&c, &own(), &batch, Timestamp(2_200)).expect("added"));
+        if lost {
+            assert!(cut_turn(&c, &own()).expect("cut"));
+            assert!(!cut_turn(&c, &own()).expect("answered"), "it is cut once");
+        } else {
+            let next = SessionTurn { attempt: 2, started: Timestamp(9_000), ..turn.clone() };
+            begin_turn(&c, &own(), &NewRunningTurn::pack(next)).expect("begun");
+            assert_eq!(running_turn(&c, &own(), 2).expect("read").map(|next| next.turn.attempt), Some(2));
+        }
+        let (found, events_now, _) = of_iteration(&c, &own(), 2).expect("read");
+        assert_eq!(events_now.len(), 1);
+        let [cut] = &found[..] else { panic!("one turn: {found:?}") };
+        assert_eq!(
+            (cut.response.as_str(), cut.prompt.as_str(), cut.ended),
+            ("I look.\nI build.", turn.prompt.as_str(), Timestamp(2_200))
+        );
+        assert!(cut.error.as_deref().is_some_and(|error| error.contains("cut off")), "{:?}", cut.error);
+        assert_eq!(rows(&c, "session_output"), 0);
+        assert_eq!(kinds(&ask(&c, r#"{"query": "build", "tier": "raw"}"#)), ["turn 2"], "it is searched as others");
+    }
+}
+
+#[test]
+fn long_output_of_a_running_turn_keeps_its_end() {
+    let c = database();
+    begin(&c);
+    // Text that does not compress.
+    let noise = |seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        std::iter::repeat_with(|| random.alphanumeric()).take(15_000).collect::<String>()
+    };
+    for nth in 0..40 {
+        let batch = RunBatch::pack(Vec::new(), vec![wrote(3_000 + nth, &noise(nth as u64))]);
+        add_batch(&c, &own(), &batch, Timestamp(3_000 + nth)).expect("added");
+    }
+    let running = running_turn(&c, &own(), 2).expect("read").expect("a running turn");
+    let bytes: usize = running.output.iter().map(|output| output.text.len()).sum();
+    assert!((200_000..=300_000).contains(&bytes), "{bytes}");
+    assert_eq!(running.output.last().expect("a text").text, noise(39));
+}
+
+#[test]
+fn positions_of_output_grow_although_it_is_removed() {
+    let c = database();
+    let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
+            person, reason, iterations, max_iterations, completion, cost, cost_limit, branch, created_at, updated_at)
+        VALUES (?1, 'gh', 1, 'acme', 'app', 1, 't', 'u', 'running', 1, 0, 1, 'mira', '', 2, 9, 0, 0, 0, 'b', 0, 0)";
+    c.execute(sql, [own().as_str()]).expect("a summary");
+    let output = |from: FeedPosition| {
+        let events = feed::since(&c, from, None, 100).expect("read").expect("events");
+        let text = |event: FeedEvent| match event.what {
+            FeedKind::Output { iteration, text } => (iteration, text),
+            other => panic!("no output: {other:?}"),
+        };
+        events.into_iter().map(text).collect::<Vec<_>>()
+    };
+    let write = |text: &str| {
+        begin(&c);
+        let batch = RunBatch::pack(Vec::new(), vec![wrote(2_050, text)]);
+        add_batch(&c, &own(), &batch, Timestamp(2_200)).expect("added");
+    };
+    write("first");
+    assert_eq!(output(FeedPosition::default()), [(2, "first".to_owned())]);
+    let seen = feed::newest(&c).expect("read");
+    end_turn(&c, &own(), &NewTurn::pack(sample(2, "Done.")), &[]).expect("ended");
+    assert_eq!(feed::newest(&c).expect("read"), seen, "a listener that saw all has not to read its page again");
+    write("second");
+    assert_eq!(output(seen), [(2, "second".to_owned())]);
+    assert_eq!(FeedPosition::parse(&seen.to_string()), Some(seen));
+    for wrong in ["", "1", "1-2", "1-2-x", "1-2-3-4", "-1-2-3"] {
+        assert_eq!(FeedPosition::parse(wrong), None, "{wrong}");
     }
 }
 

@@ -16,7 +16,7 @@ use super::openapi::Operation;
 use super::problem::ApiProblem;
 use super::types::{
     ApiActivity, ApiAudit, ApiCheck, ApiIteration, ApiIterationDetail, ApiIterationList, ApiLoop, ApiLoopActivity,
-    ApiLoopDetail, ApiLoopPage, ApiStep, ApiTurn, time,
+    ApiLoopDetail, ApiLoopOutput, ApiLoopPage, ApiStep, ApiTurn, time,
 };
 use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
@@ -82,9 +82,13 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(iterations.answers::<ApiIterationList>(), get(self::iterations)),
         ApiRoute::new(iteration.answers::<ApiIterationDetail>(), get(self::iteration)),
         ApiRoute::new(record.answers::<ApiAudit>(), get(self::record)),
-        ApiRoute::new(of_loop.event::<ApiStep>("step").event::<ApiLoopActivity>("activity"), get(follow_loop)),
-        ApiRoute::new(all.event::<ApiStep>("step").event::<ApiLoopActivity>("activity"), get(follow)),
+        ApiRoute::new(followed(of_loop), get(follow_loop)),
+        ApiRoute::new(followed(all), get(follow)),
     ]
+}
+
+fn followed(stream: Operation) -> Operation {
+    stream.event::<ApiStep>("step").event::<ApiLoopActivity>("activity").event::<ApiLoopOutput>("output")
 }
 
 async fn list(
@@ -209,12 +213,11 @@ async fn iteration(
     let found = found.ok_or_else(|| ApiProblem::unknown("iteration", &number))?;
     let (turns, activities) = if right >= ViewRight::Write {
         let (of, at) = (row.id.clone(), found.number);
-        let read =
-            state.engine.store.read(move |c| Ok((session::turns(c, &of, at..=at)?, session::events(c, &of, at..=at)?)));
-        let (turns, mut events) = read.await?;
+        let read = state.engine.store.read(move |c| session::of_iteration(c, &of, at));
+        let (turns, mut events, running) = read.await?;
         events.truncate(MAX_ACTIVITIES);
         (
-            Some(turns.into_iter().map(ApiTurn::from).collect()),
+            Some(turns.into_iter().map(ApiTurn::from).chain(running.map(ApiTurn::from)).collect()),
             Some(events.into_iter().map(ApiActivity::from).collect()),
         )
     } else {
@@ -310,6 +313,10 @@ fn described(item: &LiveItem) -> Option<(&'static str, serde_json::Value)> {
         FeedKind::Activity(activity) => {
             let data = ApiLoopActivity { loop_id, activity: activity.clone().into() };
             Some(("activity", serde_json::to_value(data).ok()?))
+        }
+        FeedKind::Output { iteration, text } => {
+            let output = ApiLoopOutput { loop_id, iteration: *iteration, at: time(event.at), text: text.clone() };
+            Some(("output", serde_json::to_value(output).ok()?))
         }
     }
 }

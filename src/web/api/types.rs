@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::figures::{ApiDetection, ApiFigures, ApiSupervision};
-use crate::domain::knowledge::session::{SessionEvent, SessionTurn};
+use crate::domain::knowledge::session::{RunningTurn, SessionEvent, SessionTurn};
 use crate::domain::loops::{Iteration, LoopState};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckOutcome;
@@ -293,9 +293,16 @@ pub struct ApiTurn {
     /// Start.
     #[schemars(extend("format" = "date-time"))]
     pub started_at: String,
-    /// End.
+    /// End; null while the agent still runs: then `response` is what it has written up to now.
     #[schemars(extend("format" = "date-time"))]
-    pub ended_at: String,
+    pub ended_at: Option<String>,
+}
+
+impl From<RunningTurn> for ApiTurn {
+    fn from(running: RunningTurn) -> Self {
+        let response = bounded(running.text());
+        Self { response, ended_at: None, ..running.turn.into() }
+    }
 }
 
 impl From<SessionTurn> for ApiTurn {
@@ -314,7 +321,7 @@ impl From<SessionTurn> for ApiTurn {
             cost_usd: turn.cost.usd(),
             estimated: turn.estimated,
             started_at: time(turn.started),
-            ended_at: time(turn.ended),
+            ended_at: Some(time(turn.ended)),
         }
     }
 }
@@ -388,6 +395,21 @@ pub struct ApiLoopActivity {
     pub loop_id: String,
     /// Description.
     pub activity: ApiActivity,
+}
+
+/// Data of an event `output` of a stream: what a running agent wrote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApiLoopOutput {
+    /// Loop.
+    #[serde(rename = "loop")]
+    pub loop_id: String,
+    /// 1-based iteration.
+    pub iteration: u32,
+    /// Time.
+    #[schemars(extend("format" = "date-time"))]
+    pub at: String,
+    /// Text, of one or several lines.
+    pub text: String,
 }
 
 /// Everything that is recorded about a loop. Its parts are as the service stores them and may change with its version.

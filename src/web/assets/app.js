@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const nearEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 80;
-  let following = false;
+  let following = false, stopped = false, again;
 
   const shown = () => {
     const page = document.getElementById("page");
@@ -28,14 +28,28 @@
     shown();
     if (following) scrollTo(0, document.documentElement.scrollHeight);
   });
+  // Scrolling up stops to follow, scrolling back to the end goes on.
   addEventListener("scroll", () => {
-    if (following && !nearEnd()) { following = false; shown(); }
+    if (following && !nearEnd()) { following = false; stopped = true; shown(); }
+    else if (stopped && nearEnd()) { following = true; stopped = false; shown(); }
   }, { passive: true });
+  // What could not be read, because the connection was cut or the service did not run, is read again: the page, or its stream.
+  for (const name of ["htmx:error", "htmx:response:error"]) {
+    document.addEventListener(name, ({ target }) => {
+      if (target.id === "page") {
+        clearTimeout(again);
+        again = setTimeout(() => window.htmx.trigger("#feed", "changed"), 2000);
+      } else if (target.id === "feed" && !target._htmx?.sse) {
+        setTimeout(() => window.htmx.ajax("GET", target.getAttribute("hx-sse:connect"), { source: target, timeout: 10000 }), 5000);
+      }
+    });
+  }
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("button");
     if (!button) return;
     if (button.id === "follow") {
       following = !following;
+      stopped = false;
       if (following) scrollTo(0, document.documentElement.scrollHeight);
       shown();
     } else if (button.dataset.copy) {

@@ -7,8 +7,8 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::answers;
 use super::layout::{self, PageError, PageFrame, beginning, segment};
+use super::{answers, live};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
@@ -101,6 +101,7 @@ pub(super) async fn show(
 }
 
 async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result<(PageFrame, Json), PageError> {
+    let position = live::position(state).await?;
     let visible = visible(state, viewer).await?;
     let chosen = visible.iter().filter(|(repo, _)| {
         (query.forge.is_empty() || repo.forge.as_str() == query.forge)
@@ -190,8 +191,13 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         0 => "Loops".to_owned(),
         count => format!("({count}) Loops"),
     };
-    let frame =
-        PageFrame { title, nav: "home", here: query.address(page, page_of_waiting), feed: "/events".to_owned(), icon };
+    let frame = PageFrame {
+        title,
+        nav: "home",
+        here: query.address(page, page_of_waiting),
+        feed: live::address("", position),
+        icon,
+    };
     Ok((frame, context))
 }
 

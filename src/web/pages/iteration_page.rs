@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::ansi::AnsiReader;
 use super::diff::{self, PatchRoom};
 use super::layout::{self, PageError, PageFrame, beginning, markup_size, require, segment};
-use super::loop_page;
+use super::{live, loop_page};
 use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::knowledge::session::transcript::{self, TranscriptPart};
 use crate::domain::loops::{GuidanceSource, Iteration, Loop};
@@ -124,12 +124,9 @@ async fn transcript_of(
     number: u32,
 ) -> Result<(Vec<TranscriptPart>, Vec<SessionEvent>), PageError> {
     let id = current.id.clone();
-    let read = state
-        .engine
-        .store
-        .read(move |c| Ok((session::turns(c, &id, number..=number)?, session::events(c, &id, number..=number)?)));
-    let (turns, events) = read.await?;
-    let mut parts = transcript::parts(found(current, number)?, &turns, &events);
+    let read = state.engine.store.read(move |c| session::of_iteration(c, &id, number));
+    let (turns, events, running) = read.await?;
+    let mut parts = transcript::parts(found(current, number)?, &turns, &events, running.as_ref());
     for part in &mut parts {
         part.text = state.engine.door.masked(&part.text);
         part.title = state.engine.door.masked(&part.title);
@@ -181,6 +178,7 @@ async fn content(
     number: u32,
     query: &IterationQuery,
 ) -> Result<Response, PageError> {
+    let position = live::position(state).await?;
     let (current, right) = loop_page::seen(state, viewer, id, false).await?;
     let iteration = found(&current, number)?;
     let writes = right >= ViewRight::Write;
@@ -263,11 +261,12 @@ async fn content(
         (None, true) => format!("{address}?diff=total"),
         (None, false) => address.clone(),
     };
+    let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position) + &format!("&iteration={number}");
     let frame = PageFrame {
         title: format!("Iteration {number} · {}", current.task.title),
         nav: "home",
         here: if running { here } else { String::new() },
-        feed: if running { format!("/loops/{}/events", segment(id.as_str())) } else { String::new() },
+        feed: if running { feed } else { String::new() },
         icon: layout::icon_of(current.state),
     };
     Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 
 use super::layout::PageError;
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::viewer::ViewRight;
+use crate::store::feed::{self, FeedKind, FeedPosition};
 use crate::store::listing;
 use crate::web::live::{self, ListenError, LiveItem};
 use crate::web::{Viewer, WebState};
@@ -16,9 +18,34 @@ use crate::web::{Viewer, WebState};
 /// Header in which a listener says what it has.
 const LAST_EVENT_ID: &str = "last-event-id";
 
+/// Query of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FeedQuery {
+    /// Position that the page shows, for a listener that has got no event yet.
+    after: Option<String>,
+    /// Iteration that the page shows with what its agent does; without it, a page shows the steps of loops only.
+    iteration: Option<u32>,
+}
+
+/// Returns the newest position in the feed. A page takes it before it reads what it shows, so that its stream misses nothing.
+pub(super) async fn position(state: &WebState) -> Result<FeedPosition, PageError> {
+    Ok(state.engine.store.read(feed::newest).await?)
+}
+
+/// Returns the address of the stream below a path (`""` for all loops) for a page that shows a position.
+pub(super) fn address(path: &str, shown: FeedPosition) -> String {
+    format!("{path}/events?after={shown}")
+}
+
 /// Streams the changes of all loops that the viewer may see.
-pub(super) async fn all(State(state): State<Arc<WebState>>, viewer: Viewer, headers: HeaderMap) -> Response {
-    stream(state, viewer, None, &headers).await
+pub(super) async fn all(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<FeedQuery>,
+    headers: HeaderMap,
+) -> Response {
+    stream(state, viewer, None, (&query, &headers)).await
 }
 
 /// Streams the changes of one loop.
@@ -26,6 +53,7 @@ pub(super) async fn of_loop(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
     Path(id): Path<String>,
+    Query(query): Query<FeedQuery>,
     headers: HeaderMap,
 ) -> Response {
     let id = LoopId::new(id);
@@ -38,13 +66,19 @@ pub(super) async fn of_loop(
     if state.access.right(&state.engine, &viewer, &repo, false).await < ViewRight::Read {
         return PageError::NotFound.page(&state, &viewer);
     }
-    stream(state, viewer, Some(id), &headers).await
+    stream(state, viewer, Some(id), (&query, &headers)).await
 }
 
-async fn stream(state: Arc<WebState>, viewer: Viewer, of: Option<LoopId>, headers: &HeaderMap) -> Response {
-    let after = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok()).map(str::trim);
+async fn stream(
+    state: Arc<WebState>,
+    viewer: Viewer,
+    of: Option<LoopId>,
+    (query, headers): (&FeedQuery, &HeaderMap),
+) -> Response {
+    let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok()).map(str::trim);
+    let (after, iteration) = (last.or(query.after.as_deref()), query.iteration);
     let refusal = match state.live.listen(&state, viewer.clone(), of, after).await {
-        Ok(listener) => return live::stream(listener, changed),
+        Ok(listener) => return live::stream(listener, move |item| changed(item, iteration)),
         Err(error) => error,
     };
     let status = match refusal {
@@ -55,9 +89,13 @@ async fn stream(state: Arc<WebState>, viewer: Viewer, of: Option<LoopId>, header
     (status, format!("{refusal}\n")).into_response()
 }
 
-fn changed(item: &LiveItem) -> Option<(&'static str, String)> {
-    Some(match item {
-        LiveItem::Event { event, .. } => ("changed", event.loop_id.to_string()),
-        LiveItem::Reset { .. } => ("changed", String::new()),
-    })
+/// Says that something on a page changed: a step, or what an agent did in the `shown` iteration.
+fn changed(item: &LiveItem, shown: Option<u32>) -> Option<(&'static str, String)> {
+    let LiveItem::Event { event, .. } = item else { return Some(("changed", String::new())) };
+    let is_shown = match &event.what {
+        FeedKind::Step { .. } => true,
+        FeedKind::Activity(activity) => Some(activity.iteration) == shown,
+        FeedKind::Output { iteration, .. } => Some(*iteration) == shown,
+    };
+    is_shown.then(|| ("changed", event.loop_id.to_string()))
 }

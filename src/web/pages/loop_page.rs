@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::layout::{self, PageError, PageFrame, beginning, require, require_token, segment};
-use super::{answers, charts, data};
+use super::{answers, charts, data, live};
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::view::{CommandReply, View};
@@ -143,6 +143,7 @@ async fn content(
     query: &LoopQuery,
     reply: Option<CommandReply>,
 ) -> Result<Response, PageError> {
+    let position = live::position(state).await?;
     let (current, right) = seen(state, viewer, id, false).await?;
     let writes = right >= ViewRight::Write;
     let repo = std::slice::from_ref(&current.place.repo);
@@ -187,8 +188,7 @@ async fn content(
             "plan".into(),
             json!(plan.map(|plan| json!({ "plan_text": beginning(&plan.plan_text, TEXT_SHOWN) }))),
         );
-        let notes: Vec<String> = status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect();
-        map.insert("notes".into(), json!(notes));
+        map.insert("notes".into(), status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect());
     }
     let context = json!({
         "id": current.id,
@@ -229,7 +229,7 @@ async fn content(
     let frame = PageFrame {
         title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
         nav: "home",
-        feed: format!("{address}/events"),
+        feed: live::address(&address, position),
         here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
         icon: layout::icon_of(current.state),
     };

@@ -25,7 +25,7 @@ use crate::store::tokens::{self, TokenOwner};
 use crate::store::{Store, StoreResult, audit, calls, forge_state, inbox, loops, web_sessions};
 
 /// Tables that grow without end.
-const LARGE: [&str; 22] = [
+const LARGE: [&str; 23] = [
     "loops",
     "loop_summaries",
     "loop_events",
@@ -38,6 +38,7 @@ const LARGE: [&str; 22] = [
     "inbox",
     "session_turns",
     "session_events",
+    "session_output",
     "session_summaries",
     "calls",
     "daily_costs",
@@ -205,8 +206,7 @@ fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     audit::trail(c, id)?;
     calls::of_loop(c, id)?;
     calls::state(c)?;
-    session::turns(c, id, 1..=1)?;
-    session::events(c, id, 1..=1)?;
+    session::of_iteration(c, id, 1)?;
     for row in [TextRow::Prompt(1), TextRow::Event(1)] {
         session::source_of(c, id, 1, row)?;
     }

@@ -2,8 +2,9 @@
 //! text and links have the same line numbers. What is added after the iteration has ended is at the end, so that a link to a line
 //! stays valid.
 
-use super::{EventKind, SessionEvent, SessionTurn};
+use super::{EventKind, OutputText, RunningTurn, SessionEvent, SessionTurn};
 use crate::domain::loops::Iteration;
+use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
 /// Stored text that a transcript contains. Turns and events are named by their 0-based position in the iteration.
@@ -52,37 +53,51 @@ impl TranscriptPart {
         self.sources.push((TextSource::Event(at), self.count() + 1));
         self.text.push_str(&event_text(event));
     }
+
+    fn add_output(&mut self, output: &OutputText) {
+        self.text.push_str(&entry(output.at, "output", &output.text));
+    }
 }
 
-/// Returns the parts of an iteration's transcript in order of time. `turns` and `events` are all of the iteration, in order.
-pub fn parts(iteration: &Iteration, turns: &[SessionTurn], events: &[SessionEvent]) -> Vec<TranscriptPart> {
+/// Returns the parts of an iteration's transcript in order of time. `turns` and `events` are all of the iteration, in order;
+/// `running` is its turn whose agent still runs. The lines before an agent's answer are the same while it runs and afterwards,
+/// except that what it wrote between its calls is only shown while it runs.
+pub fn parts(
+    iteration: &Iteration,
+    turns: &[SessionTurn],
+    events: &[SessionEvent],
+    running: Option<&RunningTurn>,
+) -> Vec<TranscriptPart> {
     let in_time = |at| iteration.ended_at.is_none_or(|ended| at <= ended);
     let shown = |(_, event): &(usize, &SessionEvent)| !is_told_elsewhere(event.kind);
     let (during, after): (Vec<_>, Vec<_>) =
         events.iter().enumerate().filter(shown).partition(|(_, event)| in_time(event.at));
     let (run, later): (Vec<_>, Vec<_>) = turns.iter().enumerate().partition(|(_, turn)| in_time(turn.started));
     let rest = if run.is_empty() { "Events of the run so far" } else { "Later events" };
-    let mut parts = told(&run, &during, rest);
+    let mut parts = told(&run, &during, running, rest);
     for check in &iteration.checks.outcomes {
         let outcome = if check.holds { "passed".to_owned() } else { format!("failed: {}", check.why) };
         let title = format!("Check {} {outcome}, {} ms", check.name, check.duration_ms);
         let text = format!("$ {}\n{}", check.command, check.output);
         parts.push(TranscriptPart::of(TextSource::Check(check.name.clone()), title, &text));
     }
-    parts.extend(told(&later, &after, "Events after the end"));
+    parts.extend(told(&later, &after, None, "Events after the end"));
     parts
 }
 
-/// Returns turns with the events during them, then the events after them under the title `rest`.
-fn told(turns: &[(usize, &SessionTurn)], events: &[(usize, &SessionEvent)], rest: &str) -> Vec<TranscriptPart> {
+/// Returns turns with the events during them, then the events after them: those of the running turn, or under the title `rest`.
+fn told(
+    turns: &[(usize, &SessionTurn)],
+    events: &[(usize, &SessionEvent)],
+    running: Option<&RunningTurn>,
+    rest: &str,
+) -> Vec<TranscriptPart> {
     let mut parts = Vec::new();
     let mut events = events.iter().peekable();
     for (nth, turn) in turns {
         let nth = *nth;
-        let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
-        let who = format!("{} {}{model}, attempt {}", turn.role.as_str(), turn.backend, turn.attempt);
-        let title = format!("Prompt for {who}, {}", report::moment(turn.started));
-        parts.push(TranscriptPart::of(TextSource::Prompt(nth), title, &turn.prompt));
+        let who = author(turn);
+        parts.push(TranscriptPart::of(TextSource::Prompt(nth), prompt_title(turn), &turn.prompt));
         let mut during = TranscriptPart::new(format!("Events of {who}"), "");
         while let Some((at, event)) = events.next_if(|(_, event)| event.at <= turn.ended) {
             during.add_event(*at, event);
@@ -96,13 +111,31 @@ fn told(turns: &[(usize, &SessionTurn)], events: &[(usize, &SessionEvent)], rest
             parts.push(TranscriptPart::of(TextSource::Failure(nth), format!("Error of {who}"), error));
         }
     }
-    let mut left = TranscriptPart::new(rest.to_owned(), "");
-    events.for_each(|(at, event)| left.add_event(*at, event));
+    let rest = running.map_or_else(|| rest.to_owned(), |running| format!("Events of {}", author(&running.turn)));
+    parts.extend(running.map(|running| TranscriptPart::new(prompt_title(&running.turn), &running.turn.prompt)));
+    let mut output = running.into_iter().flat_map(|running| &running.output).peekable();
+    let mut left = TranscriptPart::new(rest, "");
+    for (at, event) in events {
+        while let Some(output) = output.next_if(|output| output.at <= event.at) {
+            left.add_output(output);
+        }
+        left.add_event(*at, event);
+    }
+    output.for_each(|output| left.add_output(output));
     parts.extend(Some(left).filter(|part| !part.text.is_empty()));
     for part in &mut parts {
         part.text.truncate(part.text.trim_end().len());
     }
     parts
+}
+
+fn author(turn: &SessionTurn) -> String {
+    let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+    format!("{} {}{model}, attempt {}", turn.role.as_str(), turn.backend, turn.attempt)
+}
+
+fn prompt_title(turn: &SessionTurn) -> String {
+    format!("Prompt for {}, {}", author(turn), report::moment(turn.started))
 }
 
 /// Returns the 1-based line of the transcript that shows a 1-based line of a stored text; `None` if it is not part of it. A line
@@ -153,18 +186,23 @@ fn is_told_elsewhere(kind: EventKind) -> bool {
     matches!(kind, EventKind::Check | EventKind::Detection | EventKind::Intervention)
 }
 
-/// Returns an event as lines: a head, and its text indented.
+/// Returns an event as lines.
 fn event_text(event: &SessionEvent) -> String {
-    let mut text = format!("{} {}", time_of_day(event), event.kind.as_str().replace('_', " "));
+    let mut head = event.kind.as_str().replace('_', " ");
     for more in [event.tool.as_deref(), event.path.as_deref()].into_iter().flatten() {
-        text.push(' ');
-        text.push_str(more);
+        head.push(' ');
+        head.push_str(more);
     }
     if event.failed {
-        text.push_str(" (failed)");
+        head.push_str(" (failed)");
     }
-    text.push('\n');
-    for line in event.text.trim_end().lines() {
+    entry(event.at, &head, &event.text)
+}
+
+/// Returns something that happened as lines: a head, and its text indented.
+fn entry(at: Timestamp, head: &str, body: &str) -> String {
+    let mut text = format!("{} {head}\n", time_of_day(at));
+    for line in body.trim_end().lines() {
         text.push_str("    ");
         text.push_str(line);
         text.push('\n');
@@ -172,8 +210,8 @@ fn event_text(event: &SessionEvent) -> String {
     text
 }
 
-fn time_of_day(event: &SessionEvent) -> String {
-    let at = jiff::Timestamp::from_millisecond(event.at.0);
+fn time_of_day(at: Timestamp) -> String {
+    let at = jiff::Timestamp::from_millisecond(at.0);
     at.map_or_else(|_| String::new(), |at| at.strftime("%H:%M:%S").to_string())
 }
 
@@ -194,7 +232,7 @@ pub fn plain(parts: &[TranscriptPart]) -> String {
 mod tests {
     use super::*;
     use crate::domain::knowledge::session::TurnRole;
-    use crate::domain::model::ids::{Money, Sha, Timestamp};
+    use crate::domain::model::ids::{Money, Sha};
     use crate::domain::model::task::CheckOutcome;
 
     fn turn(started: i64, ended: i64) -> SessionTurn {
@@ -250,7 +288,7 @@ mod tests {
             event(2_500, EventKind::Check, "Bash", "hidden"),
             event(10_000, EventKind::FileChange, "Bash", ""),
         ];
-        insta::assert_snapshot!(plain(&parts(&iteration(""), &[turn(1_000, 9_000)], &events)), @r"
+        insta::assert_snapshot!(plain(&parts(&iteration(""), &[turn(1_000, 9_000)], &events, None)), @r"
         ==> Prompt for agent mine, attempt 1, 1970-01-01 00:00 UTC
         Fix it.
         ==> Events of agent mine, attempt 1
@@ -267,6 +305,48 @@ mod tests {
     }
 
     #[test]
+    fn running_turn_is_shown_with_output_and_events_in_order_of_time() {
+        let mut iteration = iteration("");
+        iteration.checks.outcomes.clear();
+        let cut = SessionTurn { error: Some("The service stopped.".into()), ..turn(1_000, 2_000) };
+        let events =
+            [event(1_500, EventKind::ToolCall, "Bash", "ls"), event(6_000, EventKind::ToolCall, "Bash", "make")];
+        let output = [(5_000, "I look first.\nThen I build."), (6_000, "Now:"), (7_000, "It builds.")];
+        let output = output.map(|(at, text)| OutputText { at: Timestamp(at), text: text.into() });
+        let of_second = SessionTurn { attempt: 2, ..turn(4_000, 7_000) };
+        let running = RunningTurn { turn: of_second.clone(), output: output.into() };
+        let shown = parts(&iteration, std::slice::from_ref(&cut), &events, Some(&running));
+        insta::assert_snapshot!(plain(&shown), @r"
+        ==> Prompt for agent mine, attempt 1, 1970-01-01 00:00 UTC
+        Fix it.
+        ==> Events of agent mine, attempt 1
+        00:00:01 tool call Bash
+            ls
+        ==> Answer of agent mine, attempt 1, 10 tokens in, 2 out, $0.01
+        Done.
+        ==> Error of agent mine, attempt 1
+        The service stopped.
+        ==> Prompt for agent mine, attempt 2, 1970-01-01 00:00 UTC
+        Fix it.
+        ==> Events of agent mine, attempt 2
+        00:00:05 output
+            I look first.
+            Then I build.
+        00:00:06 output
+            Now:
+        00:00:06 tool call Bash
+            make
+        00:00:07 output
+            It builds.
+        ");
+        // The end moves no line before the agent's first output.
+        let ended = parts(&iteration, &[cut, of_second], &events, None);
+        let lines = |parts: &[TranscriptPart]| plain(parts).lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(&shown[..5]), lines(&ended[..5]));
+        assert_eq!(shown[5].title, ended[5].title);
+    }
+
+    #[test]
     fn line_of_a_stored_text_is_its_line_in_the_transcript() {
         let mut turns = [turn(1_000, 9_000)];
         turns[0].response = "One.\nTwo.".into();
@@ -277,7 +357,7 @@ mod tests {
             event(3_000, EventKind::FileChange, "Bash", "modified"),
             event(3_500, EventKind::Detection, "", "stuck"),
         ];
-        let parts = parts(&iteration("first\nsecond\n  third: assertion failed\n"), &turns, &events);
+        let parts = parts(&iteration("first\nsecond\n  third: assertion failed\n"), &turns, &events, None);
         let text = plain(&parts);
         let shown = |source, line| {
             let number = line_of(&parts, &events, &source, line)?;
@@ -308,13 +388,13 @@ mod tests {
     fn what_happens_after_the_end_moves_no_line() {
         let mut iteration = iteration("passed\n");
         iteration.ended_at = Some(Timestamp(20_000));
-        let before = parts(&iteration, &[turn(1_000, 9_000)], &[event(2_000, EventKind::ToolCall, "Bash", "ls")]);
+        let before = parts(&iteration, &[turn(1_000, 9_000)], &[event(2_000, EventKind::ToolCall, "Bash", "ls")], None);
         let turns = [turn(1_000, 9_000), turn(21_000, 22_000)];
         let events = [
             event(2_000, EventKind::ToolCall, "Bash", "ls"),
             event(30_000, EventKind::Command, "", "mira: /ralph resume"),
         ];
-        let after = parts(&iteration, &turns, &events);
+        let after = parts(&iteration, &turns, &events, None);
         assert_eq!(after[..before.len()], before[..]);
         assert!(plain(&after).contains("mira: /ralph resume"));
         assert_eq!(line_of_check(&before, "answer"), line_of_check(&after, "answer"));

@@ -1,22 +1,77 @@
-//! Records of a run: its turn in the session memory, its prompt and output on disk.
+//! Records of a run: its turn in the session memory, from its beginning on, and its prompt and output on disk.
 
-use super::{AgentRunInputs, SelectedBackend};
-use crate::agent::{AgentOutcome, AgentStatus};
-use crate::domain::knowledge::session;
-use crate::domain::model::ids::Timestamp;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{AgentRunInputs, RunMonitor, SelectedBackend};
+use crate::agent::{AgentEvent, AgentOutcome, AgentStatus};
+use crate::domain::knowledge::session::{OutputBuffer, SessionEvent, SessionTurn, TurnRole};
+use crate::domain::model::ids::{Money, Timestamp};
 use crate::engine::Engine;
 use crate::process::private;
 use crate::store::session as turns;
+
+/// Time between two writes of what a running agent did.
+pub(super) const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Prompt of a call and the recorded events.
 pub(super) struct RunTranscript {
     pub(super) prompt: String,
     pub(super) learnings: Vec<String>,
-    pub(super) events: Vec<session::SessionEvent>,
+    /// Events that are not stored yet.
+    pub(super) events: Vec<SessionEvent>,
     pub(super) started: Timestamp,
 }
 
+/// Collects what an agent writes, until the next batch.
+pub(super) fn note_output(output: &Mutex<OutputBuffer>, at: Timestamp, event: &AgentEvent) {
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    match event {
+        AgentEvent::Text { text } => output.add(at, text),
+        AgentEvent::Used { .. } | AgentEvent::Session { .. } => {}
+        _ => output.interrupt(),
+    }
+}
+
 impl Engine {
+    /// Stores that a run begins, so that its turn is visible while it runs; failures are logged.
+    pub(super) async fn begin_turn(
+        &self,
+        task: &AgentRunInputs<'_>,
+        chosen: &SelectedBackend,
+        (prompt, learnings): (&str, &[String]),
+        started: Timestamp,
+    ) {
+        let turn = turns::NewRunningTurn::pack(self.turn_of(task, chosen, prompt, (learnings.to_vec(), started)));
+        let id = task.current.id.clone();
+        if let Err(error) = self.store.write(move |c| turns::begin_turn(c, &id, &turn)).await {
+            tracing::warn!(loop_id = %task.current.id, %error, "a run is not visible before it ends");
+        }
+    }
+
+    /// Stores what an agent did since the last batch; failures are logged, and the events are stored with the next one.
+    pub(super) async fn keep_batch(
+        &self,
+        task: &AgentRunInputs<'_>,
+        monitor: &mut RunMonitor,
+        output: &Mutex<OutputBuffer>,
+    ) {
+        let output = output.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let events = monitor.unstored().to_vec();
+        if events.is_empty() && output.is_empty() {
+            return;
+        }
+        let (id, now, count) = (task.current.id.clone(), self.clock.now(), events.len());
+        let batch = turns::RunBatch::pack(events, output);
+        match self.store.write(move |c| turns::add_batch(c, &id, &batch, now)).await {
+            Ok(true) => monitor.stored += count,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(loop_id = %task.current.id, %error, "what an agent does could not be stored")
+            }
+        }
+    }
+
     /// Stores the run as a turn of the session memory, with its events; failures are logged.
     pub(super) async fn keep_turn(
         &self,
@@ -28,35 +83,53 @@ impl Engine {
         let RunTranscript { prompt, learnings, events, started } = transcript;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);
-        let turn = session::SessionTurn {
-            iteration: task.iteration,
-            attempt: task.attempt,
-            role: session::TurnRole::Agent,
-            // Agent output is masked when it is read; the prompt contains text by people.
-            prompt: self.checks.masker.mask(&prompt).into_owned(),
+        let turn = SessionTurn {
             response: outcome.final_message.clone(),
-            backend: chosen.backend.clone(),
-            model: chosen.model.clone(),
             tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
             tokens_out: used.usage.output,
             tokens_cached: used.usage.cache_read,
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
             error: failed.then(|| outcome.status.words()),
-            learnings,
-            started,
             ended: self.clock.now(),
+            ..self.turn_of(task, chosen, &prompt, (learnings, started))
         };
         let id = task.current.id.clone();
         let kept = self.store.write(move |c| {
-            if turns::add_turn(c, &id, &turns::NewTurn::pack(turn))? {
-                let events: Vec<_> = events.into_iter().map(turns::NewEvent::pack).collect();
-                turns::add_events(c, &id, &events)?;
-            }
-            Ok(())
+            let events: Vec<_> = events.into_iter().map(turns::NewEvent::pack).collect();
+            turns::end_turn(c, &id, &turns::NewTurn::pack(turn), &events)
         });
         if let Err(error) = kept.await {
             tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
+        }
+    }
+
+    /// Returns the turn of a run that begins.
+    fn turn_of(
+        &self,
+        task: &AgentRunInputs<'_>,
+        chosen: &SelectedBackend,
+        prompt: &str,
+        (learnings, started): (Vec<String>, Timestamp),
+    ) -> SessionTurn {
+        SessionTurn {
+            iteration: task.iteration,
+            attempt: task.attempt,
+            role: TurnRole::Agent,
+            // Agent output is masked when it is read; the prompt contains text by people.
+            prompt: self.checks.masker.mask(prompt).into_owned(),
+            response: String::new(),
+            backend: chosen.backend.clone(),
+            model: chosen.model.clone(),
+            tokens_in: 0,
+            tokens_out: 0,
+            tokens_cached: 0,
+            cost: Money::default(),
+            estimated: false,
+            error: None,
+            learnings,
+            started,
+            ended: started,
         }
     }
 

@@ -1,0 +1,208 @@
+//! Live pages in a real browser: the output of a running agent, and pages that catch up after a lost connection and a hidden tab.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use fake_forge::Dialect;
+use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::browser::Browser;
+use crate::harness::dashboard::ServedPages;
+use crate::harness::{Setup, World, live_story, on_one_forge};
+
+on_one_forge!(
+    open_page_shows_the_agents_output_while_it_runs,
+    page_catches_up_after_its_connection_was_cut,
+    page_catches_up_after_its_tab_was_hidden,
+    page_catches_up_after_its_first_connection_failed,
+);
+
+/// Lines that the agent of the first story prints at once.
+const LINES: usize = 60;
+
+/// Returns a script of an agent that waits until a file exists.
+fn wait_for(folder: &Path, name: &str) -> String {
+    format!("while [ ! -e {} ]; do sleep 0.05; done\n", folder.join(name).display())
+}
+
+fn open_gate(folder: &Path, name: &str) {
+    std::fs::write(folder.join(name), "").expect("the gate opens");
+}
+
+async fn running_agent(world: &World) -> Loop {
+    world.label().await;
+    world.until("an agent that runs", |l| l.step == LoopStep::Agent).await
+}
+
+/// The page shows what the agent writes; following stops when a person scrolls up, and goes on at the end.
+async fn open_page_shows_the_agents_output_while_it_runs(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let mut agent = String::new();
+    for (nth, gate) in ["one", "two", "three"].iter().enumerate() {
+        let (first, last) = (nth * LINES + 1, (nth + 1) * LINES);
+        writeln!(agent, "seq {first} {last} | sed 's/$/th line/'").expect("written");
+        agent.push_str(&wait_for(gates.path(), gate));
+    }
+    agent.push_str("echo 42 >answer.txt\n");
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let running = running_agent(world).await;
+        browser.open(&format!("{}/loops/{}/iterations/1", dashboard.url, running.id), json!({})).await;
+        let shows = |line: usize| format!("document.getElementById('page').innerText.includes('{line}th line')");
+        let is_followed =
+            |yes: bool| format!("document.getElementById('follow').getAttribute('aria-pressed') === '{yes}'");
+        let at_end = "innerHeight + scrollY >= document.documentElement.scrollHeight - 80";
+        browser.until(&shows(LINES)).await;
+        browser.evaluate("window.same = true; document.getElementById('follow').click()").await;
+        browser.until(&is_followed(true)).await;
+
+        open_gate(gates.path(), "one");
+        browser.until(&shows(2 * LINES)).await;
+        browser.until(at_end).await;
+        browser.picture("iteration-running").await;
+
+        // A person reads further up: the page grows and stays where it is.
+        browser.evaluate("scrollTo(0, 100)").await;
+        browser.until(&is_followed(false)).await;
+        open_gate(gates.path(), "two");
+        browser.until(&shows(3 * LINES)).await;
+        assert_eq!(browser.evaluate(at_end).await, false, "the page jumped to its end");
+        browser.evaluate("scrollTo(0, document.documentElement.scrollHeight)").await;
+        browser.until(&is_followed(true)).await;
+
+        // Its end replaces what was shown while it ran.
+        open_gate(gates.path(), "three");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        browser
+            .until("document.getElementById('follow') === null && document.body.innerText.includes('Answer of agent')")
+            .await;
+        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+        world.wait_until_idle().await;
+    })
+    .await;
+}
+
+/// A connection that ends before anything was sent on it, and a loop that changes meanwhile.
+async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let line = CutLine::to(&dashboard.url).await;
+        let running = running_agent(world).await;
+        browser.open(&format!("{}/loops/{}", line.url, running.id), json!({})).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
+        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
+        browser.evaluate("window.same = true").await;
+        line.cut();
+        browser.until("document.getElementById('feed')._htmx.sse.attempt > 0").await;
+        open_gate(gates.path(), "open");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        world.wait_until_idle().await;
+        assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+        line.mend();
+        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+    })
+    .await;
+}
+
+/// The stream of a hidden tab pauses; the page that is shown again has the newest state.
+async fn page_catches_up_after_its_tab_was_hidden(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let running = running_agent(world).await;
+        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
+        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
+        browser.evaluate("window.same = true").await;
+        browser.call(json!({ "command": "hide" })).await;
+        browser.until("document.getElementById('feed')._htmx.sse.reader === null").await;
+        open_gate(gates.path(), "open");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        world.wait_until_idle().await;
+        assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+        browser.call(json!({ "command": "show" })).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+    })
+    .await;
+}
+
+/// A page whose stream is refused at first, such as by a proxy while the service restarts.
+async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let running = running_agent(world).await;
+        browser.call(json!({ "command": "block", "urls": ["*/events*"] })).await;
+        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
+        browser.evaluate("window.same = true").await;
+        open_gate(gates.path(), "open");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        world.wait_until_idle().await;
+        browser.call(json!({ "command": "block", "urls": [] })).await;
+        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+    })
+    .await;
+}
+
+/// A line to a server that can be cut: connections end, and new ones are closed at once until it is mended.
+struct CutLine {
+    url: String,
+    whole: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl CutLine {
+    async fn to(url: &str) -> Self {
+        let server: SocketAddr = url.strip_prefix("http://").expect("an address").parse().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (whole, state) = watch::channel(true);
+        let task = tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.expect("a connection");
+                if *state.borrow() {
+                    tokio::spawn(carry(client, server, state.clone()));
+                }
+            }
+        });
+        Self { url, whole, task }
+    }
+
+    fn cut(&self) {
+        self.whole.send_replace(false);
+    }
+
+    fn mend(&self) {
+        self.whole.send_replace(true);
+    }
+}
+
+impl Drop for CutLine {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn carry(mut client: TcpStream, server: SocketAddr, mut whole: watch::Receiver<bool>) {
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+        _ = whole.wait_for(|whole| !whole) => {}
+    }
+}
