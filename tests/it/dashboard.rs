@@ -382,8 +382,8 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
         let answers: Vec<&str> = turns.iter().map(|turn| turn.response.as_str()).collect();
         assert_eq!(answers, ["I look at the task.\nmy key is ***\nIt is done."], "one turn, as if nobody had looked");
         assert_eq!((running, turns[0].error.as_deref()), (None, None));
-        let page = dashboard.get(&page).await.body;
-        assert_eq!(page.matches("I look at the task.").count(), 1, "nothing is there twice: {page}");
+        let text = dashboard.get(&format!("{page}/transcript.txt")).await.body;
+        assert_eq!(text.matches("\nI look at the task.\n").count(), 1, "nothing is there twice: {text}");
         world.wait_until_idle().await;
     })
     .await;

@@ -196,7 +196,8 @@ impl<'a> Filter<'a> {
         if tier == SessionTier::Events {
             // An agent that asks does not find its own calls of this run.
             conditions.push_str(
-                " AND NOT EXISTS (SELECT 1 FROM running_turns r WHERE r.loop_id = t.loop_id AND t.at >= r.started_at)",
+                " AND NOT EXISTS (SELECT 1 FROM running_turns r
+                 WHERE r.loop_id = t.loop_id AND r.iteration = t.iteration AND t.at >= r.started_at)",
             );
         }
         let Some(expression) = expression else {
