@@ -120,7 +120,9 @@ struct MeterState {
     next: u64,
     /// Maximum number of input tokens by which a request exceeded its estimate.
     excess: u64,
-    /// Reason why the money is used up.
+    /// Highest cost that the limits of other runs were told of.
+    published: Money,
+    /// Reason why no request is sent any more: the money is used up, or the run has ended.
     exhausted: Option<String>,
     /// Last refusal of a model, unless a later request succeeded.
     refusal: Option<LimitSignals>,
@@ -130,6 +132,11 @@ struct MeterState {
 impl MeterState {
     fn reserved(&self) -> Money {
         self.open.values().fold(Money(0), |sum, open| sum.plus(open.reserved))
+    }
+
+    /// Returns what the run has cost, with the most that its open requests can.
+    fn committed(&self) -> Money {
+        self.counted.cost.plus(self.reserved())
     }
 }
 
@@ -182,6 +189,12 @@ impl RunMeter {
     /// Whether a request was refused because the money is used up.
     pub(in crate::agent) fn is_exhausted(&self) -> bool {
         self.exhausted.is_cancelled()
+    }
+
+    /// Refuses further requests, so that what is counted afterwards is all that the run used.
+    pub(in crate::agent) fn finish(&self) {
+        self.state().exhausted.get_or_insert_with(|| "the run has ended".to_owned());
+        self.freed.notify_waiters();
     }
 
     /// Returns what the run used. Requests whose answers are incomplete count as far as is known.
@@ -239,14 +252,13 @@ impl RunMeter {
         };
         let call = OpenCall { meter: self.clone(), id, is_sent: false };
         if let Some(guard) = &self.guard {
-            let committed = {
-                let state = self.state();
-                state.counted.cost.plus(state.reserved())
-            };
+            let committed = self.state().committed();
             if let Err(why) = guard.admit(committed).await {
                 drop(call);
                 return Err(self.exhaust(why));
             }
+            let mut state = self.state();
+            state.published = state.published.max(committed);
         }
         let wanted = quote.output.unwrap_or(MOST_OUTPUT);
         Ok((call, (granted < wanted).then_some(granted)))
@@ -294,6 +306,21 @@ impl RunMeter {
         ReserveOutcome::Granted(id, granted)
     }
 
+    /// Tells the limits of other runs what the requests of this one cost more than was admitted. Otherwise they would know it
+    /// only with its next request, and others would spend it again meanwhile.
+    async fn publish(&self) {
+        let Some(guard) = &self.guard else { return };
+        let committed = {
+            let state = self.state();
+            Some(state.committed()).filter(|committed| *committed > state.published)
+        };
+        if let Some(committed) = committed {
+            guard.note(committed).await;
+            let mut state = self.state();
+            state.published = state.published.max(committed);
+        }
+    }
+
     fn exhaust(&self, why: String) -> String {
         self.state().exhausted.get_or_insert_with(|| why.clone());
         self.exhausted.cancel();
@@ -333,6 +360,13 @@ impl OpenCall {
     /// Notes that the model refused the request, which costs nothing.
     pub(super) fn refused(&mut self) {
         self.is_sent = false;
+    }
+
+    /// Books the request once its answer is complete, for this run and for those that share its limits.
+    pub(super) async fn settle(self) {
+        let meter = self.meter.clone();
+        drop(self);
+        meter.publish().await;
     }
 
     /// Adds the usage that the answer reported.
