@@ -89,7 +89,7 @@ fn mutated(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
                 input.splice(at..at, piece);
             }
             6 => input.truncate(at),
-            _ => input.rotate_left(at.min(input.len())),
+            _ => input.rotate_left(at),
         }
         input.truncate(LONGEST);
     }
