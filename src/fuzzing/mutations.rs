@@ -138,16 +138,13 @@ fn properties_hold_for_mutations_of_each_corpus() {
     }
 }
 
-/// A comment that is not closed before an invisible character, in a text that has neither.
+/// The property is broken by a comment of HTML, of which the corpus has none.
 #[test]
 fn mutations_find_an_input_that_breaks_a_property() {
-    let breakable: FuzzTarget = |input| {
-        let text = String::from_utf8_lossy(input);
-        assert!(!text.split("<!--").skip(1).any(|rest| rest.contains('\u{200b}')), "found");
-    };
+    let breakable: FuzzTarget = |input| assert!(!String::from_utf8_lossy(input).contains("<!--"), "found");
     let corpus = [b"A title\n\nSome words, and a list:\n- one\n- two\n".to_vec()];
-    let (input, why) = try_mutations(breakable, &corpus, SEED, 20_000).expect_err("one of them");
+    let (input, why) = try_mutations(breakable, &corpus, SEED, 10_000).expect_err("one of them");
     assert_eq!(why, "found");
-    let again = try_mutations(breakable, &corpus, SEED, 20_000).expect_err("one of them");
+    let again = try_mutations(breakable, &corpus, SEED, 10_000).expect_err("one of them");
     assert_eq!(again.0, input, "a seed makes the same inputs each time");
 }

@@ -197,7 +197,7 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
     .await;
 }
 
-/// Who is downgraded or removed from the repository after a loop reached a step: the
+/// A person is downgraded or removed from the repository after a loop reached a step: the
 /// branch stays where it is, no pull request is opened, and the forge merges nothing.
 ///
 /// See docs/threats.md#p4 and docs/faults.md#inv9.

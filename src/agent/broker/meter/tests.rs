@@ -197,7 +197,7 @@ async fn other_runs_do_not_spend_what_answers_cost_more_than_estimated() {
     assert_eq!(*held.lock().expect("no panic"), spent);
 }
 
-/// What is counted at the end of a run is all of it: a request that arrives afterwards is not sent, one that waits neither.
+/// The count at the end of a run is of all of it: a request that arrives afterwards is not sent, one that waits neither.
 #[tokio::test]
 async fn run_that_ended_sends_no_more_requests() {
     let meter = meter(1.0);
