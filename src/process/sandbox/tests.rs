@@ -245,6 +245,8 @@ async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
         let reason = if let ProcessEnd::ResourceLimit(reason) = &ended { reason.as_str() } else { "" };
         assert!(reason.contains(words), "{script}: {ended:?}");
     }
+    // The files of the others may be left.
+    let folders = ViewFolders::new();
     let mut small = folders.shell("sleep 1.5; echo done");
     small.sandbox = Sandbox::of(SandboxView {
         settings: SandboxSettings { limits, ..SandboxSettings::default() },
