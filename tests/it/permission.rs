@@ -33,6 +33,7 @@ on_one_forge!(
     permission_is_rechecked_before_work,
     permission_is_rechecked_before_push,
     permission_that_is_lost_at_any_step_changes_nothing_at_the_forge,
+    push_an_hour_later_rests_on_a_new_answer,
     unknown_permission_waits,
     replies_are_rate_limited,
     quoted_or_embedded_commands_are_ignored,
@@ -237,6 +238,24 @@ async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialec
             .await;
         }
     }
+}
+
+/// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
+///
+/// See docs/threats.md#p4 and docs/faults.md#inv9.
+async fn push_an_hour_later_rests_on_a_new_answer(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let answers = || world.forge.requests().iter().filter(|r| r.path.ends_with("/permission")).count();
+        world.label().await;
+        world.stop_at("the push", |l| l.step == LoopStep::Push).await;
+        world.clock.advance_ms(3_600_000);
+        let before = answers();
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(answers() > before, "the permission was not asked for again");
+    })
+    .await;
 }
 
 /// See docs/threats.md#p5.
