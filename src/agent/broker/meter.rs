@@ -122,8 +122,10 @@ struct MeterState {
     excess: u64,
     /// Highest cost that the limits of other runs were told of.
     published: Money,
-    /// Reason why no request is sent any more: the money is used up, or the run has ended.
+    /// Reason why the money is used up.
     exhausted: Option<String>,
+    /// Whether the run has ended.
+    has_ended: bool,
     /// Last refusal of a model, unless a later request succeeded.
     refusal: Option<LimitSignals>,
     refused: Vec<String>,
@@ -159,6 +161,7 @@ enum ReserveOutcome {
     Granted(u64, u64),
     Wait,
     Exhausted(String),
+    Ended,
 }
 
 impl RunMeter {
@@ -193,7 +196,7 @@ impl RunMeter {
 
     /// Refuses further requests, so that what is counted afterwards is all that the run used.
     pub(in crate::agent) fn finish(&self) {
-        self.state().exhausted.get_or_insert_with(|| "the run has ended".to_owned());
+        self.state().has_ended = true;
         self.freed.notify_waiters();
     }
 
@@ -220,7 +223,11 @@ impl RunMeter {
 
     /// Notes a refused request; returns whether it is the first of its kind.
     pub(super) fn note_refused(&self, what: &str) -> bool {
-        let refused = &mut self.state().refused;
+        let mut state = self.state();
+        if state.has_ended {
+            return false;
+        }
+        let refused = &mut state.refused;
         let is_new = refused.len() < MOST_REFUSALS && !refused.iter().any(|known| known == what);
         if is_new {
             refused.push(what.to_owned());
@@ -248,6 +255,7 @@ impl RunMeter {
                 ReserveOutcome::Granted(id, granted) => break (id, granted),
                 ReserveOutcome::Wait => freed.await,
                 ReserveOutcome::Exhausted(why) => return Err(self.exhaust(why)),
+                ReserveOutcome::Ended => return Err("the run has ended".to_owned()),
             }
         };
         let call = OpenCall { meter: self.clone(), id, is_sent: false };
@@ -266,6 +274,9 @@ impl RunMeter {
 
     fn attempt(&self, quote: &Quote) -> ReserveOutcome {
         let mut state = self.state();
+        if state.has_ended {
+            return ReserveOutcome::Ended;
+        }
         if let Some(why) = &state.exhausted {
             return ReserveOutcome::Exhausted(why.clone());
         }

@@ -212,7 +212,9 @@ async fn run_that_ended_sends_no_more_requests() {
     let (waited, ()) = tokio::join!(meter.reserve(&waiting), end);
     assert_eq!(waited.map(|_| ()).expect_err("it comes too late"), "the run has ended");
     assert!(meter.reserve(&quote(0, Some(10))).await.is_err());
-    assert_eq!((meter.counted().cost, meter.is_exhausted()), (Money::from_usd(0.1), true));
+    assert!(!meter.note_refused("a request") && meter.refused().is_empty());
+    // The money was not used up.
+    assert_eq!((meter.counted().cost, meter.is_exhausted()), (Money::from_usd(0.1), false));
 }
 
 #[tokio::test]
