@@ -170,6 +170,10 @@ pub trait CostGuard: Send + Sync + fmt::Debug {
     /// # Errors
     /// The limit that this would exceed, as a sentence.
     async fn admit(&self, committed: Money) -> Result<(), String>;
+
+    /// Notes that the run has cost `committed`, with the most that its open requests can: more than was admitted, because a
+    /// request had more input than its length let expect.
+    async fn note(&self, committed: Money);
 }
 
 /// Usage of a run that the broker of keys counted in the answers of its models.

@@ -185,19 +185,26 @@ pub fn diffs(data: &[u8]) {
 }
 
 #[cfg(test)]
+mod mutations;
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Inputs of the corpus of a target.
+    pub(super) fn corpus(name: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+        let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        assert!(!paths.is_empty(), "{}", folder.display());
+        // The order of a folder differs between machines.
+        paths.sort();
+        paths.into_iter().map(|path| std::fs::read(path).unwrap()).collect()
+    }
 
     #[test]
     fn properties_hold_for_each_corpus() {
         for (name, target) in TARGETS {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-            let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-            let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-            assert!(!files.is_empty(), "{}", folder.display());
-            for file in files {
-                target(&std::fs::read(file).unwrap());
-            }
+            corpus(name).iter().for_each(|input| target(input));
         }
     }
 }

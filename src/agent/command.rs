@@ -263,6 +263,7 @@ impl Backend for CommandBackend {
             never = stop_when_exhausted(&meter, &stop) => match never {},
         };
         leftovers.remove();
+        meter.finish();
         drop(broker);
         let outcome = match ended {
             Ok(mut finished) => {

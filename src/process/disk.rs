@@ -98,7 +98,9 @@ impl DiskWatch {
             let start = Stopwatch::start();
             self.last = used(&self.folders, self.limit);
             (self.measured, self.free, self.inodes) = (Stopwatch::start(), free_now, inodes_now);
-            self.files_at_start.get_or_insert(self.last.files);
+            // Files that were created before the first look are the run's.
+            let new = self.inodes_at_start.zip(inodes_now).map_or(0, |(before, now)| before.saturating_sub(now));
+            self.files_at_start.get_or_insert(self.last.files.saturating_sub(new));
             self.took = start.elapsed().min(AT_LEAST / 2);
         }
         let limit_mib = self.limit >> 20;
@@ -244,6 +246,11 @@ mod tests {
         assert!(watch.exceeded(0).unwrap().contains("it has 12 files; 11 are allowed"));
         watch.inodes_at_start = None;
         assert_eq!(watch.most_files(), MOST_FILES);
+        // A run that creates its files before the first look has no more room than others. Other programs may free inodes meanwhile.
+        let mut late = DiskWatch::new(vec![folder.path().to_owned()], 1 << 30);
+        late.inodes_at_start = late.inodes_at_start.map(|free| free + 1_000_000);
+        assert_eq!(late.exceeded(0), None);
+        assert_eq!(late.files_at_start, Some(0));
     }
 
     #[test]

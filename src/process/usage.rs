@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,8 @@ use crate::domain::trust::limits::SandboxLimits;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Size of a block in the number of blocks of a file.
 const BLOCK: u64 = 512;
+/// Bytes that a socket can hold by the kernel's own default, where the machine's settings name no more.
+const SOCKET_DEFAULT: u64 = 212_992;
 /// Folders in memory of a sandbox.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
 
@@ -26,12 +28,19 @@ struct Usage {
     processes: u64,
     /// Bytes of files without a name in the run's folders.
     deleted: u64,
+    /// Open sockets, each counted once.
+    sockets: u64,
 }
 
-/// Returns the reason if a limit is exceeded.
-fn reason(limits: SandboxLimits, usage: Usage) -> Option<String> {
+/// Returns the reason if a limit is exceeded. `socket` is the number of bytes that a socket can hold; 0 if a control group counts them.
+fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
+    let held_mib = usage.sockets.saturating_mul(socket) >> 20;
     if usage.memory_mib > limits.memory_mib {
         Some(format!("it used {} MiB of memory; the limit is {} MiB", usage.memory_mib, limits.memory_mib))
+    } else if held_mib > limits.memory_mib {
+        let Usage { sockets, .. } = usage;
+        let most = limits.memory_mib;
+        Some(format!("it had {sockets} sockets, which can hold {held_mib} MiB of memory; the limit is {most} MiB"))
     } else if usage.processes > limits.processes {
         Some(format!("it had {} processes and threads; the limit is {}", usage.processes, limits.processes))
     } else {
@@ -50,6 +59,7 @@ pub(super) async fn exceeded(
     let mut disk = DiskWatch::new(folders, limits.disk_mib << 20);
     let devices = Arc::new(disk.devices());
     let shared_at_start = shared_kib();
+    let socket = if group.is_none() { bytes_of_socket() } else { 0 };
     loop {
         tokio::time::sleep(INTERVAL).await;
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
@@ -58,7 +68,7 @@ pub(super) async fn exceeded(
         let devices = devices.clone();
         let measured = tokio::task::spawn_blocking(move || {
             let usage = measure(root, limits, &devices, shared_at_start);
-            let reason = reason(limits, usage).or_else(|| disk.exceeded(usage.deleted));
+            let reason = reason(limits, usage, socket).or_else(|| disk.exceeded(usage.deleted));
             (disk, reason)
         });
         match measured.await {
@@ -83,7 +93,7 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
         // Pages that several processes share were counted several times; dividing them takes longer to read.
         memory_mib = found().filter_map(|process| proportional_kib(process.pid)).sum::<u64>() >> 10;
     }
-    let (in_memory, deleted) = nameless_files(found().map(|process| process.pid), devices);
+    let OpenFiles { in_memory, deleted, sockets } = open_files(found().map(|process| process.pid), devices);
     let last = found().map(|process| process.pid).max();
     memory_mib += (in_memory + last.map_or(0, folders_in_memory)) >> 20;
     // A file in memory that is on its way through a socket is open in no process. Only the machine's sum shows its size.
@@ -91,22 +101,50 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
     if grown_mib > limits.memory_mib && found().any(|process| has_files_in_flight(process.pid)) {
         memory_mib = memory_mib.max(grown_mib);
     }
-    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted }
+    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted, sockets }
 }
 
-/// Returns the bytes of files that processes have open and that have no name: those in memory, and those on these devices.
-fn nameless_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>) -> (u64, u64) {
-    let (mut known, mut in_memory, mut deleted) = (BTreeSet::new(), 0, 0);
+/// Files without a name and sockets that processes have open.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    /// Bytes of files in memory without a name.
+    in_memory: u64,
+    /// Bytes of files without a name on the run's devices.
+    deleted: u64,
+    /// Number of sockets.
+    sockets: u64,
+}
+
+/// Counts the files without a name and the sockets that processes have open, each once. `devices` are those of the run's folders.
+fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>) -> OpenFiles {
+    let (mut known, mut found) = (BTreeSet::new(), OpenFiles::default());
     for pid in pids {
         for open in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(file) = fs::metadata(open.path()) else { continue };
-            if file.is_file() && file.nlink() == 0 && known.insert((file.dev(), file.ino())) {
-                let bytes = if devices.contains(&file.dev()) { &mut deleted } else { &mut in_memory };
+            let (is_nameless, is_socket) = (file.is_file() && file.nlink() == 0, file.file_type().is_socket());
+            if !(is_nameless || is_socket) || !known.insert((file.dev(), file.ino())) {
+                continue;
+            }
+            if is_socket {
+                found.sockets += 1;
+            } else {
+                let bytes = if devices.contains(&file.dev()) { &mut found.deleted } else { &mut found.in_memory };
                 *bytes += file.blocks() * BLOCK;
             }
         }
     }
-    (in_memory, deleted)
+    found
+}
+
+/// Returns the bytes that a socket can hold. Programs in a sandbox without a control group cannot ask for more
+/// ([`super::sandbox`]); the last message may exceed the buffer by a quarter.
+fn bytes_of_socket() -> u64 {
+    let setting = |name| {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let most = ["wmem_default", "rmem_default"].into_iter().filter_map(setting).fold(SOCKET_DEFAULT, u64::max);
+    most.saturating_add(most / 4)
 }
 
 /// Returns the bytes in a sandbox's folders in memory, seen through one of its processes.
@@ -170,10 +208,16 @@ mod tests {
     #[test]
     fn limits_are_exceeded_above_their_number() {
         let limits = SandboxLimits { memory_mib: 10, processes: 3, ..SandboxLimits::default() };
-        assert_eq!(reason(limits, Usage { memory_mib: 10, processes: 3, deleted: 0 }), None);
-        for (memory_mib, processes, words) in [(11, 1, "11 MiB of memory; the limit is 10"), (1, 4, "4 processes")] {
-            assert!(reason(limits, Usage { memory_mib, processes, deleted: 0 }).unwrap().contains(words));
+        let usage = |memory_mib, processes, sockets| Usage { memory_mib, processes, deleted: 0, sockets };
+        assert_eq!(reason(limits, usage(10, 3, 40), 1 << 18), None);
+        for (memory_mib, processes, sockets, words) in [
+            (11, 1, 0, "11 MiB of memory; the limit is 10"),
+            (1, 4, 0, "4 processes"),
+            (1, 1, 44, "it had 44 sockets, which can hold 11 MiB of memory; the limit is 10 MiB"),
+        ] {
+            assert!(reason(limits, usage(memory_mib, processes, sockets), 1 << 18).unwrap().contains(words));
         }
+        assert_eq!(reason(limits, usage(10, 3, u64::MAX), 0), None, "a control group counts them");
     }
 
     #[test]
@@ -189,10 +233,22 @@ mod tests {
 
     /// See docs/threats.md#s10.
     #[test]
+    fn sockets_are_counted_once_each() {
+        let count = || open_files([std::process::id()].into_iter(), &BTreeSet::new()).sockets;
+        let pairs: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
+        let copies: Vec<_> = pairs.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
+        let (with, before) = (count(), pairs.len() as u64 * 2);
+        assert!((before..before + 100).contains(&with), "{with} of {before}");
+        drop((pairs, copies));
+        assert!(bytes_of_socket() >= SOCKET_DEFAULT);
+    }
+
+    /// See docs/threats.md#s10.
+    #[test]
     fn memory_that_is_on_its_way_through_a_socket_is_measured() {
         use std::io::IoSlice;
         use std::mem::MaybeUninit;
-        use std::os::fd::AsFd;
+        use std::os::fd::{AsFd, AsRawFd};
 
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -208,7 +264,8 @@ mod tests {
         drop(file);
         let limits = SandboxLimits { memory_mib: MIB / 2, ..SandboxLimits::default() };
         let used = |start| measure(std::process::id(), limits, &BTreeSet::new(), start).memory_mib;
-        if !has_files_in_flight(std::process::id()) {
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", theirs.as_raw_fd())).unwrap();
+        if !about.contains("scm_fds:") {
             return skipped_tests::skip("this kernel does not tell the files in flight");
         }
         let all_mib = shared_kib() >> 10;

@@ -588,6 +588,77 @@ mod tests {
         .await;
     }
 
+    /// Loops of two processes on one file ask for money at the same time; some of their runs end meanwhile. What is settled and held
+    /// never exceeds the limit, at any moment that a reader sees, and nothing of it stays unused.
+    ///
+    /// See docs/threats.md#p15.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn concurrent_reservations_in_one_file_stay_within_the_shared_limit() {
+        const LIMIT: Money = Money(8_000_000);
+        const STEP: Money = Money(70_000);
+        const LIMITS: CallLimits = CallLimits {
+            of_service: Some(LIMIT),
+            of_loop: None,
+            of_purpose: None,
+            loop_spent: Money(0),
+            of_repository: None,
+        };
+        /// Asks for 7 cents at a time until it is refused; a run that `ends` does so after 70, and another begins.
+        async fn ask_until_refused(store: Store, of: String, ends: bool) {
+            for attempt in 0.. {
+                let (owner, key) = (of.clone(), format!("{of}/{attempt}"));
+                let caller = CallContext { limits: LIMITS, ..caller(&key, &of) };
+                let begun = {
+                    let key = key.clone();
+                    on(&store, move |c| begun(c, &key, &owner, LIMITS)).await
+                };
+                if !matches!(begun, CallDecision::Call { .. }) {
+                    return;
+                }
+                let mut committed = Money(0);
+                while !ends || committed.0 < 10 * STEP.0 {
+                    let (caller, next) = (caller.clone(), committed.plus(STEP));
+                    if on(&store, move |c| commit_cost(c, &caller, next, NOW)).await.is_some() {
+                        return;
+                    }
+                    committed = next;
+                }
+                let ended = move |c: &Connection| {
+                    end(c, &key, &booking(Ending::Cost(committed)), &settings(), NOW, |call, cost| {
+                        BackendObservation::CallAbandoned { call, cost }
+                    })
+                };
+                on(&store, ended).await;
+            }
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ralph.db");
+        let own = Store::open(&path).expect("a store");
+        let beside = Store::attach(&path).expect("a second process");
+        let used = |c: &Connection| {
+            let sql = "SELECT coalesce(sum(coalesce(cost, max(reserved, coalesce(shown, 0)))), 0) FROM calls";
+            Ok(c.query_row(sql, [], |row| row.get(0).map(Money))?)
+        };
+        let mut runs = tokio::task::JoinSet::new();
+        for number in 0..12 {
+            let store = if number % 2 == 0 { own.clone() } else { beside.clone() };
+            runs.spawn(ask_until_refused(store, format!("loop-{number}"), number % 3 == 0));
+        }
+        let mut most = Money(0);
+        while !runs.is_empty() {
+            most = most.max(own.read(used).await.expect("a read"));
+            while let Some(ended) = runs.try_join_next() {
+                ended.expect("no panic");
+            }
+        }
+        let total = own.read(used).await.expect("a read");
+        assert!(most <= LIMIT && total <= LIMIT, "at most {most}, in the end {total} of {LIMIT}");
+        assert!(total.plus(STEP) > LIMIT, "{total} of {LIMIT}");
+        for store in [beside, own] {
+            store.close().await;
+        }
+    }
+
     #[tokio::test]
     async fn missing_model_is_replaced_by_the_next() {
         let store = Store::in_memory().expect("a store");

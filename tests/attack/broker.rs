@@ -15,12 +15,13 @@
 //!   `OpenRequest::cut` that takes an unknown answer for an empty one; `limit_output` that is not called.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSetup, RunPurpose, build};
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::prices::PriceEntry;
 use ralph_bot::process::Cookie;
@@ -877,26 +878,35 @@ async fn refused_request_stands_in_the_comment_about_the_iteration() {
 }
 
 /// Two loops at a time, whose agents spend more together than the day or the repository has left. Neither is above its own limit.
+/// The agents ask for the models until both runs have begun, which is free.
 ///
 /// See docs/threats.md#p15 and docs/threats.md#s4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loops_at_a_time_stay_within_the_shared_budget() {
     for shared in ["cost_usd_per_day: 8", "cost_usd_per_day: 100, cost_usd_per_repository_per_day: 8"] {
+        // Each answer costs what its request may cost: 50 cents.
         let answer = json!({ "model": "priced", "choices": [{ "finish_reason": "stop", "message": { "content": "x" } }],
-            "usage": { "prompt_tokens": 1_000, "completion_tokens": 400 } });
-        let body = answer.to_string();
-        let model =
-            Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes())))
-                .await;
-        let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" -H "authorization: Bearer $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":400,"messages":[{"role":"user","content":"x"}]}'"#;
-        // Both runs have begun before the first of them spends anything.
+            "usage": { "prompt_tokens": 1_000, "completion_tokens": 500 } });
+        let (body, begun) = (answer.to_string(), Arc::new(AtomicBool::new(false)));
+        let has_begun = begun.clone();
+        let model = Model::start(Arc::new(move |request| {
+            let models =
+                json!({ "data": [{ "id": format!("begun-{}", has_begun.load(Ordering::SeqCst)) }] }).to_string();
+            let body = if request.starts_with("GET ") { &models } else { &body };
+            whole("200 OK", "content-type: application/json\r\n", body.as_bytes())
+        }))
+        .await;
+        let auth = r#"-H "authorization: Bearer $MODEL_KEY""#;
+        let call = format!(
+            r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" {auth} -H "content-type: application/json" -d '{{"model":"priced","max_tokens":500,"messages":[{{"role":"user","content":"x"}}]}}'"#
+        );
         let agent = format!(
-            "echo $RALPH_ITERATION >answer.txt\nsleep 3\nfor group in 1 2 3 4 5 6; do for one in 1 2 3 4 5; do {call} & done; wait; done\nsleep 60\n"
+            "echo $RALPH_ITERATION >answer.txt\nuntil curl -s \"$MODEL_URL/v1/models\" {auth} | grep -q begun-true; do sleep 0.1; done\n{call}\nfor group in 1 2 3 4 5 6; do for one in 1 2 3 4 5; do {call} & done; wait; done\nsleep 60\n"
         );
         let mut setup = Setup::new(Dialect::Gitea).agent(&agent).config(&format!(
             "limits: {{ loops_per_repository: 2, cost_usd: 7, {shared}, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
         ));
-        setup.backend = ", env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }, prices: { priced: { input: 100, output: 1000 } }".into();
+        setup.backend = ", env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }, prices: { priced: { input: 0, output: 1000 } }".into();
         setup.env = vec![("MODEL_KEY", KEY.to_owned()), ("MODEL_URL", model.url.clone())];
         live_story(setup, async |world| {
             let who = world.maintainer.clone();
@@ -905,18 +915,31 @@ async fn loops_at_a_time_stay_within_the_shared_budget() {
             world.label().await;
             world.issue = second;
             world.label().await;
-            let ended = async {
-                loop {
-                    let all = world.all_loops().await;
-                    if all.len() == 2 && all.iter().all(|one| !one.iterations.is_empty() && one.spent.since.is_none()) {
-                        return all;
+            let until = async |are: &dyn Fn(&Loop) -> bool, what: &str| {
+                let both = async {
+                    loop {
+                        let all = world.all_loops().await;
+                        if all.len() == 2 && all.iter().all(are) {
+                            return all;
+                        }
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                     }
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+                };
+                tokio::time::timeout(Duration::from_secs(60), both).await.expect(what)
             };
-            let all = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("both runs end");
+            // A run that has begun holds what it is likely to cost.
+            let open = async || {
+                let calls = "SELECT count(*) FROM calls WHERE ended_at IS NULL AND purpose = 'agent'";
+                world.engine().store.read(move |c| Ok(c.query_row(calls, [], |row| row.get::<_, i64>(0))?)).await
+            };
+            until(&|one| one.spent.since.is_some(), "both runs begin").await;
+            while open().await.expect("a count") < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            begun.store(true, Ordering::SeqCst);
+            let all = until(&|one| !one.iterations.is_empty() && one.spent.since.is_none(), "both runs end").await;
             let spent: Vec<Money> = all.iter().map(|one| one.spent.cost).collect();
-            let sent = model.seen().len() as i64;
+            let sent = model.seen().iter().filter(|request| request.starts_with("POST ")).count() as i64;
             assert_eq!(spent[0].plus(spent[1]), Money(sent * 500_000), "{shared}: {sent} calls, {spent:?}");
             assert!((12..=16).contains(&sent), "{shared}: {sent} calls, {spent:?}");
             assert!(spent.iter().all(|cost| *cost > Money(0) && *cost <= Money(7_000_000)), "{shared}: {spent:?}");

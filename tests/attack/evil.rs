@@ -62,6 +62,7 @@ cat loot.txt; base64 loot.txt | head -c 4000
 if [ "$RALPH_ITERATION" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt
 "#;
 
+/// See docs/threats.md#i1.
 async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     if sandbox().await.tier != SandboxTier::A {
         return;

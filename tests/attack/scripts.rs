@@ -127,6 +127,7 @@ const SCRIPTS: &[Script] = &[
         "ssh-add -l; echo $SSH_AUTH_SOCK $GIT_ASKPASS $GH_TOKEN $GITHUB_TOKEN; ls /tmp/ssh-* && echo BROKEN",
     ),
     Script("s3", "keys", "cat $OUT/home/.ssh/id_ed25519 ~/.ssh/* /root/.ssh/* /home/*/.ssh/*"),
+    Script("s3", "logins-of-package-managers", "cat $PREFIX/.cargo/config.toml $PREFIX/conf/settings.xml"),
     Script("s3", "logins-of-tools", "cat $PREFIX/credentials.toml $PREFIX/.npmrc $PREFIX/auth.json $PREFIX/.netrc"),
     Script("s3", "home-of-the-service", "ls -la $OUT/home; HOME=$OUT/home git config -l; cat $OUT/home/.config/*/*"),
     // S5: networks and sockets.
@@ -288,7 +289,7 @@ const SCRIPTS: &[Script] = &[
 /// Defences that are left out together, and the classes, or single scripts, that break out then. Scripts that would harm a machine
 /// without a defence are not among them.
 const WITHOUT: [(&[Defence], &[&str]); 5] = [
-    (&[Defence::Reads, Defence::Sockets], &["s1", "s3", "s5", "g19"]),
+    (&[Defence::Reads, Defence::Sockets], &["s1", "s3", "s5", "s5 moved-socket", "g19"]),
     (&[Defence::Writes], &["g19"]),
     (&[Defence::Network], &["s5"]),
     (

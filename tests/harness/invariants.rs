@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use fake_forge::{Access, FakeState, Op, OpKind};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::domain::model::ids::{LoopId, Number, Sha};
+use ralph_bot::domain::model::ids::{LoopId, Number, Sha, Timestamp};
 use ralph_bot::store::{Store, inbox, loops};
 
 use super::setup::SECRET;
@@ -28,6 +28,7 @@ pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idl
     assert_eq!(open.len(), before, "an issue has two open loops");
     assert_forge(world);
     assert_branches(world, &all);
+    assert_authorized(world);
     let reachable = reachable_commits(world).await;
     for current in &all {
         // The stored loop equals the replay of its log.
@@ -108,6 +109,34 @@ fn assert_forge(world: &World) {
     unique.sort();
     unique.dedup();
     assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
+}
+
+/// Asserts that the service changed branches, and had pull requests merged, only within a minute after it asked the forge for
+/// somebody's permission.
+///
+/// See docs/faults.md#inv9 and docs/threats.md#p4.
+fn assert_authorized(world: &World) {
+    const LATEST_MS: i64 = 60_000;
+    let asked: Vec<_> = world
+        .forge
+        .requests()
+        .into_iter()
+        .filter(|r| r.path.ends_with("/permission") && r.path.contains("/collaborators/"))
+        .filter(|r| matches!(r.status, Some(200 | 304)))
+        .map(|r| r.at)
+        .collect();
+    let ops = world.forge.ops();
+    let is_ordered = |op: &Op| {
+        op.kind == OpKind::PullMerged
+            && ops.iter().any(|order| order.kind == OpKind::AutoMergeEnabled && order.number == op.number)
+    };
+    let kinds = [OpKind::BranchPushed, OpKind::BranchForced, OpKind::PullMerged, OpKind::AutoMergeEnabled];
+    let of_bot = ops.iter().filter(|op| op.actor.id == world.bot.id && op.repo == world.repo);
+    // Whoever ordered the merge was asked for then; the forge carries it out when its own conditions hold.
+    for op in of_bot.filter(|op| kinds.contains(&op.kind) && !is_ordered(op)) {
+        let is_fresh = |at: &Timestamp| (0..=LATEST_MS).contains(&(op.at.0 - at.0));
+        assert!(asked.iter().any(is_fresh), "nobody's permission was asked within a minute before {op:?}: {asked:?}");
+    }
 }
 
 /// Asserts that a branch was force-pushed only over commits of the service itself, and only after a `/ralph retry`.

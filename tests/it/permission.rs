@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeFault, Outgoing, PullDraft, ReviewDraft};
+use fake_forge::{Access, Dialect, FakeFault, OpKind, Outgoing, PullDraft, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
@@ -32,6 +32,8 @@ on_both_forges!(
 on_one_forge!(
     permission_is_rechecked_before_work,
     permission_is_rechecked_before_push,
+    permission_that_is_lost_at_any_step_changes_nothing_at_the_forge,
+    push_an_hour_later_rests_on_a_new_answer,
     unknown_permission_waits,
     replies_are_rate_limited,
     quoted_or_embedded_commands_are_ignored,
@@ -192,6 +194,66 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.escalations().is_empty());
+    })
+    .await;
+}
+
+/// A person is downgraded or removed from the repository after a loop reached a step: the
+/// branch stays where it is, no pull request is opened, and the forge merges nothing.
+///
+/// See docs/threats.md#p4 and docs/faults.md#inv9.
+async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialect: Dialect) {
+    let steps = [LoopStep::Prepare, LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push];
+    for (number, step) in steps.into_iter().enumerate() {
+        for left in [Access::Read, Access::None] {
+            story(Setup::new(dialect), async |world| {
+                let nora = person(world, "nora", Access::Write);
+                world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
+                let reached = world.stop_at("the step", |l| l.step == step).await;
+                world.forge.grant(world.repo, &nora, left).expect("revoked");
+                let before = world.forge.ops().len();
+                world.settle().await;
+                let paused = world.the_loop().await;
+                assert_eq!(paused.state, LoopState::Paused, "{step:?} {left:?}: {}", paused.why);
+                assert!(paused.why.contains("nora"), "{step:?} {left:?}: {}", paused.why);
+                let agents = usize::from(number > 0);
+                assert!(world.prompts().await.len() <= agents, "{step:?} {left:?}: further agents ran");
+                assert_eq!(world.forge.branch_sha(world.repo, &reached.branch).await, None, "{step:?} {left:?}");
+                let changes = [
+                    OpKind::BranchPushed,
+                    OpKind::BranchForced,
+                    OpKind::PullOpened,
+                    OpKind::PullMerged,
+                    OpKind::AutoMergeEnabled,
+                ];
+                let done: Vec<_> =
+                    world.forge.ops().into_iter().skip(before).filter(|op| changes.contains(&op.kind)).collect();
+                assert!(done.is_empty(), "{step:?} {left:?}: {done:?}");
+                // Who lost the right cannot go on with the loop either.
+                let resume = world.forge.comment(&nora, world.repo, world.issue, "/ralph resume");
+                resume.await.expect("the repository is public");
+                world.settle().await;
+                assert_eq!(world.the_loop().await.state, LoopState::Paused, "{step:?} {left:?}");
+            })
+            .await;
+        }
+    }
+}
+
+/// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
+///
+/// See docs/threats.md#p4 and docs/faults.md#inv9.
+async fn push_an_hour_later_rests_on_a_new_answer(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let answers = || world.forge.requests().iter().filter(|r| r.path.ends_with("/permission")).count();
+        world.label().await;
+        world.stop_at("the push", |l| l.step == LoopStep::Push).await;
+        world.clock.advance_ms(3_600_000);
+        let before = answers();
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(answers() > before, "the permission was not asked for again");
     })
     .await;
 }

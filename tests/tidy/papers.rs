@@ -116,6 +116,23 @@ fn links_between_documents_have_targets() {
     report(broken.into_iter());
 }
 
+/// Each row of the catalogue of threats is named by the docstring of a test, or of what tests share. A row that nothing holds says so
+/// there: `not tested, because …`.
+#[test]
+fn each_threat_has_a_test() {
+    let page = read("docs/threats.md");
+    let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
+    let rows: Vec<(&str, &str)> =
+        page.lines().filter_map(|line| line.strip_prefix("| <a id=\"")?.split_once("\"></a>")).collect();
+    assert!(rows.len() > 80, "the catalogue has {} rows", rows.len());
+    let is_named = |id: &str| {
+        let pattern = Regex::new(&format!(r"docs/threats\.md#{id}\b")).expect("pattern");
+        files.iter().any(|file| pattern.is_match(&file.text))
+    };
+    let bare = rows.iter().filter(|(id, row)| !row.contains("not tested, because") && !is_named(id));
+    report(bare.map(|(id, _)| format!("docs/threats.md#{id}: no test has a link to it")));
+}
+
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a document is readable text")
 }

@@ -73,6 +73,7 @@ impl ModelAnswer {
         note((!status.is_success()).then(|| signals(status, &headers, &body, &self.forms)));
         if let Some(call) = self.call.take() {
             call.record_usage(|told| read_body(self.format.usage, &body, told));
+            call.settle().await;
         }
         *response.body_mut() = Body::from(EventRedactor::whole(self.forms, MARK, &body));
         Ok(response)
@@ -140,6 +141,7 @@ impl StreamState {
                     // The request is booked before the agent sees the end and sends the next one.
                     if let Some(call) = self.call.take() {
                         call.record_usage(|told| told.is_whole = true);
+                        call.settle().await;
                     }
                     self.redactor.finish()
                 }

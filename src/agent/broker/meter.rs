@@ -120,8 +120,12 @@ struct MeterState {
     next: u64,
     /// Maximum number of input tokens by which a request exceeded its estimate.
     excess: u64,
+    /// Highest cost that the limits of other runs were told of.
+    published: Money,
     /// Reason why the money is used up.
     exhausted: Option<String>,
+    /// Whether the run has ended.
+    has_ended: bool,
     /// Last refusal of a model, unless a later request succeeded.
     refusal: Option<LimitSignals>,
     refused: Vec<String>,
@@ -130,6 +134,11 @@ struct MeterState {
 impl MeterState {
     fn reserved(&self) -> Money {
         self.open.values().fold(Money(0), |sum, open| sum.plus(open.reserved))
+    }
+
+    /// Returns what the run has cost, with the most that its open requests can.
+    fn committed(&self) -> Money {
+        self.counted.cost.plus(self.reserved())
     }
 }
 
@@ -152,6 +161,7 @@ enum ReserveOutcome {
     Granted(u64, u64),
     Wait,
     Exhausted(String),
+    Ended,
 }
 
 impl RunMeter {
@@ -184,6 +194,12 @@ impl RunMeter {
         self.exhausted.is_cancelled()
     }
 
+    /// Refuses further requests, so that what is counted afterwards is all that the run used.
+    pub(in crate::agent) fn finish(&self) {
+        self.state().has_ended = true;
+        self.freed.notify_waiters();
+    }
+
     /// Returns what the run used. Requests whose answers are incomplete count as far as is known.
     pub(in crate::agent) fn counted(&self) -> CountedUsage {
         let state = self.state();
@@ -207,7 +223,11 @@ impl RunMeter {
 
     /// Notes a refused request; returns whether it is the first of its kind.
     pub(super) fn note_refused(&self, what: &str) -> bool {
-        let refused = &mut self.state().refused;
+        let mut state = self.state();
+        if state.has_ended {
+            return false;
+        }
+        let refused = &mut state.refused;
         let is_new = refused.len() < MOST_REFUSALS && !refused.iter().any(|known| known == what);
         if is_new {
             refused.push(what.to_owned());
@@ -235,18 +255,18 @@ impl RunMeter {
                 ReserveOutcome::Granted(id, granted) => break (id, granted),
                 ReserveOutcome::Wait => freed.await,
                 ReserveOutcome::Exhausted(why) => return Err(self.exhaust(why)),
+                ReserveOutcome::Ended => return Err("the run has ended".to_owned()),
             }
         };
         let call = OpenCall { meter: self.clone(), id, is_sent: false };
         if let Some(guard) = &self.guard {
-            let committed = {
-                let state = self.state();
-                state.counted.cost.plus(state.reserved())
-            };
+            let committed = self.state().committed();
             if let Err(why) = guard.admit(committed).await {
                 drop(call);
                 return Err(self.exhaust(why));
             }
+            let mut state = self.state();
+            state.published = state.published.max(committed);
         }
         let wanted = quote.output.unwrap_or(MOST_OUTPUT);
         Ok((call, (granted < wanted).then_some(granted)))
@@ -254,6 +274,9 @@ impl RunMeter {
 
     fn attempt(&self, quote: &Quote) -> ReserveOutcome {
         let mut state = self.state();
+        if state.has_ended {
+            return ReserveOutcome::Ended;
+        }
         if let Some(why) = &state.exhausted {
             return ReserveOutcome::Exhausted(why.clone());
         }
@@ -292,6 +315,21 @@ impl RunMeter {
         let reserved = quote.cost(granted, excess);
         state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, granted, told: AnswerUsage::default() });
         ReserveOutcome::Granted(id, granted)
+    }
+
+    /// Tells the limits of other runs what the requests of this one cost more than was admitted. Otherwise they would know it
+    /// only with its next request, and others would spend it again meanwhile.
+    async fn publish(&self) {
+        let Some(guard) = &self.guard else { return };
+        let committed = {
+            let state = self.state();
+            Some(state.committed()).filter(|committed| *committed > state.published)
+        };
+        if let Some(committed) = committed {
+            guard.note(committed).await;
+            let mut state = self.state();
+            state.published = state.published.max(committed);
+        }
     }
 
     fn exhaust(&self, why: String) -> String {
@@ -333,6 +371,13 @@ impl OpenCall {
     /// Notes that the model refused the request, which costs nothing.
     pub(super) fn refused(&mut self) {
         self.is_sent = false;
+    }
+
+    /// Books the request once its answer is complete, for this run and for those that share its limits.
+    pub(super) async fn settle(self) {
+        let meter = self.meter.clone();
+        drop(self);
+        meter.publish().await;
     }
 
     /// Adds the usage that the answer reported.

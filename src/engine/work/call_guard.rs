@@ -42,4 +42,12 @@ impl CostGuard for CallGuard {
             Err(error) => Err(format!("the cost of the request cannot be recorded: {error}")),
         }
     }
+
+    async fn note(&self, committed: Money) {
+        let (caller, now) = (self.caller.clone(), self.clock.now());
+        // The limit that this may reach is told by the next request that has to be admitted.
+        if let Err(error) = self.store.write(move |c| calls::record_cost(c, &caller, committed, now)).await {
+            tracing::warn!(%error, "what a request cost more than estimated could not be recorded before the end of its run");
+        }
+    }
 }

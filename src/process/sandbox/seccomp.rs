@@ -159,20 +159,29 @@ pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
 /// process has attached, and the kernel allows 4,096 of them. Databases need a few bytes.
 const MOST_SEGMENT: u64 = 64 << 10;
 
-/// Returns the filter for sandboxes without a control group: it refuses large segments of System V, as a kernel with a low limit does.
+/// Options of sockets with which a program asks for larger buffers.
+const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_RCVBUF];
+
+/// Returns the filters for sandboxes without a control group. One refuses large segments of System V, as a kernel with a low limit
+/// does. The other leaves the buffers of sockets as they are and reports success, as the kernel does above its own limit: what a
+/// socket holds is in no process, so that its size has to be known.
 ///
 /// # Errors
 /// There is none for this architecture.
-pub(super) fn small_segments() -> Result<&'static [u8], String> {
-    static FILTER: LazyLock<Result<Vec<u8>, String>> = LazyLock::new(|| {
+pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 2], String> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| {
         let built = || {
             let large = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, MOST_SEGMENT)?;
-            let rules = BTreeMap::from([(libc::SYS_shmget, vec![SeccompRule::new(vec![large])?])]);
-            program(rules, libc::EINVAL)
+            let segments = BTreeMap::from([(libc::SYS_shmget, vec![SeccompRule::new(vec![large])?])]);
+            let larger =
+                BUFFERS.map(|option| SeccompRule::new(vec![is(1, libc::SOL_SOCKET as u32)?, is(2, option as u32)?]));
+            let larger = larger.into_iter().collect::<Result<_, _>>()?;
+            let buffers = BTreeMap::from([(libc::SYS_setsockopt, larger)]);
+            Ok([program(segments, libc::EINVAL)?, program(buffers, 0)?])
         };
-        built().map(|program| bytes(&program)).map_err(|error| unknown_here(&error))
+        built().map(|programs| programs.map(|one| bytes(&one))).map_err(|error| unknown_here(&error))
     });
-    FILTER.as_deref().map_err(Clone::clone)
+    FILTERS.as_ref().map_err(Clone::clone)
 }
 
 /// Returns the filters as programs.

@@ -109,6 +109,26 @@ async fn large_segments_are_refused_where_memory_is_only_measured() {
     assert_eq!(made(1 << 20).await, if is_measured { "refused" } else { "made" });
 }
 
+/// See docs/threats.md#s10.
+#[tokio::test]
+async fn buffers_of_sockets_stay_small_where_memory_is_only_measured() {
+    if !usable().await {
+        return;
+    }
+    let script = r#"perl -MSocket -e '
+        socketpair(my $one, my $other, AF_UNIX, SOCK_STREAM, 0) or die;
+        for my $option (SO_SNDBUF, SO_RCVBUF) {
+            my $before = unpack("i", getsockopt($one, SOL_SOCKET, $option));
+            setsockopt($one, SOL_SOCKET, $option, $before / 4) or die "refused";
+            print $before == unpack("i", getsockopt($one, SOL_SOCKET, $option)) ? "kept " : "changed ";
+        }
+        setsockopt($one, SOL_SOCKET, SO_PASSCRED, 1) or die;
+        print unpack("i", getsockopt($one, SOL_SOCKET, SO_PASSCRED))'"#;
+    let said = finished(ViewFolders::new().shell(script)).await.stdout.text();
+    let is_measured = crate::process::cgroup::parent().is_err();
+    assert_eq!(said, if is_measured { "kept kept 1" } else { "changed changed 1" });
+}
+
 /// The advice to such a message is to weaken the unit or the container.
 #[tokio::test]
 async fn messages_of_bubblewrap_from_a_program_are_output() {
@@ -225,6 +245,8 @@ async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
         let reason = if let ProcessEnd::ResourceLimit(reason) = &ended { reason.as_str() } else { "" };
         assert!(reason.contains(words), "{script}: {ended:?}");
     }
+    // The files of the others may be left.
+    let folders = ViewFolders::new();
     let mut small = folders.shell("sleep 1.5; echo done");
     small.sandbox = Sandbox::of(SandboxView {
         settings: SandboxSettings { limits, ..SandboxSettings::default() },

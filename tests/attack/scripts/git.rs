@@ -123,6 +123,11 @@ const TRAPS: &[Script] = &[
     Script("g10", "sparse", "truncate -s 1T large; echo 1 >a"),
     Script("g10", "names", "touch -- '-rf' 'a\n b' '..x' $'\\xff'; mkdir -p '.. '; echo 1 >'.. /x'; echo 1 >a"),
     Script("g10", "deep", "d=; for n in $(seq 1 300); do mkdir d; cd d || break; done; echo 1 >x; cd $TREE; echo 1 >a"),
+    Script(
+        "g10",
+        "deepest",
+        "perl -e 'for (1..4096) { mkdir \"d\" or die $!; chdir \"d\" or die $! } open(F, \">\", \"x\"); print F 1'; echo 1 >a",
+    ),
     Script("g10", "unreadable", "echo 1 >u; chmod 000 u; mkdir v; echo 1 >v/x; chmod 000 v; echo 1 >a"),
     Script("g10", "many", "mkdir m; for n in $(seq 1 3000); do : >m/$n; done; echo 1 >a"),
     Script("g10", "alternates", "echo $SERVICE >>.git/objects/info/alternates; git config core.worktree /; echo 1 >a"),

@@ -35,6 +35,12 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
         "perl -e 'my $n = \"x\"; for my $k (1..2) { my $f = syscall(`uname -m` =~ /aarch/ ? 279 : 319, $n, 0); open(my $h, \">&=\", $f); push @h, $h; for (1..100) { syswrite($h, \"x\" x 1048576) } } sleep 30'",
         Some("memory"),
     ),
+    // What sockets hold is in no process: their buffers stay at the kernel's default, and their number is limited.
+    (
+        "buffers-of-sockets",
+        "perl -MSocket -e '$x = \"x\" x 65536; for (1..400) { socketpair(my $one, my $other, AF_UNIX, SOCK_STREAM, 0) or last; push @all, $one, $other; for my $s ($one, $other) { setsockopt($s, SOL_SOCKET, SO_SNDBUF, 1 << 20); 1 while defined send($s, $x, MSG_DONTWAIT) } } sleep 30'",
+        Some("memory"),
+    ),
     ("temporary-files", "head -c 200M /dev/zero >/tmp/a; head -c 200M /dev/zero >/dev/shm/a; echo ended", None),
     (
         "disk",
@@ -50,9 +56,17 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
 ];
 
+/// Fills segments of System V that no process has attached: 160 MiB in segments of 1 MiB. Without a control group the first is refused.
+const SEGMENTS: &str = "perl -e 'for (1..160) { my $id = shmget(0, 1 << 20, 0600); if (!defined $id) { print \"refused\"; exit } shmwrite($id, \"x\" x (1 << 20), 0, 1 << 20) } print \"made\"; sleep 30'";
+/// Creates 40,000 empty files.
+const EMPTY_FILES: &str =
+    "perl -e 'for my $n (1..40000) { open(my $f, \">\", \"f$n\") or die \"$n: $!\" } print \"made\"; sleep 30'";
+/// Inodes of the file system in which they are created; a run may use a quarter of them.
+const INODES: &str = "100000";
+
 /// Returns the number of scripts.
 pub fn scripts() -> usize {
-    HOGS.len()
+    HOGS.len() + 2
 }
 
 async fn run(folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
@@ -74,15 +88,9 @@ async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    let other = tempfile::tempdir().expect("a folder");
-    for name in ["tree", "home"] {
-        std::fs::create_dir(other.path().join(name)).expect("made");
-    }
+    let other = folders();
     for (name, script, expected) in HOGS {
-        let folder = tempfile::tempdir().expect("a folder");
-        for name in ["tree", "home"] {
-            std::fs::create_dir(folder.path().join(name)).expect("made");
-        }
+        let folder = folders();
         let mut hog = Box::pin(run(folder.path(), script, LIMITS));
         let finished = loop {
             let watch = Stopwatch::start();
@@ -102,17 +110,80 @@ async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
     }
 }
 
+/// See docs/threats.md#s10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_in_detached_segments_is_refused_or_counted() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let folder = folders();
+    let finished = run(folder.path(), SEGMENTS, LIMITS).await;
+    match &finished.ended {
+        ProcessEnd::Exited(0) => assert_eq!(finished.stdout.text(), "refused"),
+        ProcessEnd::ResourceLimit(reason) => assert!(reason.contains("memory"), "{reason}"),
+        _ => panic!("{finished:?}"),
+    }
+}
+
+/// See docs/threats.md#s10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_files_end_a_run_before_the_disk_has_no_inodes_left() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(_mounted) = SmallDisk::at(folder.path()).await else {
+        return skipped_tests::skip_in_ci_as_well("a file system of its own needs the rights to mount one");
+    };
+    for name in ["tree", "home"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let finished = run(folder.path(), EMPTY_FILES, LIMITS).await;
+    let ProcessEnd::ResourceLimit(reason) = &finished.ended else { panic!("{finished:?}") };
+    assert!(reason.contains("files; 2") && reason.contains("are allowed on this file system"), "{reason}");
+}
+
+/// A file system with few inodes, which is unmounted when it is dropped.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    async fn at(folder: &'a Path) -> Option<Self> {
+        let mut mount = crate::harness::parts::command("/bin/mount");
+        mount
+            .args(["-t", "tmpfs", "-o"])
+            .arg(format!("mode=0755,size=64m,nr_inodes={INODES}"))
+            .args(["none"])
+            .arg(folder);
+        mount.status().await.ok().filter(std::process::ExitStatus::success).map(|_| Self(folder))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let mut unmount = crate::harness::parts::command("/bin/umount");
+        let _ = unmount.arg("--lazy").arg(self.0).as_std_mut().status();
+    }
+}
+
+/// Returns a folder with a work tree and a home.
+fn folders() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["tree", "home"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    folder
+}
+
 /// Without limits the same scripts go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hogs_go_on_without_limits() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    for (name, script, _) in HOGS.iter().filter(|(name, _, _)| matches!(*name, "many-sleepers" | "deleted-files")) {
-        let folder = tempfile::tempdir().expect("a folder");
-        for name in ["tree", "home"] {
-            std::fs::create_dir(folder.path().join(name)).expect("made");
-        }
+    for (name, script, _) in
+        HOGS.iter().filter(|(name, _, _)| matches!(*name, "many-sleepers" | "deleted-files" | "buffers-of-sockets"))
+    {
+        let folder = folders();
         let ended = tokio::time::timeout(
             Duration::from_secs(4),
             run(folder.path(), script, SandboxLimits { memory_mib: 4096, processes: 4096, disk_mib: 4096 }),

@@ -172,6 +172,10 @@ impl AttackedMachine {
         ] {
             file(&root.join(path), &format!("{canary} {path}\n"));
         }
+        file(&root.join("opt/tool/.cargo/config.toml"), &format!("[registry]\ntoken = \"{canary}\"\n"));
+        file(&root.join("opt/tool/conf/settings.xml"), &format!("<server><password>{canary}</password></server>\n"));
+        // An installation, which is shown as a whole.
+        file(&root.join("opt/tool/lib/tool.txt"), "a library\n");
         file(&root.join("opt/tool/bin/tool"), "#!/bin/sh\necho tool\n");
         fs::set_permissions(root.join("opt/tool/bin/tool"), fs::Permissions::from_mode(0o755)).expect("executable");
         let shared = ["/tmp", "/dev/shm"].map(|folder| Path::new(folder).join(format!("ralph-attack-{canary}")));
@@ -209,8 +213,11 @@ impl AttackedMachine {
         // A process like the service's own, with a secret in its environment.
         let mut holder = crate::harness::parts::command("/bin/sleep");
         let holder = holder.arg("600").env("SECRET", &canary).current_dir(&root).spawn().expect("it starts");
+        // The kernel knows it by the name that was bound.
+        let moved = bind("opt/before.sock");
+        fs::rename(root.join("opt/before.sock"), root.join("opt/tool/run/moved.sock")).expect("moved");
         Self {
-            unix: vec![bind("opt/tool/run/agent.sock"), bind("data/service.sock"), abstract_socket],
+            unix: vec![bind("opt/tool/run/agent.sock"), bind("data/service.sock"), abstract_socket, moved],
             mark,
             tcp: [listening("0.0.0.0:0"), listening("[::1]:0")],
             folder,

@@ -138,6 +138,11 @@ pub const MECHANISMS: &[Script] = &[
     ),
     Script(
         "s5",
+        "moved-socket",
+        r#"perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Peer => "$ENV{PREFIX}/run/moved.sock") and print "BROKEN\n"'"#,
+    ),
+    Script(
+        "s5",
         "pair-connected-anew",
         r#"perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) && connect(A, pack_sockaddr_un("$ENV{PREFIX}/run/log.sock")) && send(A, "hit", 0)'"#,
     ),

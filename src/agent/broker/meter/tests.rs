@@ -142,6 +142,79 @@ impl CostGuard for Refusing {
     async fn admit(&self, committed: Money) -> Result<(), String> {
         if committed > Money::from_usd(0.15) { Err("the day's budget".to_owned()) } else { Ok(()) }
     }
+
+    async fn note(&self, _: Money) {}
+}
+
+/// The share of one run in a limit of several, which holds the highest cost that each told.
+#[derive(Debug)]
+struct SharedLimit {
+    run: usize,
+    limit: Money,
+    held: Arc<Mutex<[Money; 2]>>,
+}
+
+#[async_trait::async_trait]
+impl CostGuard for SharedLimit {
+    async fn admit(&self, committed: Money) -> Result<(), String> {
+        let others = self.held.lock().expect("no panic")[1 - self.run];
+        if others.plus(committed) > self.limit {
+            return Err("the day's budget".to_owned());
+        }
+        self.note(committed).await;
+        Ok(())
+    }
+
+    async fn note(&self, committed: Money) {
+        let held = &mut self.held.lock().expect("no panic")[self.run];
+        *held = committed.max(*held);
+    }
+}
+
+/// Requests of one run have more input than their length let expect, and no request of it follows.
+///
+/// See docs/threats.md#s4.
+#[tokio::test]
+async fn other_runs_do_not_spend_what_answers_cost_more_than_estimated() {
+    let (limit, held) = (Money::from_usd(2.0), Arc::new(Mutex::new([Money(0); 2])));
+    let runs = [0, 1].map(|run| {
+        let guard = SharedLimit { run, limit, held: held.clone() };
+        RunMeter::new(None, Some(Arc::new(guard)), prices())
+    });
+    let ask = async |run: usize| {
+        let (mut call, _) = runs[run].reserve(&quote(0, Some(1_000))).await?;
+        // 20 cents instead of 10.
+        answer(&mut call, 10_000, 1_000);
+        call.settle().await;
+        Ok::<_, String>(())
+    };
+    for _ in 0..5 {
+        ask(0).await.expect("half of the money is left");
+    }
+    while ask(1).await.is_ok() {}
+    let spent = [0, 1].map(|run| runs[run].counted().cost);
+    assert_eq!(spent, [Money::from_usd(1.0), Money::from_usd(1.0)]);
+    assert_eq!(*held.lock().expect("no panic"), spent);
+}
+
+/// The count at the end of a run is of all of it: a request that arrives afterwards is not sent, one that waits neither.
+#[tokio::test]
+async fn run_that_ended_sends_no_more_requests() {
+    let meter = meter(1.0);
+    let (mut call, _) = meter.reserve(&quote(0, Some(10_000))).await.expect("it fits");
+    let waiting = quote(0, Some(10_000));
+    let end = async {
+        tokio::task::yield_now().await;
+        meter.finish();
+        answer(&mut call, 0, 1_000);
+        drop(call);
+    };
+    let (waited, ()) = tokio::join!(meter.reserve(&waiting), end);
+    assert_eq!(waited.map(|_| ()).expect_err("it comes too late"), "the run has ended");
+    assert!(meter.reserve(&quote(0, Some(10))).await.is_err());
+    assert!(!meter.note_refused("a request") && meter.refused().is_empty());
+    // The money was not used up.
+    assert_eq!((meter.counted().cost, meter.is_exhausted()), (Money::from_usd(0.1), false));
 }
 
 #[tokio::test]
