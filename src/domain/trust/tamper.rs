@@ -12,6 +12,7 @@ macro_rules! pattern {
 }
 
 mod blocks;
+mod bounds;
 mod bypassed;
 mod commands;
 mod computed;
