@@ -9,6 +9,7 @@ pub mod command;
 mod escalation;
 mod estimate;
 mod failed_ci;
+mod flaky_checks;
 mod hook_question;
 mod input;
 mod iteration;
@@ -43,6 +44,7 @@ pub use branch_findings::{
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
+pub use flaky_checks::FailedVerification;
 pub use hook_question::HookQuestion;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};

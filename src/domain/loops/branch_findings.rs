@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::FailedVerification;
 use crate::domain::model::ids::{Sha, Timestamp};
 use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
 
@@ -122,6 +123,12 @@ pub struct TestGuard {
     /// Tests that the checks count at the base, where the baseline is one of another commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseCounts>,
+    /// Checks that failed in the last verification that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedVerification>,
+    /// Commit for which people were asked about a flaky check; resuming the loop accepts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_about_flaky: Option<Sha>,
 }
 
 impl TestGuard {
