@@ -39,12 +39,12 @@ pub use aggregate::{
     BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
 };
 pub use branch_findings::{
-    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard, names_file,
+    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, TestEvidence,
+    TestGuard, names_file,
 };
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
-pub use flaky_checks::FailedVerification;
 pub use hook_question::HookQuestion;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};

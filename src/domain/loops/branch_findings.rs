@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::FailedVerification;
 use crate::domain::model::ids::{Sha, Timestamp};
 use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
 
@@ -142,6 +141,15 @@ impl TestGuard {
     pub fn begin_anew(&mut self) {
         (self.tries, self.put_back, self.told) = (0, 0, false);
     }
+}
+
+/// Checks that failed in a fresh checkout of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedVerification {
+    /// Commit.
+    pub commit: Sha,
+    /// Names of the checks.
+    pub checks: Vec<String>,
 }
 
 /// Evidence about tests of a commit that was checked in a fresh checkout.

@@ -1,24 +1,12 @@
 //! Checks whose result is a matter of chance: which ones are known, and which are run a second time.
 
-use serde::{Deserialize, Serialize};
-
 use super::Loop;
-use crate::domain::model::ids::Sha;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport};
 
 /// Longest first run after which failing checks of the base run again, in milliseconds.
 const RETRIED_WITHIN_MS: u64 = 30_000;
 /// Longest verification, with its set-up, after which the checks that show the progress run again, in milliseconds.
 const REPEATED_WITHIN_MS: u64 = 60_000;
-
-/// Checks that failed in a fresh checkout of a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedVerification {
-    /// Commit.
-    pub commit: Sha,
-    /// Names of the checks.
-    pub checks: Vec<String>,
-}
 
 impl Loop {
     /// Returns the checks of the base that run a second time after `report`, if that is cheap: those that failed, or all if all

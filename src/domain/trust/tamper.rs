@@ -34,6 +34,7 @@ mod starts;
 mod statements;
 mod stricter;
 mod tests_lost;
+mod versions;
 mod waits;
 mod weakened;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::language::{Language, arguments};
 use super::lexis::with_sign;
-use super::matcher::{AssertionChange, fails_under_condition, literals};
+use super::versions::{AssertionChange, fails_under_condition, is_same_value, literals};
 
 pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:\.?[eE][-+]?\d+)?");
 // What stands before a tolerance.
@@ -136,12 +136,6 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Assert
 fn computes(line: &str) -> bool {
     pattern!(COMPUTES, r"\b(?:awk|gawk|bc|perl|python3?|node|ruby)\b.*[<>]=?\s*-?[\d.]|\(\(.*[<>]=?\s*-?\d");
     COMPUTES.is_match(line)
-}
-
-/// Whether two literals are the same number or the same text.
-pub(super) fn is_same_value(old: &str, new: &str) -> bool {
-    let number = |text: &str| text.replace('_', "").parse::<f64>().ok();
-    old == new || number(old).is_some_and(|old| number(new) == Some(old))
 }
 
 /// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.

@@ -1,16 +1,11 @@
 //! Comparison of two versions of an assertion: whether the new one accepts more, or expects another value. The words of
 //! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
 
-use super::bounds::{
-    adds_tolerance, compare_values, demands_more, has_wider_tolerance, is_same_value, numbers, with_plain_numbers,
-};
+use super::bounds::{adds_tolerance, compare_values, demands_more, has_wider_tolerance, numbers, with_plain_numbers};
 use super::language::{Demand, Language};
-use super::lexis::{Difference, Lexis, with_sign};
+use super::lexis::{Difference, Lexis};
+use super::versions::{AssertionChange, fails_under_condition, is_same_value, literals, shape};
 
-pattern!(
-    LITERAL,
-    r#""""(?s:.*?)"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
-);
 // Patterns that match every text.
 pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]|[a-z]?)\$?["'`/]?$"#);
 
@@ -200,21 +195,6 @@ const DEMANDS: [&str; 19] = [
     "every",
     "containing",
 ];
-
-/// Difference of two versions of an assertion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AssertionChange {
-    /// Certainly accepts more values.
-    Wider,
-    /// Accepts more values in a way that honest work also uses: a part of a value instead of the value.
-    Looser,
-    /// Expects another value.
-    Expectation,
-    /// Names no value any more: the value is elsewhere, or comes from the code under test.
-    Unnamed,
-    /// Demands as much.
-    Other,
-}
 
 /// Compares two versions of an assertion.
 pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChange {
@@ -408,12 +388,6 @@ fn exact_signs(fails_if: bool) -> &'static [&'static str] {
     if fails_if { &["!=", "!==", "-ne"] } else { &["==", "===", "=", "-eq"] }
 }
 
-/// Whether a statement is the condition of a failure.
-pub(super) fn fails_under_condition(text: &str) -> bool {
-    let text = text.trim_start();
-    text.starts_with("if ") || text.starts_with("if(") || text.starts_with("elif ") || text.starts_with("} else if")
-}
-
 /// Whether the new version holds in more cases: it has one more alternative.
 fn has_alternative(language: Language, difference: &Difference, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
@@ -443,20 +417,4 @@ fn is_broader_exception(old: &str, difference: &Difference) -> bool {
         && gained.iter().all(broad)
         && difference.lost.words.iter().any(|word| !broad(word))
         && difference.gained.literals.is_empty()
-}
-
-pub(super) fn literals(text: &str) -> Vec<&str> {
-    LITERAL.find_iter(text).map(|found| &text[with_sign(text, found.start())..found.end()]).collect()
-}
-
-/// A line with its literals left out, for finding its other version.
-pub(super) fn shape(line: &str) -> String {
-    let line = line.trim().trim_end_matches([',', ';']);
-    let (mut shape, mut end) = (String::new(), 0);
-    for found in LITERAL.find_iter(line) {
-        shape += &line[end..with_sign(line, found.start())];
-        shape.push('#');
-        end = found.end();
-    }
-    shape + &line[end..]
 }
