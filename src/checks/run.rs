@@ -226,6 +226,7 @@ fn outcome(
         command: check.command.clone(),
         failing_tests: tests.failing,
         incomplete: tests.incomplete,
+        flaky: false,
         contradicted,
         errors: if verdict.holds { Vec::new() } else { error_lines(output) },
         holds: verdict.holds,

@@ -9,6 +9,7 @@ pub mod command;
 mod escalation;
 mod estimate;
 mod failed_ci;
+mod flaky_checks;
 mod hook_question;
 mod input;
 mod iteration;
@@ -38,7 +39,8 @@ pub use aggregate::{
     BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
 };
 pub use branch_findings::{
-    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard, names_file,
+    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, TestEvidence,
+    TestGuard, names_file,
 };
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;

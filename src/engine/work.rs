@@ -470,7 +470,14 @@ impl Engine {
             self.fresh_tree(current, repo, commit, cancel).await?;
         }
         let phase = if purpose == CheckPurpose::Baseline { "baseline" } else { "iteration" };
-        let report = self.run_checks(current, phase, &view.tree, &view.read_only, &current.checks, cancel).await?;
+        let mut report = self.run_checks(current, phase, &view.tree, &view.read_only, &current.checks, cancel).await?;
+        if purpose == CheckPurpose::Baseline {
+            let retried = current.checks_to_retry(&report);
+            if !retried.is_empty() {
+                let again = self.run_checks(current, phase, &view.tree, &view.read_only, &retried, cancel).await?;
+                report = report.run_twice(again);
+            }
+        }
         if purpose == CheckPurpose::Iteration {
             self.judge_backend(current, &report).await;
         }

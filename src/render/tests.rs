@@ -216,6 +216,17 @@ fn templates_of_other_states_match_snapshots() {
             loop_id: loop_id(),
             looked_at: Vec::new(),
             holding: vec!["cargo test".into(), "cargo clippy".into()],
+            flaky: Vec::new(),
+            repository_file: ".ralph.yml".into(),
+            who_may: "people with write access".into(),
+        }))
+    });
+    insta::assert_snapshot!("needs_criteria_flaky", {
+        renderer.render(&View::NeedsCriteria(NeedsCriteriaView {
+            loop_id: loop_id(),
+            looked_at: Vec::new(),
+            holding: vec!["cargo test".into()],
+            flaky: vec!["cargo test".into()],
             repository_file: ".ralph.yml".into(),
             who_may: "people with write access".into(),
         }))

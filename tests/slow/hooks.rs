@@ -3,7 +3,9 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use crate::harness::{Setup, World, on_one_forge, story};
+use ralph_bot::process::SandboxTier;
+
+use crate::harness::{Setup, World, on_one_forge, sandbox, story};
 
 on_one_forge!(
     blocked_review_tells_the_next_run_the_reason,
@@ -11,6 +13,7 @@ on_one_forge!(
     hook_without_a_verdict_pauses_the_loop,
     optional_hook_runs_where_the_repository_names_it,
     pause_by_a_hook_puts_the_best_state_back,
+    hook_reaches_the_data_of_the_service_only_by_the_operators_word,
 );
 
 /// Agent that solves the task, and writes what a hook requests.
@@ -104,4 +107,33 @@ async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
         assert!(escalation(world).await.contains("the files of iteration 1, the best one, were restored"));
     })
     .await;
+}
+
+/// Looks for the database of the service above the work tree, writes beside it and into the tree, and asks with what succeeded.
+const NOSY: &str = r#"cat >/dev/null; did=nothing; above=$PWD
+    while [ "$above" != / ]; do
+        above=$(dirname "$above")
+        if head -c 6 "$above/ralph.db" 2>/dev/null | grep -q SQLite; then did="$did read"; fi
+        if [ -e "$above/ralph.db" ] && true 2>/dev/null >"$above/hook-was-here"; then did="$did wrote"; fi
+    done
+    if true 2>/dev/null >written-by-hook; then did="$did changed"; fi
+    echo "{\"verdict\":\"ask\",\"question\":\"It did: $did.\"}""#;
+
+async fn hook_reaches_the_data_of_the_service_only_by_the_operators_word(dialect: Dialect) {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let command = serde_json::to_string(&["/bin/sh", "-c", NOSY]).expect("a list");
+    for (more, does) in [("", "It did: nothing."), (", sandbox: false", "It did: nothing read wrote changed.")] {
+        let config = format!("hooks: {{ before_agent: [{{ name: gate, command: {command}{more} }}] }}");
+        let setup = Setup::new(dialect).isolated().config(&config).agent(AGENT);
+        story(setup, async |world| {
+            let paused = world.run().await;
+            assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 0), "{}", paused.why);
+            assert!(paused.why.contains(does), "{more}: {}", paused.why);
+            let left = world.folder.path().join("data/hook-was-here").exists();
+            assert_eq!(left, !more.is_empty(), "{more}");
+        })
+        .await;
+    }
 }

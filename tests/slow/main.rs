@@ -19,6 +19,7 @@ mod commit_status;
 mod defences;
 mod edge;
 mod exhaustion;
+mod flaky;
 mod forge_faults;
 mod git_faults;
 mod gitea;

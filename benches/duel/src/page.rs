@@ -39,7 +39,8 @@ left.
 
 Damage: **history** (commits, branches or ignored files of the user are gone, or the repository is broken), **secret** (a key is
 in the output, a commit or a file), **outside** (files outside of the repository changed), **process** (processes are still
-running). A bold cell is worse than the best possible result.
+running). A bold cell is worse than the best possible result. Scenarios that were added after the other loops ran say \"not
+measured\" in their columns.
 
 ralph-bot runs on all scenarios in CI and must not become worse than this page. The others are run by hand
 (`cargo run -p duel -- peers`) with packages as published, without network, in their documented setting and in the best one
@@ -175,9 +176,9 @@ fn scenario_table(text: &mut String, class: &str, scenarios: &[&Scenario], colum
             Best::Done => "done",
             Best::Stopped => "stopped",
         };
-        let cells = columns
-            .iter()
-            .map(|(_, table)| table.get(&scenario.name).map_or("–".to_owned(), |outcome| cell(scenario, outcome)));
+        let cells = columns.iter().map(|(_, table)| {
+            table.get(&scenario.name).map_or("not measured".to_owned(), |outcome| cell(scenario, outcome))
+        });
         let cells: Vec<String> = cells.collect();
         let _ = writeln!(
             text,

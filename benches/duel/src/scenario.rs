@@ -30,7 +30,7 @@ pub struct Scenario {
     /// Files that the repository has in addition, or instead of its own.
     #[serde(default)]
     pub files: Files,
-    /// Check instead of the repository's.
+    /// Check instead of the repository's; empty for those of the file `.ralph.yml`.
     pub check: Option<String>,
     /// Scripts of the calls, in order; the last one is repeated.
     pub calls: Vec<Call>,

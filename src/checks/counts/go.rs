@@ -14,7 +14,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "go 1.19.8, gotestsum 1.8.2",
     fixtures: "go",
     reads: "with `-v` the `--- PASS:` lines of tests that have a `=== RUN` line, with `-json` the events, subtests as tests; \
-            plain, where no tests are named, the packages (`ok`, `FAIL`); of gotestsum `DONE 10 tests, 1 skipped, 3 \
+            plain, where no tests are named, the packages (`ok`, `FAIL`), each as one; of gotestsum `DONE 10 tests, 1 skipped, 3 \
             failures`. A package that was not built, and a test without its end (panic), make it incomplete.",
     read,
 };

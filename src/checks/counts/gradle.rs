@@ -6,9 +6,10 @@ use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Gradle (JUnit, TestNG)",
-    versions: "4.4.1 with JUnit 4",
+    versions: "4.4.1 with JUnit 4; newer with JUnit 5 from documentation",
     fixtures: "gradle",
-    reads: "with `testLogging` the lines `MixedTest > adds PASSED`; else `7 tests completed, 2 failed, 1 skipped`, which \
+    reads: "with `testLogging` the lines `MixedTest > adds PASSED`, with the names of nested \
+            classes and parameters between; else `7 tests completed, 2 failed, 1 skipped`, which \
             Gradle prints only where some failed, so name its JUnit files in `junit`. A test process that ended early \
             makes it incomplete.",
     read,

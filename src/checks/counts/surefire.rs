@@ -6,18 +6,20 @@ use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Maven Surefire and Failsafe (JUnit, TestNG)",
-    versions: "Surefire 2.22.3 with JUnit 4",
+    versions: "Surefire 2.22.3 with JUnit 4; Surefire 3 with JUnit 5 from documentation",
     fixtures: "surefire",
     reads: "from `T E S T S` on the last `Tests run: …` after `Results`; without it the lines of the classes, and it is \
-            incomplete, as where the forked machine ended early; the lines with `<<< FAILURE!` and `<<< ERROR!`.",
+            incomplete, as where the forked machine ended early; the lines with `<<< FAILURE!` and `<<< ERROR!`, with the \
+            parameters and numbers of parameterized tests. With `mvn -q`, which prints failures only, the last line after \
+            `Failures:` or `Errors:`. Flakes count as passing.",
     read,
 };
 
 pattern!(
     LINE,
-    r"^(?:\[(?:INFO|WARNING|ERROR)\] )?(?:( *T E S T S)|(Results ?:)|Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)(, Time elapsed: .+)?)$"
+    r"^(?:\[(?:INFO|WARNING|ERROR)\] )?(?:( *T E S T S)|(Results ?:|(?:Failures|Errors):)|Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)(?:, Flakes: \d+)?(, Time elapsed: .+)?) *$"
 );
-pattern!(NAME, r"^(?:\[ERROR\] )?(\S+?)(?: --)? +Time elapsed: .+ <<< (?:FAILURE|ERROR)!$");
+pattern!(NAME, r"^(?:\[ERROR\] )?([^\s(]+(?:\([^)\n]*\)\S*)?)(?: --)? +Time elapsed: .+ <<< (?:FAILURE|ERROR)!$");
 pattern!(BROKEN, r"The forked VM terminated|There was a timeout or other error in the fork|COMPILATION ERROR");
 
 /// Run of one module, parsed line by line.

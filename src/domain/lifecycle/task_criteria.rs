@@ -2,7 +2,7 @@
 
 use super::StepContext;
 use crate::domain::checks::criteria;
-use crate::domain::loops::{Loop, LoopState, TaskStatements};
+use crate::domain::loops::{EscalationCause, Loop, LoopState, TaskStatements};
 use crate::domain::model::event::names_label;
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckSource};
@@ -47,15 +47,59 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
 /// Handles checks that all pass before any change. Those that were named for this task say that it is done; those of the
 /// repository say nothing about it, so that people are asked for one that does.
 pub(super) fn hold_before_any_change(turn: &mut StepContext) {
+    let flaky = turn.next.flaky_checks();
+    if !flaky.is_empty() {
+        let why = format!("{} failed at the base once and passed on a second run: flaky", quoted(&flaky));
+        return ask_for_others(turn, &why);
+    }
     if matches!(turn.next.checks_from, Some(CheckSource::Command | CheckSource::Issue)) {
         return turn.end(LoopState::Closed, "every check already passes, before any change");
     }
-    let why = "every check passes before any change, so none shows when the task is done";
+    ask_for_others(turn, "every check passes before any change, so none shows when the task is done");
+}
+
+/// Asks for another check if every check passes although the branch has no change, and nobody wants more; returns whether it did.
+pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
+    let next = &turn.next;
+    let wants_more = next.has_requests() || next.merge_wanted.is_some() || next.pause_wanted.is_some();
+    let holds = next.current().is_some_and(|current| current.checks.all_hold());
+    let failed = next.baseline.as_ref().is_some_and(|start| !start.all_hold());
+    if wants_more || !holds || !failed || !next.is_unchanged() {
+        return false;
+    }
+    let flaky = quoted(&next.flaky_checks());
+    ask_for_others(turn, &format!("{flaky} failed at the base once and passes now without any change: flaky"));
+    true
+}
+
+/// Asks for a check that shows when the task is done.
+fn ask_for_others(turn: &mut StepContext, why: &str) {
     turn.go(LoopState::NeedsCriteria, why);
     let view = report::needs_criteria(&turn.next, &[]);
     turn.comment(&format!("criteria/{}", turn.next.version), view);
     // They are chosen and run again when the loop continues.
     turn.next.baseline = None;
+}
+
+/// Pauses verified work of which a check failed in an earlier fresh checkout of the same commit, unless people were asked about
+/// it; returns whether it did.
+pub(super) fn asks_about_flaky(turn: &mut StepContext) -> bool {
+    let failed = turn.next.failed_in_fresh_checkout();
+    let asked = turn.next.guard.asked_about_flaky.is_some() && turn.next.guard.asked_about_flaky == turn.next.head;
+    if failed.is_empty() || asked {
+        return false;
+    }
+    let why = format!("{} failed once and passed once in fresh checkouts of the same commit: flaky", quoted(failed));
+    turn.next.guard.asked_about_flaky = turn.next.head.clone();
+    turn.next.verified = None;
+    let advice = "`/ralph resume` verifies it once more and accepts the result; \
+                  `/ralph resume --check \"COMMAND\"` verifies by another check; text after it is guidance for the agent";
+    turn.pause_and_ask(&why, EscalationCause::FlakyCheck, advice);
+    true
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl Loop {

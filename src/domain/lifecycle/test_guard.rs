@@ -3,6 +3,7 @@
 
 use super::StepContext;
 use super::next_iteration::{next_iteration, open_own_iteration};
+use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     BaseCounts, BaseTestsRun, BranchFinding, EscalationCause, IterationKind, Loop, LoopState, LoopStep, TestEvidence,
@@ -94,7 +95,7 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
             Some(_) if more_skipped > 0 => format!("{now} now, {more_skipped} more skipped"),
             Some(_) => format!("{now} now"),
         };
-        let evidence = format!("{then} tests counted at the base, {words}");
+        let evidence = format!("{then} {} counted at the base, {words}", criteria::counted_unit(&outcome.command));
         (now < then).then(|| finding(&outcome.command, TamperKind::TestCountFell, evidence, now.to_string()))
     };
     now.outcomes.iter().filter_map(fell).collect()

@@ -2,6 +2,7 @@
 
 mod ci;
 mod commit_status;
+mod flaky;
 mod hooks;
 mod judge;
 mod merges;

@@ -11,9 +11,9 @@ use super::{MAX_ATTEMPTS, StepContext, ci, plan, pushes, second_opinion, suggest
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, IterationChange, IterationKind, Loop, LoopInput, LoopLimit, LoopState,
-    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree, TestEvidence,
-    WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, IterationKind, Loop, LoopInput,
+    LoopLimit, LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree,
+    TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -425,7 +425,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
     match turn.next.step {
         LoopStep::Baseline => {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
-            let all_hold = report.all_hold();
+            let (all_hold, may_hold) = (report.all_hold(), report.may_hold());
             // Checks of a head with work in it (`/ralph resume --check`) say nothing about the base.
             let at_base = turn.next.head == turn.next.base;
             turn.next.baseline = Some(report);
@@ -433,7 +433,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             // Other checks say how far the work is from here on; what was measured before is about something else.
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
-            if all_hold && at_base {
+            if may_hold && at_base {
                 task_criteria::hold_before_any_change(turn);
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);
@@ -447,7 +447,8 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
     }
 }
 
-fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
+fn iteration_checked(turn: &mut StepContext, mut checks: CheckReport) {
+    turn.next.mark_unexplained(&mut checks);
     let all_hold = checks.all_hold();
     let now = turn.now;
     let Some(current) = judge::set_checks(&mut turn.next, checks) else {
@@ -474,6 +475,9 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
         return turn.fail(&why, "read its last messages below, fix the cause, then `/ralph resume`");
     }
+    if turn.next.state == LoopState::Running && task_criteria::pass_without_change(turn) {
+        return;
+    }
     let goes_on = verifies
         || (review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped)
             && !schedule::acts(turn));
@@ -493,24 +497,26 @@ fn after_iteration(turn: &mut StepContext) {
 }
 
 /// Handles the outcome of the verification; without `tests` (from an older version) the findings of the commit remain.
-fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
+fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
     // What an iteration left whose work was undone says nothing about it.
     let returned = std::mem::take(&mut turn.next.opinions.returned);
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
     if !report.all_hold() {
-        let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
-        let names = failing.iter().map(|o| format!("`{}` ({})", o.command, o.why)).collect::<Vec<_>>().join("; ");
-        let text = format!(
-            "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
-        );
-        turn.tell_next_run(text);
+        tell_failures(turn, &report);
+        let failing = report.outcomes.iter().filter(|outcome| !outcome.holds);
+        let checks = failing.map(|outcome| outcome.name.clone()).collect();
+        turn.next.guard.failed = Some(FailedVerification { commit: head, checks });
         judge::set_checks(&mut turn.next, report);
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
             test_guard::go_on(turn, false);
         }
         return;
+    }
+    for outcome in &mut report.outcomes {
+        outcome.flaky |=
+            turn.next.is_known_as_flaky(&outcome.name) || turn.next.failed_in_fresh_checkout().contains(&outcome.name);
     }
     let open = found || !turn.next.open_findings().is_empty();
     turn.next.verified = Some(head).filter(|_| !open);
@@ -530,8 +536,30 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     if onward == JudgementOutcome::Iterate || turn.next.has_requests() {
         return next_iteration(turn);
     }
+    if task_criteria::pass_without_change(turn) || task_criteria::asks_about_flaky(turn) {
+        return;
+    }
     if !ci::asks_about_red(turn) && !second_opinion::ask(turn) {
         before_ready(turn);
+    }
+}
+
+/// Tells the next run what failed in a fresh checkout.
+fn tell_failures(turn: &mut StepContext, report: &CheckReport) {
+    let failing = |flaky: bool| {
+        let failing = report.outcomes.iter().filter(|outcome| !outcome.holds && outcome.flaky == flaky);
+        failing.map(|outcome| format!("`{}` ({})", outcome.command, outcome.why)).collect::<Vec<_>>().join("; ")
+    };
+    let (missing, flaky) = (failing(false), failing(true));
+    if !missing.is_empty() {
+        turn.tell_next_run(format!(
+            "The checks passed in the work tree, but not in a fresh checkout of the commit: {missing}. Something they need is not committed (ignored files, generated files, absolute paths)."
+        ));
+    }
+    if !flaky.is_empty() {
+        turn.tell_next_run(format!(
+            "A check does not give the same result twice in fresh checkouts of the commit: {flaky}. Find what makes it a matter of chance (time, order, concurrency, network, random numbers) and fix that."
+        ));
     }
 }
 

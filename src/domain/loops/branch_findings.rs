@@ -122,6 +122,12 @@ pub struct TestGuard {
     /// Tests that the checks count at the base, where the baseline is one of another commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseCounts>,
+    /// Checks that failed in the last verification that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedVerification>,
+    /// Commit for which people were asked about a flaky check; resuming the loop accepts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_about_flaky: Option<Sha>,
 }
 
 impl TestGuard {
@@ -135,6 +141,15 @@ impl TestGuard {
     pub fn begin_anew(&mut self) {
         (self.tries, self.put_back, self.told) = (0, 0, false);
     }
+}
+
+/// Checks that failed in a fresh checkout of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedVerification {
+    /// Commit.
+    pub commit: Sha,
+    /// Names of the checks.
+    pub checks: Vec<String>,
 }
 
 /// Evidence about tests of a commit that was checked in a fresh checkout.

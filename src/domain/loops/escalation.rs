@@ -74,12 +74,14 @@ pub enum EscalationCause {
     Schedule,
     /// CI fails on the pull request, and an iteration changed nothing about it.
     Ci,
+    /// A check failed once and passed once in fresh checkouts of the same commit.
+    FlakyCheck,
     /// A cause that another version stored; it is kept and shown as it is.
     Other(String),
 }
 
 /// Causes that carry no data.
-const PLAIN: [EscalationCause; 13] = [
+const PLAIN: [EscalationCause; 14] = [
     EscalationCause::Failed,
     EscalationCause::Authority,
     EscalationCause::BlockedChange,
@@ -93,6 +95,7 @@ const PLAIN: [EscalationCause; 13] = [
     EscalationCause::Emergency,
     EscalationCause::Schedule,
     EscalationCause::Ci,
+    EscalationCause::FlakyCheck,
 ];
 
 /// Prefix of the text form of a limit.
@@ -116,6 +119,7 @@ impl fmt::Display for EscalationCause {
             Self::Emergency => f.write_str("emergency"),
             Self::Schedule => f.write_str("schedule"),
             Self::Ci => f.write_str("ci"),
+            Self::FlakyCheck => f.write_str("flaky_check"),
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -164,6 +168,7 @@ mod tests {
             (EscalationCause::Hook, "hook"),
             (EscalationCause::NoWayForward, "no_way_forward"),
             (EscalationCause::Emergency, "emergency"),
+            (EscalationCause::FlakyCheck, "flaky_check"),
             (EscalationCause::Schedule, "schedule"),
             (EscalationCause::Ci, "ci"),
             (EscalationCause::Detection(DetectionKind::TestTampering), "test_tampering"),

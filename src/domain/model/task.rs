@@ -115,6 +115,9 @@ pub struct CheckOutcome {
     /// Whether it failed although the command succeeded, because of what its test runner reported.
     #[serde(default, skip_serializing_if = "is_false")]
     pub contradicted: bool,
+    /// Whether it failed once and passed once on the same commit.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub flaky: bool,
     /// Distinct error lines of a failed check, normalized; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -158,13 +161,14 @@ impl CheckOutcome {
         self.tests.filter(|_| !self.incomplete).map(|tests| tests.passing)
     }
 
-    /// Part of the failure at `start` that is repaired, 0..1; exactly 1.0 if the check passes. Computed from the tests that
+    /// Part of the failure at `start` that is repaired, 0..1; exactly 1.0 if the check passes, and 0 if that is not due to a change of
+    /// the commit. Computed from the tests that
     /// failed at `start` or were added since, else from the distance between the measured and the required number. 0 if
     /// nothing was counted.
     fn part(&self, start: Option<&Self>) -> f64 {
         const ALMOST: f64 = 0.99;
         if self.holds {
-            return 1.0;
+            return if self.flaky && start.is_some_and(|start| !start.holds) { 0.0 } else { 1.0 };
         }
         let start = start.filter(|start| !start.holds);
         let tests = self.tests.filter(|tests| tests.failing > 0).map(|now| {
@@ -197,9 +201,40 @@ impl CheckReport {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds)
     }
 
+    /// Whether no check fails in every run.
+    pub fn may_hold(&self) -> bool {
+        !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds || o.flaky)
+    }
+
     /// Number of checks that pass.
     pub fn held(&self) -> usize {
         self.outcomes.iter().filter(|o| o.holds).count()
+    }
+
+    /// Adds a second run on the same commit, after one in which all checks passed, or of those that failed.
+    pub fn run_twice(self, again: Self) -> Self {
+        if self.all_hold() { self.repeated(again) } else { self.retried(again) }
+    }
+
+    /// Adds a second run of checks that failed on the same commit: one that passes now is flaky, and counts as passing.
+    fn retried(mut self, again: Self) -> Self {
+        for second in again.outcomes.into_iter().filter(|second| second.holds) {
+            if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && !first.holds) {
+                *first = CheckOutcome { flaky: true, ..second };
+            }
+        }
+        self
+    }
+
+    /// Adds a second run of checks that passed on the same commit: one that fails now is flaky, and counts as failing.
+    pub fn repeated(mut self, again: Self) -> Self {
+        for second in again.outcomes.into_iter().filter(|second| !second.holds) {
+            if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && first.holds) {
+                let why = format!("passed once and failed once on the same commit: {}", second.why);
+                *first = CheckOutcome { flaky: true, why, ..second };
+            }
+        }
+        self
     }
 
     /// Sum of the test counts, if any check has some.

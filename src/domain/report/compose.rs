@@ -125,6 +125,7 @@ fn check_line(outcome: &CheckOutcome) -> CheckLine {
         command: outcome.command.clone(),
         holds: outcome.holds,
         why: outcome.why.clone(),
+        flaky: outcome.flaky,
         tests: outcome.tests,
         duration_s: outcome.duration_ms.div_ceil(1000),
         output: outcome.output.clone(),

@@ -68,6 +68,7 @@ mod tests {
             command,
             holds,
             why,
+            flaky: false,
             tests: None,
             duration_s: 1,
             output: String::new(),

@@ -119,6 +119,7 @@ mod tests {
             command: "make test".into(),
             holds: false,
             why: "exit code 1".into(),
+            flaky: false,
             tests: None,
             duration_s: 1,
             output: output.into(),

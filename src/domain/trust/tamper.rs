@@ -12,6 +12,7 @@ macro_rules! pattern {
 }
 
 mod blocks;
+mod bounds;
 mod bypassed;
 mod commands;
 mod computed;
@@ -33,6 +34,7 @@ mod starts;
 mod statements;
 mod stricter;
 mod tests_lost;
+mod versions;
 mod waits;
 mod weakened;
 

@@ -7,9 +7,10 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::git::branch_findings;
+use crate::clock::Stopwatch;
 use crate::domain::loops::{BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, TestEvidence};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::model::task::CheckReport;
+use crate::domain::model::task::{Check, CheckReport};
 use crate::domain::trust::tamper;
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
@@ -52,7 +53,13 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<(CheckReport, TestEvidence), EffectError> {
-        let report = self.set_up_and_check(current, checkout, None, "clean", cancel).await?;
+        let watch = Stopwatch::start();
+        let checks = &current.checks;
+        let mut report = self.set_up_and_check(current, checkout, None, ("clean", checks), cancel).await?;
+        if report.all_hold() {
+            let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
+            report = self.repeat(repo, current, commit, report, elapsed_ms, cancel).await?;
+        }
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
@@ -82,6 +89,26 @@ impl Engine {
         Ok((report, TestEvidence { findings, base_tests, base_checks }))
     }
 
+    /// Runs checks again in another fresh checkout of the commit, where their passing once is not enough.
+    async fn repeat(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        commit: &Sha,
+        report: CheckReport,
+        elapsed_ms: u64,
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, EffectError> {
+        let checks = current.checks_to_repeat(elapsed_ms);
+        if checks.is_empty() {
+            return Ok(report);
+        }
+        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
+        let again = self.set_up_and_check(current, &checkout, None, ("clean", &checks), cancel).await;
+        self.workspaces.release_checkout(checkout).await?;
+        Ok(report.repeated(again?))
+    }
+
     /// Runs the checks at the base, unless their tests were counted there.
     async fn run_at_base(
         &self,
@@ -94,7 +121,7 @@ impl Engine {
             return Ok(None);
         }
         let checkout = self.workspaces.clean_checkout(&current.id, repo, base).await?;
-        let outcome = self.set_up_and_check(current, &checkout, None, "clean_base", cancel).await;
+        let outcome = self.set_up_and_check(current, &checkout, None, ("clean_base", &current.checks), cancel).await;
         self.workspaces.release_checkout(checkout).await?;
         match outcome {
             Err(EffectError::Permanent { why }) => {
@@ -105,20 +132,20 @@ impl Engine {
         }
     }
 
-    /// Runs the set-up commands and the checks in a fresh checkout, the checks with the versions that a base has of some files.
+    /// Runs the set-up commands and some checks in a fresh checkout, the checks with the versions that a base has of some files.
     async fn set_up_and_check(
         &self,
         current: &Loop,
         checkout: &CleanCheckout,
         files: Option<(&Sha, &[String])>,
-        phase: &'static str,
+        (phase, checks): (&'static str, &[Check]),
         cancel: &CancellationToken,
     ) -> Result<CheckReport, EffectError> {
         self.setup(current, &current.policy, &checkout.dir, cancel).await?;
         if let Some((base, paths)) = files {
             self.workspaces.use_base_files(checkout, base, paths).await?;
         }
-        self.run_checks(current, phase, &checkout.dir, &checkout.read_only, &current.checks, cancel).await
+        self.run_checks(current, phase, &checkout.dir, &checkout.read_only, checks, cancel).await
     }
 
     /// Returns the changed files whose base version must give the same result: tests of the base, and files that decide how the
@@ -185,7 +212,8 @@ impl Engine {
         let paths: Vec<String> = paths.flatten().cloned().collect();
         let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
         let files = Some((base, &paths[..]));
-        let outcome = self.set_up_and_check(current, &checkout, files, "clean_base_tests", cancel).await;
+        let outcome =
+            self.set_up_and_check(current, &checkout, files, ("clean_base_tests", &current.checks), cancel).await;
         self.workspaces.release_checkout(checkout).await?;
         Ok((paths, outcome?))
     }

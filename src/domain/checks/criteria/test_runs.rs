@@ -55,6 +55,22 @@ static REPORTS_OTHERWISE: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
+/// Returns what the runner of a command counts, in the plural: Bazel and `go test` without `-v` name no tests.
+pub fn counted_unit(command: &str) -> &'static str {
+    static PACKAGES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bgo test\b").expect("constant pattern"));
+    static NAMES_TESTS: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\s-{1,2}(?:test\.)?(?:v|json)\b|\bgotestsum\b").expect("constant pattern"));
+    static TARGETS: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\bbazel(?:isk)?\s(?:.*\s)?test\b").expect("constant pattern"));
+    if TARGETS.is_match(command) {
+        "targets"
+    } else if PACKAGES.is_match(command) && !NAMES_TESTS.is_match(command) {
+        "packages"
+    } else {
+        "tests"
+    }
+}
+
 /// Returns why a command that exited 0 does not pass by the tests that it ran: some failed, a run ended early, or none ran. `None` if
 /// they do not contradict the exit code, or if the command states itself what they mean.
 pub fn contradiction(check: &Check, tests: &TestResults) -> Option<String> {
@@ -183,6 +199,21 @@ mod tests {
             ["make ci", "cargo bench", "cargo test --no-run", "jest --passWithNoTests", "test -f spec && make"];
         for command in others {
             assert_eq!(why(command, &counted(0, 0, 0)), "", "{command}");
+        }
+    }
+
+    #[test]
+    fn unit_of_a_count_is_that_of_the_runner() {
+        for (command, unit) in [
+            ("go test ./...", "packages"),
+            ("go vet ./... && go test -count=1 ./...", "packages"),
+            ("go test -v ./...", "tests"),
+            ("go test -json ./... | tee log", "tests"),
+            ("gotestsum -- ./...", "tests"),
+            ("bazel --output_base=/x test //...", "targets"),
+            ("make test", "tests"),
+        ] {
+            assert_eq!(counted_unit(command), unit, "{command}");
         }
     }
 

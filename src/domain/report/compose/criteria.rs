@@ -61,6 +61,7 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
         loop_id: current.id.clone(),
         looked_at,
         holding,
+        flaky: current.flaky_checks(),
         repository_file: ".ralph.yml".into(),
         who_may: who_may(&current.policy),
     })

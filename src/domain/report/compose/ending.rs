@@ -340,6 +340,7 @@ fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
         EscalationCause::Emergency => "supervision found an emergency".into(),
         EscalationCause::Schedule => "a rule of the schedule asks for a review".into(),
         EscalationCause::Ci => "CI fails on the pull request".into(),
+        EscalationCause::FlakyCheck => "a check passes only sometimes".into(),
         EscalationCause::Detection(kind) => {
             let found = current.judged().and_then(|judged| judged.found.iter().find(|found| found.kind == *kind));
             found.map_or_else(|| kind.title().to_lowercase(), detection_headline)

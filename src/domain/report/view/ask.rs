@@ -15,6 +15,9 @@ pub struct NeedsCriteriaView {
     /// Commands of the repository's checks, which all pass before any change; empty if there are none.
     #[serde(default)]
     pub holding: Vec<String>,
+    /// Commands of checks that failed once and passed once without any change; empty if there are none.
+    #[serde(default)]
+    pub flaky: Vec<String>,
     /// Path of the repository's file on this forge.
     pub repository_file: String,
     /// People who may reply, in words.

@@ -293,6 +293,9 @@ pub struct CheckLine {
     pub holds: bool,
     /// Reason of the failure, in a sentence; empty if the check passed.
     pub why: String,
+    /// Whether it failed once and passed once on the same commit.
+    #[serde(default)]
+    pub flaky: bool,
     /// Test counts, if the runner's output was recognized.
     pub tests: Option<TestCounts>,
     /// Duration.

@@ -5,8 +5,9 @@ use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
 use super::language::Language;
 use super::lexis::Difference;
-use super::matcher::{AssertionChange, compare};
+use super::matcher::compare;
 use super::tests_lost::DiffSummary;
+use super::versions::AssertionChange;
 use super::{Findings, TamperKind};
 
 /// Minimum similarity of two versions of an assertion.

@@ -33,7 +33,7 @@ impl Lexis {
         for found in TOKEN.captures_iter(text) {
             if let Some(literal) = found.name("literal") {
                 let start = with_sign(text, literal.start());
-                if start < literal.start() {
+                if text[start..literal.start()].starts_with('-') {
                     lexis.signs.pop();
                 }
                 lexis.literals.push(text[start..literal.end()].to_owned());
@@ -71,12 +71,20 @@ impl Lexis {
     }
 }
 
-/// Beginning of a literal with its sign: a minus belongs to the number after it, unless it stands directly behind an operand.
+/// Beginning of a literal with its sign and the point that it begins with (`-.5`): a minus belongs to the number after it, unless it
+/// stands directly behind an operand, and so does a point.
 pub(super) fn with_sign(text: &str, start: usize) -> usize {
-    let number = text[start..].starts_with(|c: char| c.is_ascii_digit());
-    let Some(before) = text[..start].strip_suffix('-').filter(|_| number) else { return start };
+    if !text[start..].starts_with(|c: char| c.is_ascii_digit()) {
+        return start;
+    }
     let operand = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}' | '"' | '\'' | '-' | '.');
-    if before.ends_with(operand) { start } else { start - 1 }
+    let behind = |end: usize, sign: char| text[..end].strip_suffix(sign).filter(|before| !before.ends_with(operand));
+    let point = |end: usize| {
+        let before = text[..end].strip_suffix('.').filter(|before| before.ends_with('-') || !before.ends_with(operand));
+        before.map_or(end, str::len)
+    };
+    let start = point(start);
+    behind(start, '-').map_or(start, str::len)
 }
 
 /// Difference of two versions of a piece of code.
@@ -183,6 +191,9 @@ mod tests {
             ("a-3", &["3"], &["-"]),
             ("f()-3", &["3"], &["-"]),
             ("eq -1.5e3", &["-1.5e3"], &[]),
+            ("x < -.5", &["-.5"], &["<"]),
+            ("(.5)", &[".5"], &[]),
+            ("pair.0 - 1..2", &["0", "1", "2"], &["-"]),
         ] {
             let lexis = Lexis::of(text);
             assert_eq!(lexis.literals, literals, "{text}");

@@ -4,13 +4,14 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::bounds::numbers;
 use super::config_files::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"-?\d+(?:\.\d+)?").expect("constant pattern"));
 
 /// Words next to a number that must not decrease, outside of program code.
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
@@ -165,8 +166,10 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
         }
         match added.iter().find(|new| shape(&new.text) == shape(old)) {
             Some(new) => {
-                let pairs = numbers(old).into_iter().zip(numbers(&new.text));
-                let worse = pairs.into_iter().any(|(old, new)| if rises { new > old } else { new < old });
+                let mut pairs = numbers(old).into_iter().zip(numbers(&new.text));
+                // A number of warnings or failures below zero is no limit.
+                let more = |old: f64, new: f64| new > old || (new < 0.0 && old >= 0.0);
+                let worse = pairs.any(|(old, new)| if rises { more(old, new) } else { new < old });
                 if worse {
                     let evidence = format!("{} -> {}", old.trim(), new.text.trim());
                     findings.add(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence);
@@ -187,7 +190,7 @@ fn about_coverage(path: &str) -> bool {
 fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)\D{0,4}(\d+(?:\.\d+)?)",
+            r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)[^\d-]{0,4}(-?\d+(?:\.\d+)?)",
         )
         .expect("constant pattern")
     });
@@ -198,7 +201,7 @@ fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings:
     let Some((word, before)) = value(&old.text) else { return };
     let after = added.iter().filter_map(|new| value(&new.text)).find(|(other, _)| *other == word);
     let worse = match after {
-        Some((_, after)) if word.starts_with("max") => after > before,
+        Some((_, after)) if word.starts_with("max") => after > before || (after < 0.0 && before >= 0.0),
         Some((_, after)) => after < before,
         None => true,
     };
@@ -211,10 +214,6 @@ fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings:
 /// A line with its numbers left out, for finding its other version.
 fn shape(line: &str) -> String {
     NUMBER.replace_all(line.trim().trim_end_matches(','), "#").into_owned()
-}
-
-fn numbers(line: &str) -> Vec<f64> {
-    NUMBER.find_iter(line).filter_map(|found| found.as_str().parse().ok()).collect()
 }
 
 /// Whether a line says how many cases a test generates.

@@ -1,29 +1,11 @@
 //! Comparison of two versions of an assertion: whether the new one accepts more, or expects another value. The words of
 //! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
 
-use super::language::{Demand, Language, arguments};
-use super::lexis::{Difference, Lexis, with_sign};
+use super::bounds::{adds_tolerance, compare_values, demands_more, has_wider_tolerance, numbers, with_plain_numbers};
+use super::language::{Demand, Language};
+use super::lexis::{Difference, Lexis};
+use super::versions::{AssertionChange, fails_under_condition, is_same_value, literals, shape};
 
-pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
-pattern!(
-    LITERAL,
-    r#""""(?s:.*?)"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
-);
-// What stands before a tolerance.
-pattern!(
-    TOLERANCE,
-    r"(?i)(?:\b\w*(?:rel|abs|[ar]?tol\w*|delta|eps\w*|margin|offset|percent\w*|max_relative|ulps|within|be_within|withPercentage|fuzz|slack|precision_loss|max_?diff\w*|max_error|drift|jitter|leeway)\b[^\w\s]{0,3}\s?[^\w\s]{0,2}\s?)$"
-);
-// What stands before a number of digits.
-pattern!(DIGITS, r"(?i)\b(?:places|decimals?|digits|precision|significant|scale)\W{0,3}$");
-// Assertions that end with a tolerance.
-pattern!(
-    ENDS_WITH_TOLERANCE,
-    r"(?i)\b\w*(?:near|InDelta|InEpsilon|WithDelta|in_delta|in_epsilon|closeTo|approximately|assertEquals|float_within|double_within|int_within|approx_eq|relative_eq|abs_diff_eq|allclose|isclose|within_abs|within_rel|withinRel|withinAbs|ulps_eq|almost_eq\w*|close_enough|float_eq\w*|double_eq\w*|close|approx)\w*f?!?\b"
-);
-pattern!(ENDS_WITH_DIGITS, r"\btoBeCloseTo\(|\bassertAlmostEquals?\(|\bassert_(?:array_)?almost_equal\(");
-
-pattern!(TOLERANCE_NAME, r"(?i)^\s*(?:rel|abs|[ar]tol|delta|eps\w*|margin|tol\w*)\w*\s*[=:]");
 // Patterns that match every text.
 pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]|[a-z]?)\$?["'`/]?$"#);
 
@@ -214,30 +196,23 @@ const DEMANDS: [&str; 19] = [
     "containing",
 ];
 
-/// Difference of two versions of an assertion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AssertionChange {
-    /// Certainly accepts more values.
-    Wider,
-    /// Accepts more values in a way that honest work also uses: a part of a value instead of the value.
-    Looser,
-    /// Expects another value.
-    Expectation,
-    /// Names no value any more: the value is elsewhere, or comes from the code under test.
-    Unnamed,
-    /// Demands as much.
-    Other,
-}
-
 /// Compares two versions of an assertion.
 pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChange {
+    let (old, new) = (&*with_plain_numbers(old), &*with_plain_numbers(new));
     if shape(old) == shape(new) {
+        let (before, after) = (literals(old), literals(new));
+        if before != after && before.iter().zip(&after).all(|(old, new)| is_same_value(old, new)) {
+            return AssertionChange::Other;
+        }
         let verdict = compare_values(language, old, new);
         if verdict == AssertionChange::Wider {
             return verdict;
         }
+        if demands_more(language, old, new) {
+            return AssertionChange::Other;
+        }
     }
-    if has_wider_tolerance(old, new) {
+    if has_wider_tolerance(old, new) || adds_tolerance(old, new) {
         return AssertionChange::Wider;
     }
     if compares_less(old, new) {
@@ -305,11 +280,12 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     if FINDS.is_match(new)
         && let ([old], [new]) = (&lost.literals[..], &gained.literals[..])
     {
+        let number = |text: &str| text.ends_with(|c: char| c.is_ascii_digit());
         let inner = |text: &str| text.trim_matches(['"', '\'', '`', '/']).to_owned();
         if ANY_TEXT.is_match(new) {
             return AssertionChange::Wider;
         }
-        if inner(new).len() < inner(old).len() && inner(old).contains(&inner(new)) {
+        if inner(new).len() < inner(old).len() && !number(old) && inner(old).contains(&inner(new)) {
             return AssertionChange::Looser;
         }
     }
@@ -412,12 +388,6 @@ fn exact_signs(fails_if: bool) -> &'static [&'static str] {
     if fails_if { &["!=", "!==", "-ne"] } else { &["==", "===", "=", "-eq"] }
 }
 
-/// Whether a statement is the condition of a failure.
-pub(super) fn fails_under_condition(text: &str) -> bool {
-    let text = text.trim_start();
-    text.starts_with("if ") || text.starts_with("if(") || text.starts_with("elif ") || text.starts_with("} else if")
-}
-
 /// Whether the new version holds in more cases: it has one more alternative.
 fn has_alternative(language: Language, difference: &Difference, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
@@ -437,20 +407,6 @@ fn is_listed(difference: &Difference, fails_if: bool) -> bool {
         && !gained.literals.is_empty()
 }
 
-/// Whether two versions of a comparison of near values are the same but for the last argument, which is greater now.
-fn has_wider_tolerance(old: &str, new: &str) -> bool {
-    let last = |text: &str| {
-        let call = ENDS_WITH_TOLERANCE.find_iter(text).filter(|call| text[call.end()..].starts_with('(')).last()?;
-        let mut arguments = arguments(&text[call.end() + 1..]);
-        let last = arguments.pop()?;
-        let named = TOLERANCE_NAME.is_match(&last);
-        (arguments.len() >= 2 || named).then_some((text[..call.start()].to_owned(), arguments, last))
-    };
-    let (Some(old), Some(new)) = (last(old), last(new)) else { return false };
-    let greatest = |text: &str| numbers(text).into_iter().fold(f64::NEG_INFINITY, f64::max);
-    (&old.0, &old.1) == (&new.0, &new.1) && old.2 != new.2 && greatest(&new.2) > greatest(&old.2)
-}
-
 /// Whether any exception is accepted in place of one.
 fn is_broader_exception(old: &str, difference: &Difference) -> bool {
     pattern!(RAISES, r"(?i)raise|throw|catch|except|panic|reject|fails?_with|assert_fail");
@@ -461,90 +417,4 @@ fn is_broader_exception(old: &str, difference: &Difference) -> bool {
         && gained.iter().all(broad)
         && difference.lost.words.iter().any(|word| !broad(word))
         && difference.gained.literals.is_empty()
-}
-
-pub(super) fn literals(text: &str) -> Vec<&str> {
-    LITERAL.find_iter(text).map(|found| &text[with_sign(text, found.start())..found.end()]).collect()
-}
-
-pub(super) fn numbers(line: &str) -> Vec<f64> {
-    NUMBER.find_iter(line).filter_map(|found| found.as_str().replace('_', "").parse().ok()).collect()
-}
-
-/// Compares two lines that are the same but for their literals.
-pub(super) fn compare_values(language: Language, old: &str, new: &str) -> AssertionChange {
-    let asserts = language.asserts(old);
-    let bounds = |text: &str| -> Vec<(usize, f64)> {
-        NUMBER
-            .find_iter(text)
-            .filter_map(|found| Some((found.start(), found.as_str().replace('_', "").parse().ok()?)))
-            .collect()
-    };
-    let (before, after) = (bounds(old), bounds(new));
-    let last = before.len().saturating_sub(1);
-    let mut bound = false;
-    for (at, ((start, was), (_, is))) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a.1 != b.1) {
-        let lead = &old[..*start];
-        let ends = at == last && at > 0;
-        let digits = DIGITS.is_match(lead) || (ends && ENDS_WITH_DIGITS.is_match(lead));
-        let tolerance =
-            TOLERANCE.is_match(lead) || (ends && ENDS_WITH_TOLERANCE.is_match(lead) && is_tolerance(old, *was));
-        let lead = lead.trim_end().trim_end_matches('=');
-        let (below, above) =
-            (lead.ends_with('<'), lead.ends_with('>') && !lead.ends_with("=>") && !lead.ends_with("->"));
-        // In Go, the comparison is of what fails.
-        let fails = language == Language::Go || language == Language::Shell || fails_under_condition(old);
-        let near = lead.to_lowercase().contains("abs");
-        let named = |words: &[&str]| words.iter().any(|word| lead.to_lowercase().contains(word));
-        let at_most = named(&[
-            "lessthan",
-            "less_than",
-            "_lt(",
-            "_le(",
-            "at_most",
-            "atmost",
-            "tobelessthan",
-            "below",
-            "-lt",
-            "-le",
-        ]);
-        let at_least =
-            named(&["greaterthan", "greater_than", "_gt(", "_ge(", "at_least", "atleast", "above", "-gt", "-ge"]);
-        let wider = (digits && is < was)
-            || (tolerance && is > was)
-            || (below && asserts && !fails && is > was)
-            || (above && asserts && !fails && is < was)
-            || (below && fails && asserts && is < was)
-            || (at_most && asserts && is > was)
-            || (at_least && asserts && is < was)
-            || ((near || asserts) && fails && above && is > was);
-        if wider {
-            return AssertionChange::Wider;
-        }
-        bound |= digits || tolerance || below || above;
-    }
-    let (old, new) = (literals(old), literals(new));
-    let differing = old.iter().zip(&new).filter(|(a, b)| a != b).count();
-    if !bound && old.len() == new.len() && differing > 0 {
-        AssertionChange::Expectation
-    } else {
-        AssertionChange::Other
-    }
-}
-
-/// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.
-fn is_tolerance(line: &str, number: f64) -> bool {
-    !line.contains("assertEquals") || (number < 1.0 && line.matches(',').count() >= 2)
-}
-
-/// A line with its literals left out, for finding its other version.
-pub(super) fn shape(line: &str) -> String {
-    let line = line.trim().trim_end_matches([',', ';']);
-    let (mut shape, mut end) = (String::new(), 0);
-    for found in LITERAL.find_iter(line) {
-        shape += &line[end..with_sign(line, found.start())];
-        shape.push('#');
-        end = found.end();
-    }
-    shape + &line[end..]
 }

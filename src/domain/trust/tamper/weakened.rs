@@ -4,14 +4,16 @@
 use std::collections::{HashMap, HashSet};
 
 use super::blocks::{TestFile, TestLine};
+use super::bounds::{compare_values, numbers};
 use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
 use super::lexis::{Difference, Lexis};
-use super::matcher::{AssertionChange, compare, compare_values, fails_under_condition, literals, numbers, shape};
+use super::matcher::compare;
 use super::rows::{is_row, is_text_row};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
+use super::versions::{AssertionChange, fails_under_condition, literals, shape};
 use super::{Findings, TamperKind, waits};
 
 // The expected value is what the code under test gave.

@@ -1,0 +1,136 @@
+//! Checks whose result is a matter of chance: at the base, without a change, and in fresh checkouts.
+
+use super::*;
+use crate::domain::model::task::Check;
+
+fn flaky(holds: bool) -> CheckReport {
+    CheckReport { outcomes: vec![CheckOutcome { flaky: true, ..named(holds).outcomes.remove(0) }] }
+}
+
+/// A report under the name of the loop's check.
+fn named(holds: bool) -> CheckReport {
+    CheckReport { outcomes: vec![CheckOutcome { name: "make test".into(), ..report(holds).outcomes.remove(0) }] }
+}
+
+impl LoopRun {
+    fn asks_for_a_steady_check(&self) {
+        self.is(LoopState::NeedsCriteria, LoopStep::Idle);
+        assert!(self.current.why.contains("flaky"), "{}", self.current.why);
+        let named = self.effects.iter().any(|effect| match effect {
+            Effect::Comment { view, .. } => match &**view {
+                View::NeedsCriteria(view) => view.flaky == ["make test"],
+                _ => false,
+            },
+            _ => false,
+        });
+        assert!(named, "{:?}", self.effects);
+        assert_eq!(replay(self.log.clone()).as_ref(), Some(&self.current));
+    }
+
+    fn without_change(&mut self) -> &mut Self {
+        self.agent(AgentEnd::Finished).committed(|change| change.commit = None)
+    }
+
+    fn reports(&mut self, report: CheckReport) -> &mut Self {
+        self.tell(LoopInput::Checked { ticket: self.current.ticket, report })
+    }
+}
+
+#[test]
+fn check_that_fails_and_passes_at_the_base_starts_and_finishes_nothing() {
+    let start = || {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run
+    };
+    start().reports(flaky(false)).asks_for_a_steady_check();
+    let mut run = start();
+    run.reports(flaky(true)).asks_for_a_steady_check();
+    // It is measured anew with each answer.
+    let options = RunOptions { checks: vec!["make test".into()], ..RunOptions::default() };
+    run.command(LoopCommand::Run(command::Run { options })).is(LoopState::Queued, LoopStep::Idle);
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
+    run.checked(false).is(LoopState::Running, LoopStep::Agent);
+}
+
+#[test]
+fn check_that_passes_without_any_change_is_no_completion() {
+    let mut run = LoopRun::new();
+    run.working().without_change().is(LoopState::Running, LoopStep::Check);
+    run.checked(true).asks_for_a_steady_check();
+    assert_eq!(run.current.verified, None);
+}
+
+#[test]
+fn commits_without_a_change_of_the_branch_are_no_completion() {
+    let mut run = LoopRun::new();
+    let empty = |change: &mut IterationChange| change.branch_stat = Some(DiffStat::default());
+    run.working().agent(AgentEnd::Finished).committed(empty).pushed().checked(true).asks_for_a_steady_check();
+}
+
+#[test]
+fn check_that_passes_without_a_change_is_no_progress() {
+    let two = |first: bool| {
+        let second = CheckOutcome { name: "lint".into(), ..report(false).outcomes.remove(0) };
+        CheckReport { outcomes: vec![report(first).outcomes.remove(0), second] }
+    };
+    let mut run = LoopRun::new();
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).reports(two(false)).without_change().reports(two(true));
+    run.is(LoopState::Running, LoopStep::Agent);
+    let last = run.current.iterations[0].clone();
+    assert!(last.checks.outcomes[0].holds && last.checks.outcomes[0].flaky);
+    assert_eq!(last.completion.get(), 0.0);
+    // With a change, the same result is progress.
+    run.agent(AgentEnd::Finished).committed(|_| {}).pushed().reports(two(true));
+    assert_eq!(run.current.iterations[1].completion.get(), 0.5);
+}
+
+#[test]
+fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once() {
+    let mut run = LoopRun::new();
+    run.working().iteration(true).is(LoopState::Running, LoopStep::Verify);
+    run.checked(false).is(LoopState::Running, LoopStep::Agent);
+    run.without_change().checked(true).is(LoopState::Running, LoopStep::Verify);
+    run.checked(true).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.escalates("flaky_check") && run.current.verified.is_none(), "{}", run.current.why);
+    assert!(run.current.iterations[1].checks.outcomes[0].flaky, "the report names it");
+    assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
+    // Who resumes it accepts the next result.
+    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
+    run.checked(true).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(run.current.verified, run.current.head);
+}
+
+#[test]
+fn changed_commit_is_judged_anew_after_a_failed_verification() {
+    let mut run = LoopRun::new();
+    run.working().iteration(true).reports(flaky(false)).is(LoopState::Running, LoopStep::Agent);
+    assert!(run.guidance().iter().any(|text| text.contains("same result twice")), "{:?}", run.guidance());
+    run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
+    let names = |checks: Vec<Check>| checks.into_iter().map(|check| check.name).collect::<Vec<_>>();
+    assert_eq!(names(run.current.checks_to_repeat(u64::MAX)), ["make test"], "what is known to be flaky runs twice");
+}
+
+#[test]
+fn checks_whose_passing_is_the_evidence_run_twice_where_that_is_cheap() {
+    let mut run = LoopRun::new();
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).reports(named(false));
+    assert_eq!(run.current.checks_to_repeat(60_000).len(), 1);
+    assert_eq!(run.current.checks_to_repeat(60_001).len(), 0);
+    assert_eq!(run.current.checks_to_retry(&named(false)).len(), 1);
+    assert_eq!(run.current.checks_to_retry(&named(true)).len(), 1, "passing before any change ends a loop, too");
+    let slow = CheckOutcome { duration_ms: 30_001, ..named(false).outcomes.remove(0) };
+    assert_eq!(run.current.checks_to_retry(&CheckReport { outcomes: vec![slow] }).len(), 0);
+}
+
+#[test]
+fn second_runs_decide_what_is_flaky() {
+    let of = |report: &CheckReport| (report.outcomes[0].holds, report.outcomes[0].flaky);
+    assert_eq!(of(&report(false).run_twice(report(true))), (true, true));
+    assert_eq!(of(&report(false).run_twice(report(false))), (false, false));
+    assert_eq!(of(&report(true).run_twice(report(false))), (false, true));
+    assert_eq!(of(&report(true).repeated(report(true))), (true, false));
+    let failed = report(true).repeated(report(false));
+    assert_eq!(of(&failed), (false, true));
+    assert!(failed.outcomes[0].why.starts_with("passed once and failed once on the same commit"));
+}
