@@ -23,7 +23,7 @@ use crate::store::outbox::ClaimedEffect;
 impl Engine {
     pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
         let account = self.account(&claimed.place.repo)?;
-        let repo = match self.place(account, &claimed.place.repo, false).await? {
+        let repo = match self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await? {
             Place::Usable(repo) => repo,
             Place::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
         };

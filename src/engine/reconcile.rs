@@ -92,7 +92,7 @@ impl Engine {
             with_ci.extend(paused.into_iter().filter(Loop::reads_ci).map(|current| current.id));
         }
         for id in with_ci {
-            self.look_at_ci(&id).await?;
+            self.look_at_ci(&id, everything).await?;
         }
         let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());
         let open = self.store.read(|c| loops::open_ids(c, None)).await?;
@@ -386,20 +386,15 @@ impl Engine {
         self.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
-    /// Enqueues an inspection of the CI of a loop's commit.
-    async fn look_at_ci(&self, id: &LoopId) -> Result<(), StoreError> {
+    /// Enqueues an inspection of the CI of a loop's commit. `doubting` asks git about a conflict whatever the forge says: the delivery
+    /// of a push to the base may be lost, and the forge may not have looked since.
+    async fn look_at_ci(&self, id: &LoopId, doubting: bool) -> Result<(), StoreError> {
         let (id, now) = (id.clone(), self.clock.now());
         let asked = self.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
             let Some(commit) = current.pushed else { return Ok(false) };
-            outbox::enqueue(
-                c,
-                id.as_str(),
-                Some(&id),
-                &current.place,
-                &Effect::Inspect { commit, base_moved: false },
-                now,
-            )?;
+            let effect = Effect::Inspect { commit, base_moved: doubting };
+            outbox::enqueue(c, id.as_str(), Some(&id), &current.place, &effect, now)?;
             Ok(true)
         });
         if asked.await? {

@@ -209,7 +209,7 @@ impl Engine {
     async fn work_place(&self, account: &ForgeAccount, claimed: &ClaimedEffect) -> Result<Place, EffectError> {
         match &claimed.effect {
             Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. } => {
-                self.place(account, &claimed.place.repo, false).await
+                self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await
             }
             _ => Ok(Place::Usable(self.present_name(&claimed.place.repo).await?)),
         }

@@ -453,18 +453,17 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     #[tokio::test]
     async fn repository_that_cannot_be_tested_does_not_stop_the_others() {
         let (forge, token) = forge_with_repo().await;
-        let other = forge.create_repo("team", "docs", &[("a", "b", false)]).await.expect("a repository");
         let bot = forge.with(|state| state.account_named("ralph").expect("the bot").user.clone());
-        forge.grant(other, &bot, Access::Admin).expect("granted");
-        let broken = fake_forge::FakeFault::status(404);
-        forge.faults().next(1, "POST", r"/app/hooks/\d+/tests$", broken).expect("a pattern");
+        let empty = forge.create_repo("team", "empty", &[]).await.expect("a repository");
+        forge.grant(empty, &bot, Access::Admin).expect("granted");
         let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
         let config = config(folder.path(), forge.url().as_str(), &token, port, port);
-        let names = ["team/app".to_owned(), "team/docs".to_owned()];
+        let names = ["team/empty".to_owned(), "team/app".to_owned()];
         let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
             .await
             .expect("made");
         assert!(!outcome.good && outcome.lines[0].contains("is configured, but was not tested"), "{outcome:?}");
+        assert!(outcome.lines[0].ends_with("; it is empty: push a first commit to it, then test again"), "{outcome:?}");
         assert!(outcome.lines[1].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
     }
 

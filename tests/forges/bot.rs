@@ -13,7 +13,7 @@ use ralph_bot::process::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
-use crate::harness::parts::{command, output, setting};
+use crate::harness::parts::{command, setting};
 use crate::harness::service::free_port;
 use crate::harness::{SECRET, Setup};
 
@@ -97,6 +97,7 @@ impl Bot {
                 *poll = Duration::from_millis(500);
             }
             settings.ambiguity_wait = Duration::from_millis(200);
+            settings.missed_event_after_ms = 15_000;
             settings.retry_first = Duration::from_millis(100);
             settings.retry_most = Duration::from_secs(1);
             settings.stop_grace = Duration::from_secs(5);
@@ -112,14 +113,33 @@ impl Bot {
         self.app = Some(Application::start(&config, &env, options).await.expect("the service starts"));
     }
 
-    /// Creates the webhook of a repository as an operator does, by the real program.
-    pub async fn init_webhook(&self, repository: &str) {
+    /// Creates the webhook of a repository as an operator does, by the real program; returns whether its test succeeded.
+    pub async fn init_webhook(&self, repository: &str) -> bool {
+        let mut program = self.program(&self.token);
+        let done = program.args(["init", "--webhook", "--repository", repository]).output().await;
+        let done = done.expect("the program starts");
+        let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(said.contains("is configured"), "{said}");
+        done.status.success()
+    }
+
+    /// Finding of `ralph-bot check` about a token: whether it is `ok`, and the words.
+    pub async fn check_token(&self, token: &str) -> (bool, String) {
+        let printed = self.program(token).args(["--json", "check"]).output().await.expect("the program starts");
+        let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let findings = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let about = findings.into_iter().find(|finding| finding["name"] == "token of forge");
+        let about = about.unwrap_or_else(|| panic!("nothing about the token: {printed}"));
+        (about["outcome"] == "ok", about["detail"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The real program with the operator's configuration and a token.
+    fn program(&self, token: &str) -> tokio::process::Command {
         let path = self.folder.path().join("ralph-control.yaml");
         std::fs::write(&path, &self.config).expect("the operator's file");
         let mut program = command(env!("CARGO_BIN_EXE_ralph-bot"));
-        program.arg("--config").arg(&path).args(["init", "--webhook", "--repository", repository]);
-        program.current_dir(self.folder.path()).env("TOKEN", &self.token).env("SECRET", SECRET);
-        output(&mut program).await;
+        program.arg("--config").arg(&path).current_dir(self.folder.path()).env("TOKEN", token).env("SECRET", SECRET);
+        program
     }
 
     /// Stops the service; without effect if it does not run.

@@ -35,6 +35,16 @@ pub enum Level {
     Admin,
 }
 
+/// Scopes of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenScopes {
+    All,
+    /// Those that the bot's manual asks for.
+    OfManual,
+    /// Those that only read.
+    ReadOnly,
+}
+
 /// Account with a token of its own.
 #[derive(Debug, Clone)]
 pub struct Account {
@@ -64,7 +74,7 @@ pub struct Server {
     pub url: String,
     client: reqwest::Client,
     admin: String,
-    _fake: Option<FakeForge>,
+    fake: Option<FakeForge>,
 }
 
 impl Server {
@@ -78,7 +88,7 @@ impl Server {
         fake_forge::temporary_in_memory();
         let fake = FakeForge::start(dialect, Clock::System).await.expect("the forge starts");
         let url = fake.url().as_str().trim_end_matches('/').to_owned();
-        Some(Self { on, url, client: client(), admin: fake.administrator_token(), _fake: Some(fake) })
+        Some(Self { on, url, client: client(), admin: fake.administrator_token(), fake: Some(fake) })
     }
 
     fn real() -> Option<Self> {
@@ -90,7 +100,12 @@ impl Server {
             return None;
         };
         let url = url.trim_end_matches('/').to_owned();
-        Some(Self { on: On::RealGitea, url, client: client(), admin, _fake: None })
+        Some(Self { on: On::RealGitea, url, client: client(), admin, fake: None })
+    }
+
+    /// The fake behind it; `None` for a real server.
+    pub fn fake(&self) -> Option<&FakeForge> {
+        self.fake.as_ref()
     }
 
     /// Whether it speaks GitHub's API.
@@ -155,8 +170,8 @@ impl Server {
         all
     }
 
-    /// Creates an account with a token. On Gitea the token has the scopes that the bot's manual asks for, or all.
-    pub async fn account(&self, login: &str, all_scopes: bool) -> Account {
+    /// Creates an account with a token. Scopes differ on Gitea only.
+    pub async fn account(&self, login: &str, scopes: TokenScopes) -> Account {
         let login = login.to_owned();
         let email = format!("{login}@example.org");
         let token = if self.is_github() {
@@ -171,9 +186,12 @@ impl Server {
                 "username": login, "email": email, "password": password, "must_change_password": false,
             });
             self.ok(&self.admin, Method::POST, "/admin/users", user).await;
-            let scopes = match all_scopes {
-                true => json!(["all"]),
-                false => json!(["write:repository", "write:issue", "read:user", "read:organization"]),
+            let scopes = match scopes {
+                TokenScopes::All => json!(["all"]),
+                TokenScopes::OfManual => {
+                    json!(["write:repository", "write:issue", "read:user", "read:organization"])
+                }
+                TokenScopes::ReadOnly => json!(["read:repository", "read:issue", "read:user", "read:organization"]),
             };
             let basic = format!("Basic {}", BASE64.encode(format!("{login}:{password}").as_bytes()));
             let token = json!({ "name": "story", "scopes": scopes });

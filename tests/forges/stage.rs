@@ -1,10 +1,12 @@
 //! Parts of a story: a server, an organization of its own with a repository, its owner, the bot, and an issue. All of it is
 //! deleted at the end, also if the story fails.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fake_forge::FakeFault;
 use futures::FutureExt;
 use ralph_bot::domain::loops::{Loop, LoopState};
 
@@ -12,7 +14,7 @@ use crate::bot::{self, Bot, eventually};
 use crate::harness::{SECRET, Setup, UpdateMode};
 use crate::network::CutProxy;
 use crate::repo::Repo;
-use crate::server::{Account, Level, On, Server};
+use crate::server::{Account, Level, On, Server, TokenScopes};
 use crate::table;
 
 /// Label that starts loops.
@@ -88,7 +90,7 @@ impl StoryPlan {
 pub struct Stage {
     pub server: Arc<Server>,
     pub bot: Bot,
-    pub repo: Repo,
+    pub repo: Arc<Repo>,
     /// Owner of the organization.
     pub mira: Account,
     /// The bot's account.
@@ -97,63 +99,106 @@ pub struct Stage {
     pub issue: u64,
     pub proxy: Option<CutProxy>,
     unique: String,
-    made: Made,
+    made: Arc<Mutex<Made>>,
 }
 
-/// Names of what was made, for the end.
+/// What a story made or was about to make, for the end.
 #[derive(Default)]
 struct Made {
+    /// Owner of the organizations and repositories.
+    owner: Option<Account>,
     accounts: Vec<String>,
     organizations: Vec<String>,
-    repositories: Vec<String>,
+    repositories: Vec<Arc<Repo>>,
+}
+
+impl Made {
+    /// Deletes all of it; returns what could not be deleted.
+    async fn delete(&self, server: &Server) -> Vec<String> {
+        let mut left = Vec::new();
+        let mut note = |what: &str, status: u16| {
+            if status >= 300 && status != 404 {
+                left.push(format!("{what} was not deleted: {status}"));
+            }
+        };
+        if let Some(owner) = &self.owner {
+            for repo in &self.repositories {
+                note(&repo.name(), repo.delete(owner).await.status);
+            }
+            for name in &self.organizations {
+                note(name, server.delete_organization(owner, name).await.status);
+            }
+        }
+        for login in &self.accounts {
+            note(login, server.delete_account(login).await.status);
+        }
+        left
+    }
 }
 
 /// Runs a story on a server, deletes what it made, and records its time. Without the server it is skipped.
 pub async fn story(on: On, name: &'static str, plan: StoryPlan, scenario: impl AsyncFnOnce(&mut Stage)) {
     let Some(server) = Server::open(on).await else { return };
     let start = Instant::now();
-    let mut stage = Stage::prepare(Arc::new(server), &plan).await;
-    let outcome = AssertUnwindSafe(async {
-        stage.begin(&plan).await;
-        scenario(&mut stage).await;
-        stage.bot.assert_sound().await;
-    });
-    let outcome = outcome.catch_unwind().await;
-    let took = start.elapsed();
-    let left = stage.end().await;
+    let (outcome, left) = perform(Arc::new(server), &plan, scenario).await;
     match outcome {
         Err(panic) => {
             table::record(name, on, None);
             std::panic::resume_unwind(panic)
         }
-        Ok(()) => {
-            table::record(name, on, Some(took));
+        Ok(took) => {
+            table::record(name, on, Some(took.duration_since(start)));
             assert!(left.is_empty(), "{left:?}");
         }
     }
 }
 
+/// Prepares and runs a story, and deletes what it made. Returns the time of its end or its panic, and what could not be deleted.
+async fn perform(
+    server: Arc<Server>,
+    plan: &StoryPlan,
+    scenario: impl AsyncFnOnce(&mut Stage),
+) -> (Result<Instant, Box<dyn Any + Send>>, Vec<String>) {
+    let (mut prepared, made) = (None, Arc::new(Mutex::new(Made::default())));
+    let outcome = AssertUnwindSafe(async {
+        let stage = prepared.insert(Stage::prepare(server.clone(), plan, made.clone()).await);
+        stage.begin(plan).await;
+        scenario(stage).await;
+        stage.bot.assert_sound().await;
+        Instant::now()
+    });
+    let outcome = outcome.catch_unwind().await;
+    if let Some(stage) = &mut prepared {
+        let _ = AssertUnwindSafe(stage.bot.stop()).catch_unwind().await;
+    }
+    let made = std::mem::take(&mut *made.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    let left = made.delete(&server).await;
+    (outcome, left)
+}
+
 impl Stage {
-    async fn prepare(server: Arc<Server>, plan: &StoryPlan) -> Self {
+    async fn prepare(server: Arc<Server>, plan: &StoryPlan, made: Arc<Mutex<Made>>) -> Self {
         let unique = uuid::Uuid::now_v7().simple().to_string();
         let unique = unique[20..].to_owned();
         let (mira, robot) = (format!("mira-{unique}"), format!("ralph-{unique}"));
-        let mira = server.account(&mira, true).await;
-        let robot = server.account(&robot, false).await;
         let org = format!("acme-{unique}");
+        let repo = Arc::new(Repo::new(server.clone(), &format!("{org}/app")));
+        *made.lock().expect("not poisoned") = Made {
+            owner: None,
+            accounts: vec![mira.clone(), robot.clone()],
+            organizations: vec![org.clone()],
+            repositories: vec![repo.clone()],
+        };
+        let mira = server.account(&mira, TokenScopes::All).await;
+        made.lock().expect("not poisoned").owner = Some(mira.clone());
+        let robot = server.account(&robot, TokenScopes::OfManual).await;
         server.organization(&mira, &org).await;
         server.repository(&mira, &org, "app").await;
-        let repo = Repo::new(server.clone(), &format!("{org}/app"));
         repo.collaborator(&mira, &robot.login, Level::Admin).await;
         let proxy = if plan.proxied { Some(CutProxy::start(&server.url).await) } else { None };
         let url = proxy.as_ref().map_or_else(|| server.url.clone(), CutProxy::url);
         let watched = [format!("{org}/*"), format!("other-{unique}/*")];
         let bot = Bot::new(&plan.setup, server.kind(), &url, &robot.token, &watched);
-        let made = Made {
-            accounts: vec![mira.login.clone(), robot.login.clone()],
-            organizations: vec![org.clone()],
-            repositories: Vec::new(),
-        };
         Self { server, bot, repo, mira, robot, org, issue: 0, proxy, unique, made }
     }
 
@@ -174,42 +219,37 @@ impl Stage {
         }
     }
 
-    /// Stops the service and deletes what was made; returns what could not be deleted.
-    async fn end(mut self) -> Vec<String> {
-        let _ = AssertUnwindSafe(self.bot.stop()).catch_unwind().await;
-        let mut left = Vec::new();
-        let mut note = |what: &str, status: u16| {
-            if status >= 300 && status != 404 {
-                left.push(format!("{what} was not deleted: {status}"));
-            }
-        };
-        self.made.repositories.push(self.repo.name());
-        for name in &self.made.repositories {
-            let repo = Repo::new(self.server.clone(), name);
-            note(name, repo.delete(&self.mira).await.status);
-        }
-        for name in &self.made.organizations {
-            note(name, self.server.delete_organization(&self.mira, name).await.status);
-        }
-        for login in &self.made.accounts {
-            note(login, self.server.delete_account(login).await.status);
-        }
-        left
+    fn made(&self) -> std::sync::MutexGuard<'_, Made> {
+        self.made.lock().expect("not poisoned")
     }
 
     /// Creates a person without any permission.
     pub async fn person(&mut self, name: &str) -> Account {
+        self.account(name, TokenScopes::All).await
+    }
+
+    /// Creates an account whose token has these scopes.
+    pub async fn account(&mut self, name: &str, scopes: TokenScopes) -> Account {
         let login = format!("{name}-{}", self.unique);
-        self.made.accounts.push(login.clone());
-        self.server.account(&login, true).await
+        self.made().accounts.push(login.clone());
+        self.server.account(&login, scopes).await
     }
 
     /// Creates a second organization of the owner; the service watches its repositories, too.
     pub async fn other_organization(&mut self) -> String {
         let name = format!("other-{}", self.unique);
-        self.made.organizations.push(name.clone());
+        self.made().organizations.push(name.clone());
         self.server.organization(&self.mira, &name).await;
         name
+    }
+
+    /// Creates another repository of the organization, which the bot may administer.
+    pub async fn another_repository(&mut self, name: &str) -> Arc<Repo> {
+        let repo = Arc::new(Repo::new(self.server.clone(), &format!("{}/{name}", self.org)));
+        self.made().repositories.push(repo.clone());
+        self.server.repository(&self.mira, &self.org, name).await;
+        repo.collaborator(&self.mira, &self.robot.login, Level::Admin).await;
+        repo
     }
 
     /// Creates a person with a permission in the repository.
@@ -306,6 +346,23 @@ impl Stage {
         .await;
     }
 
+    /// Waits until the bot asks the server about the repository anew before a change; it uses an answer for five seconds.
+    pub async fn answer_about_the_repository_is_old(&self) {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    }
+
+    /// Waits until the loop of the issue is paused, and asserts that the reason contains a text.
+    pub async fn paused_because(&self, reason: &str) -> Loop {
+        let stopped = self.bot.until(self.issue, "a stop", |found| !found.state.holds_slot()).await;
+        assert!(
+            stopped.state == LoopState::Paused && stopped.why.contains(reason),
+            "{reason:?} was expected: {:?}, {}",
+            stopped.state,
+            stopped.why
+        );
+        stopped
+    }
+
     /// Gives what was already under way time to arrive, then waits until the service is idle. For what must not happen.
     pub async fn quiet(&self) {
         for _ in 0..3 {
@@ -319,6 +376,33 @@ impl Stage {
         self.quiet().await;
         let loops = self.bot.loops().await;
         assert!(loops.is_empty(), "{:?}", loops.iter().map(|found| (&found.state, &found.why)).collect::<Vec<_>>());
+    }
+}
+
+/// A server that refuses in the middle of the preparation keeps nothing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn preparation_that_fails_leaves_nothing() {
+    for (on, refused) in [
+        (On::FakeGitea, "/api/v1/orgs$"),
+        (On::FakeGitea, "/collaborators/"),
+        (On::FakeGitHub, "/admin/organizations$"),
+        (On::FakeGitHub, "/collaborators/"),
+    ] {
+        let server = Arc::new(Server::open(on).await.expect("a fake"));
+        let fake = server.fake().expect("a fake");
+        fake.faults().next(1, "", refused, FakeFault::status(500)).expect("a pattern");
+        let (outcome, left) = perform(server.clone(), &StoryPlan::new(), async |_| {
+            unreachable!("unprepared");
+        })
+        .await;
+        assert!(outcome.is_err() && fake.faults().remaining() == 0, "{on:?}, {refused}");
+        assert_eq!(left, [""; 0], "{on:?}, {refused}");
+        let (people, repositories) = fake.with(|state| {
+            let made = |login: &&String| ["mira-", "ralph-", "acme-"].iter().any(|start| login.starts_with(start));
+            let logins = state.accounts.values().map(|account| &account.user.login).filter(made).cloned();
+            (logins.collect::<Vec<_>>(), state.repos.len())
+        });
+        assert_eq!((people, repositories), (Vec::new(), 0), "{on:?}, {refused}");
     }
 }
 
@@ -343,3 +427,22 @@ macro_rules! on_every_server {
     };
 }
 pub(crate) use on_every_server;
+
+/// Declares stories about what only Gitea and Forgejo have.
+macro_rules! on_every_gitea {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        mod only {
+            mod fake_gitea {
+                $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                    super::super::$name($crate::server::On::FakeGitea, stringify!($name)).await
+                })+
+            }
+            mod real_gitea {
+                $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                    super::super::$name($crate::server::On::RealGitea, stringify!($name)).await
+                })+
+            }
+        }
+    };
+}
+pub(crate) use on_every_gitea;

@@ -6,11 +6,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::harness::parts::setting;
+use crate::harness::docs_tables::write_table;
 use crate::server::On;
-
-/// Lines between which the table is in `docs/forges.md`.
-const MARKS: (&str, &str) = ("<!-- times -->\n", "<!-- /times -->\n");
 
 /// Times by story and server; `None` for a story that failed.
 type Times = BTreeMap<&'static str, BTreeMap<On, Option<Duration>>>;
@@ -25,13 +22,7 @@ pub fn record(story: &'static str, on: On, took: Option<Duration>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     std::fs::create_dir_all(root.join("target")).expect("a folder");
     std::fs::write(root.join("target/forges.md"), &table).expect("the table is written");
-    if setting("UPDATE_DOCS").is_some() {
-        let path = root.join("docs/forges.md");
-        let page = std::fs::read_to_string(&path).expect("the page");
-        let (before, rest) = page.split_once(MARKS.0).expect("the mark before the table");
-        let (_, after) = rest.split_once(MARKS.1).expect("the mark after the table");
-        std::fs::write(&path, format!("{before}{}{table}{}{after}", MARKS.0, MARKS.1)).expect("the page is written");
-    }
+    write_table("times", &table);
 }
 
 fn table(times: &Times) -> String {

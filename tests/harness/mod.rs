@@ -5,6 +5,7 @@
 pub mod conversation;
 pub mod dashboard;
 pub mod deliveries;
+pub mod docs_tables;
 pub mod invariants;
 pub mod other_user;
 pub mod parts;

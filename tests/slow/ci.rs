@@ -15,6 +15,10 @@ on_both_forges!(
     red_ci_of_the_base_starts_no_iteration,
     red_ci_before_the_end_of_verification_is_not_done,
     base_update_without_conflict_starts_no_iteration,
+    conflict_is_found_while_the_forge_repeats_its_old_answer,
+    conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge,
+    conflict_whose_push_was_missed_is_found_by_a_full_round,
+    limit_with_an_unresolved_conflict_is_not_called_complete,
 );
 
 fn status(state: &str, description: &str) -> StatusDraft {
@@ -175,6 +179,104 @@ async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
         assert_eq!((&now.pushed, done_comments(world)), (&first.pushed, 1), "no merge commit, no second comment");
         let opened = world.forge.ops().iter().filter(|op| op.kind == OpKind::PullOpened).count();
         assert_eq!(opened, 1);
+    })
+    .await;
+}
+
+/// Pushes to the base what conflicts with the loop's work.
+async fn push_conflict(world: &World) {
+    let change = [("answer.txt", Some("40\n"), false)];
+    let pushed = world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Another answer").await;
+    pushed.expect("pushed");
+    world.forge.flush().await;
+}
+
+/// Same as `push_conflict`, and the delivery of the push is lost.
+async fn push_conflict_unheard(world: &World) {
+    world.forge.hooks().drop_next(u32::MAX);
+    push_conflict(world).await;
+    world.forge.hooks().drop_next(0);
+}
+
+async fn assert_iterations(world: &World, wanted: u32, when: &str) {
+    let now = world.the_loop().await;
+    assert_eq!((now.state, now.spent.iterations), (LoopState::Review, wanted), "{when}: {}", now.why);
+}
+
+/// Asserts that the work contains the base.
+async fn assert_conflict_is_resolved(world: &World) {
+    assert_iterations(world, 2, "after the conflict").await;
+    let branch = world.the_loop().await.branch;
+    assert_eq!(world.parents(&branch).len(), 2, "the base was merged into {branch}");
+    assert_eq!(world.file(&branch, "answer.txt").await.as_deref(), Some("42\n"));
+}
+
+/// The push itself is the reason to ask git: what the forge says is from before it.
+///
+/// See docs/faults.md#f17.
+async fn conflict_is_found_while_the_forge_repeats_its_old_answer(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        world.run().await;
+        world.forge.with(|state| state.stale_reads = u32::MAX);
+        push_conflict(world).await;
+        world.settle().await;
+        assert_conflict_is_resolved(world).await;
+    })
+    .await;
+}
+
+/// The service did not hear of the push; a status of the pull request makes it look, and the forge says that it cannot tell (GitHub)
+/// or that the pull request cannot be merged (Gitea).
+async fn conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let head = world.run().await.pushed.expect("pushed");
+        push_conflict_unheard(world).await;
+        world.settle().await;
+        assert_iterations(world, 1, "the push was not delivered").await;
+        set_status(world, &head, "success").await;
+        world.settle().await;
+        assert_conflict_is_resolved(world).await;
+    })
+    .await;
+}
+
+/// Neither a delivery nor the forge's answer says that anything changed.
+///
+/// See docs/faults.md#f17.
+async fn conflict_whose_push_was_missed_is_found_by_a_full_round(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let head = world.run().await.pushed.expect("pushed");
+        world.forge.with(|state| state.stale_reads = u32::MAX);
+        push_conflict_unheard(world).await;
+        set_status(world, &head, "success").await;
+        world.settle().await;
+        assert_iterations(world, 1, "nothing says so").await;
+        world.engine().reconcile_step(false).await.expect("a round over open loops");
+        world.settle().await;
+        assert_iterations(world, 1, "between two full rounds").await;
+        world.reconcile().await;
+        assert_conflict_is_resolved(world).await;
+    })
+    .await;
+}
+
+/// All checks pass, but no iteration is left for the conflict.
+async fn limit_with_an_unresolved_conflict_is_not_called_complete(dialect: Dialect) {
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        world.comment("/ralph run --max-iterations 1").await;
+        world.settle().await;
+        assert_iterations(world, 1, "at first").await;
+        push_conflict(world).await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 1), "{}", stopped.why);
+        let comments = world.bot_comments();
+        let unsolved = "The branch conflicts with `main`; the conflict is not resolved.";
+        let last = comments.iter().find(|body| body.contains(unsolved)).unwrap_or_else(|| panic!("{comments:#?}"));
+        assert!(last.contains("**Not solved**") && !last.contains("100 %"), "{last}");
+        world.comment("/ralph resume --max-iterations 2").await;
+        world.settle().await;
+        assert_conflict_is_resolved(world).await;
     })
     .await;
 }

@@ -798,3 +798,23 @@ async fn comment_is_posted_once_if_a_following_call_is_limited(dialect: Dialect)
     })
     .await;
 }
+
+/// GraphQL answers 200 with an error that has neither type nor code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn query_that_went_wrong_is_tried_again() {
+    let body = r#"{"data": null, "errors": [{"message": "Something went wrong while executing your query. Please include `AB12:34` when reporting this issue."}]}"#;
+    let fault = FakeFault::Respond { status: 200, headers: Vec::new(), body: body.into(), apply: false };
+    story(Setup::new(Dialect::GitHub), async |world| {
+        world.label().await;
+        world.settle_until("the verification", |l| l.step == LoopStep::Verify).await;
+        world.forge.faults().next(3, "POST", "/api/graphql$", fault).expect("a pattern");
+        world.recover().await;
+        assert_eq!(world.forge.faults().remaining(), 0, "nothing was asked again");
+        let done = world.the_loop().await;
+        assert_eq!(outcome(world).await, undisturbed(), "{}", done.why);
+        assert!(done.refused.is_empty(), "{:?}", done.refused);
+        let ready = world.forge.ops().iter().filter(|op| op.kind == OpKind::PullReady).count();
+        assert_eq!(ready, 1);
+    })
+    .await;
+}

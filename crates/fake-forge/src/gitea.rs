@@ -418,16 +418,14 @@ fn find_hook(repo: &FakeRepo, wanted: i64) -> Result<&super::state::FakeHook, Fa
     hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {wanted}")))
 }
 
-/// Sends a push event without a push, as Gitea's test delivery does.
+/// Sends a push event without a push, as Gitea's test delivery does; there is none in an empty repository.
 async fn test_hook(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     let branch = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let tip = core.git.branch(repo, &branch).await?;
-    let commits = match &tip {
-        Some(tip) => core.git.commits(repo, None, tip, MAX_LISTED_COMMITS.min(1)).await?,
-        None => Vec::new(),
-    };
-    let push = BranchPush { branch, before: tip.clone(), after: tip, forced: false, commits };
+    let tip = tip.ok_or_else(|| FakeRefusal::NotFound(format!("the branch {branch}")))?;
+    let commits = core.git.commits(repo, None, &tip, MAX_LISTED_COMMITS.min(1)).await?;
+    let push = BranchPush { branch, before: Some(tip.clone()), after: Some(tip), forced: false, commits };
     core.act(|state| {
         let hook = find_hook(state.repo(repo)?, wanted)?.clone();
         let event = FakeEvent { repo, actor, what: FakeEventKind::Pushed(Box::new(push.clone())) };

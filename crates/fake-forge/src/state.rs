@@ -260,10 +260,22 @@ pub struct FakePull {
     pub reviews: Vec<FakeReview>,
     /// Reads that still find the forge checking whether it can be merged.
     pub checking: u32,
+    /// What the forge said before the last push about whether it can be merged, and the number of reads that still find that.
+    pub stale_mergeable: Option<(bool, u32)>,
     /// Merge that the forge makes once the rules of the base are satisfied: account and method.
     pub auto_merge: Option<(UserId, MergeMethod)>,
     /// Last end of such a merge: account, whether it left the merge queue, and reason.
     pub merge_left: Option<(UserId, bool, String)>,
+}
+
+impl FakePull {
+    /// Returns what the forge says about whether it can be merged; `None` while it checks.
+    pub fn mergeable(&self) -> Option<bool> {
+        match self.stale_mergeable {
+            Some((said, reads)) if reads > 0 => Some(said),
+            _ => (self.checking == 0).then_some(self.facts.mergeable),
+        }
+    }
 }
 
 /// Conditions for merges into a branch.
@@ -589,6 +601,8 @@ pub struct FakeState {
     pub teams: Vec<FakeTeam>,
     /// Time for which comments on lines are drafts before their review is submitted, in milliseconds.
     pub draft_age_ms: i64,
+    /// Reads of a pull request after a push that find what the forge said before about whether it can be merged.
+    pub stale_reads: u32,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
@@ -631,6 +645,7 @@ impl FakeState {
             tokens: BTreeMap::new(),
             teams: Vec::new(),
             draft_age_ms: 0,
+            stale_reads: 0,
             narrowed: BTreeMap::new(),
             fine_grained_tokens: false,
             new_token_refusals: None,

@@ -316,6 +316,18 @@ impl Effect {
         }
     }
 
+    /// Whether it creates something on the forge that would stay in another repository if that had taken over the name.
+    pub fn creates_on_forge(&self) -> bool {
+        matches!(
+            self,
+            Self::Push { .. }
+                | Self::Comment { .. }
+                | Self::Status { fresh: true }
+                | Self::Pull { .. }
+                | Self::Escalate { .. }
+        )
+    }
+
     /// Whether only the newest pending one has to be executed.
     pub fn replaces_older(&self) -> bool {
         matches!(

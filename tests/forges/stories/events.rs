@@ -10,6 +10,7 @@ use crate::stage::{StoryPlan, WAITING, WILLING, on_every_server, story};
 
 on_every_server!(
     label_set_while_the_service_was_down_starts_a_loop,
+    missed_label_with_a_new_title_needs_confirmation,
     review_and_merge_while_the_service_was_down_are_found,
     restart_during_an_iteration_loses_nothing,
     delivery_with_a_wrong_secret_starts_nothing,
@@ -22,10 +23,38 @@ async fn label_set_while_the_service_was_down_starts_a_loop(on: On, name: &'stat
     story(on, name, StoryPlan::new(), async |stage| {
         stage.bot.stop().await;
         stage.label().await;
+        let start = std::time::Instant::now();
         stage.bot.start().await;
+        stage.bot.until(stage.issue, "a loop", |_| true).await;
+        let took = start.elapsed();
+        assert!(took < std::time::Duration::from_secs(30), "the repository was looked at after {took:?}");
         stage.ready(stage.issue).await;
     })
     .await;
+}
+
+/// Whoever set the label may not have seen the new title.
+async fn missed_label_with_a_new_title_needs_confirmation(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        stage.bot.stop().await;
+        stage.label().await;
+        stage.repo.edit_issue(&stage.mira, stage.issue, serde_json::json!({ "title": "Another task" })).await;
+        stage.bot.start().await;
+        let question = stage.says(stage.issue, "--confirm ").await;
+        let started = stage.bot.of_issue(stage.issue).await;
+        assert!(started.is_none_or(|found| found.state == LoopState::NeedsConfirm));
+        assert!(stage.repo.pulls(&stage.mira).await.is_empty());
+        stage.comment(&confirmation(&question)).await;
+        stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+/// Command that confirms the text that a question of the bot shows.
+fn confirmation(question: &str) -> String {
+    let after = question.split("--confirm ").nth(1).unwrap_or_default();
+    let hash: String = after.chars().take_while(char::is_ascii_hexdigit).collect();
+    format!("/ralph run --confirm {hash}")
 }
 
 async fn review_and_merge_while_the_service_was_down_are_found(on: On, name: &'static str) {
@@ -134,14 +163,7 @@ async fn text_edited_by_an_outsider_needs_confirmation(on: On, name: &'static st
         stage.repo.add_labels(&stage.mira, issue, &[crate::stage::RUN]).await;
         stage.bot.until_state(issue, LoopState::NeedsConfirm).await;
         let question = stage.says(issue, "--confirm ").await;
-        let hash: String = question
-            .split("--confirm ")
-            .nth(1)
-            .unwrap_or_default()
-            .chars()
-            .take_while(char::is_ascii_hexdigit)
-            .collect();
-        stage.repo.comment(&stage.mira, issue, &format!("/ralph run --confirm {hash}")).await;
+        stage.repo.comment(&stage.mira, issue, &confirmation(&question)).await;
         stage.ready(issue).await;
     })
     .await;

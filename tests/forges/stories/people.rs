@@ -2,8 +2,8 @@
 
 use ralph_bot::domain::loops::LoopState;
 
-use crate::server::{Level, On};
-use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
+use crate::server::{Level, On, TokenScopes};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, story};
 
 on_every_server!(
     command_of_an_outsider_is_refused,
@@ -12,6 +12,8 @@ on_every_server!(
     member_of_a_team_that_reads_may_not_start,
     permission_that_was_withdrawn_stops_the_loop,
 );
+
+on_every_gitea!(member_of_a_team_that_the_bot_cannot_see_is_told_so, check_finds_a_token_that_may_only_read,);
 
 async fn command_of_an_outsider_is_refused(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
@@ -84,6 +86,48 @@ async fn permission_that_was_withdrawn_stops_the_loop(on: On, name: &'static str
         assert_eq!(stage.repo.branch(&stage.mira, &paused.branch).await, None, "nothing was pushed");
         stage.comment("/ralph resume").await;
         stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+/// "May not" and "cannot be told" are different answers.
+async fn member_of_a_team_that_the_bot_cannot_see_is_told_so(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        let dev = stage.person("dev").await;
+        let devs = stage.server.team(&stage.mira, &stage.org, "devs", Level::Write).await;
+        let bots = stage.server.team(&stage.mira, &stage.org, "bots", Level::Read).await;
+        stage.server.team_repository(&stage.mira, &devs, &stage.repo.name(), Level::Write).await;
+        // Members of the organization are refused the members of a team that they are not in.
+        stage.server.join(&stage.mira, &devs, &dev.login).await;
+        stage.server.join(&stage.mira, &bots, &stage.robot.login).await;
+        let answer = stage.repo.add_labels(&dev, stage.issue, &[RUN]).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let told = stage.says(stage.issue, "cannot tell whether").await;
+        for part in [&dev.login, &format!("{}/devs", stage.org), "read:organization"] {
+            assert!(told.contains(part), "{part} is not in {told}");
+        }
+        stage.nothing_starts().await;
+        // Once the bot sees the team, the label starts the loop.
+        stage.server.join(&stage.mira, &devs, &stage.robot.login).await;
+        stage.repo.remove_label(&dev, stage.issue, RUN).await;
+        stage.quiet().await;
+        stage.repo.add_labels(&dev, stage.issue, &[RUN]).await;
+        assert_eq!(stage.ready(stage.issue).await.requested_by.login, dev.login);
+    })
+    .await;
+}
+
+async fn check_finds_a_token_that_may_only_read(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().without_hook().stopped(), async |stage| {
+        let reader = stage.account("reader", TokenScopes::ReadOnly).await;
+        stage.repo.collaborator(&stage.mira, &reader.login, Level::Admin).await;
+        let (ok, said) = stage.bot.check_token(&reader.token).await;
+        assert!(!ok && said.contains("may not") && said.contains("write:"), "{said}");
+        let (ok, said) = stage.bot.check_token(&stage.robot.token).await;
+        assert!(ok, "{said}");
+        // Nothing was changed by asking.
+        assert_eq!(stage.repo.all_labels(&stage.mira).await, [RUN]);
+        assert!(stage.repo.comments(&stage.mira, stage.issue).await.is_empty());
     })
     .await;
 }

@@ -5,14 +5,16 @@ use ralph_bot::domain::loops::LoopState;
 use crate::bot::eventually;
 use crate::repo::ReviewEvent;
 use crate::server::On;
-use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_server, story};
+use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_gitea, on_every_server, story};
 
 on_every_server!(
     review_with_remarks_starts_an_iteration,
     review_that_was_drafted_earlier_keeps_its_remarks,
     reply_to_a_remark_starts_an_iteration,
     failed_ci_starts_an_iteration,
-    failed_ci_without_a_change_is_not_done,
+    failed_ci_without_a_change_is_not_done_until_a_rerun_passes,
+    ci_that_fails_on_the_base_too_starts_no_iteration,
+    plain_comment_is_told_what_would_reach_the_agent,
     passing_ci_starts_no_iteration,
     conflict_with_the_base_is_solved,
     unrelated_push_to_the_base_starts_no_iteration,
@@ -20,6 +22,8 @@ on_every_server!(
     closed_pull_request_ends_the_loop,
     closed_issue_ends_the_loop_and_a_new_label_starts_another,
 );
+
+on_every_gitea!(deleted_pull_request_ends_the_loop);
 
 async fn review_with_remarks_starts_an_iteration(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
@@ -95,7 +99,7 @@ async fn failed_ci_starts_an_iteration(on: On, name: &'static str) {
     .await;
 }
 
-async fn failed_ci_without_a_change_is_not_done(on: On, name: &'static str) {
+async fn failed_ci_without_a_change_is_not_done_until_a_rerun_passes(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);
@@ -106,6 +110,44 @@ async fn failed_ci_without_a_change_is_not_done(on: On, name: &'static str) {
         assert!(paused.why.contains("CI") || paused.why.contains("build"), "{}", paused.why);
         stage.shows(stage.issue, "paused").await;
         eventually("a draft again", async || stage.repo.pull(&stage.mira, pull).await.draft.then_some(())).await;
+        stage.repo.status(&stage.mira, &sha, "success", "build", "").await;
+        let done = stage.ready(stage.issue).await;
+        assert_eq!((done.spent.iterations, head(stage).await), (paused.spent.iterations, sha), "{}", done.why);
+        stage.shows(stage.issue, "review").await;
+    })
+    .await;
+}
+
+async fn ci_that_fails_on_the_base_too_starts_no_iteration(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
+        let base = stage.repo.branch(&stage.mira, "main").await.expect("a base");
+        stage.repo.status(&stage.mira, &base, "failure", "build", "the linker ran out of memory").await;
+        let pull = stage.pull_of(&stage.run().await);
+        let sha = head(stage).await;
+        stage.repo.status(&stage.mira, &sha, "failure", "build", "the linker ran out of memory").await;
+        stage.says(stage.issue, "CI fails on the base, too: `build`").await;
+        stage.quiet().await;
+        let now = stage.bot.of_issue(stage.issue).await.expect("the loop");
+        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
+        assert!(!stage.repo.pull(&stage.mira, pull).await.draft);
+    })
+    .await;
+}
+
+async fn plain_comment_is_told_what_would_reach_the_agent(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
+        let pull = stage.pull_of(&stage.run().await);
+        let said = async || {
+            let comments = stage.repo.comments(&stage.mira, pull).await;
+            comments.iter().filter(|comment| comment.login == stage.robot.login).count()
+        };
+        let before = said().await;
+        stage.repo.comment(&stage.mira, pull, "Please rename it.").await;
+        stage.says(pull, "`/ralph guide TEXT`").await;
+        stage.repo.comment(&stage.mira, pull, "And this.").await;
+        stage.quiet().await;
+        assert_eq!(said().await, before + 1, "once for each pull request");
+        assert_eq!(stage.bot.of_issue(stage.issue).await.expect("the loop").spent.iterations, 1);
     })
     .await;
 }
@@ -167,6 +209,25 @@ async fn merge_ends_the_loop(on: On, name: &'static str) {
         assert!(!stage.repo.labels(&stage.mira, stage.issue).await.contains(&RUN.to_owned()));
         assert_eq!(stage.repo.file(&stage.mira, "main", "answer.txt").await.as_deref(), Some("42\n"));
         assert!(!stage.repo.is_open(&stage.mira, stage.issue).await, "the pull request closes its issue");
+    })
+    .await;
+}
+
+/// Nothing is delivered for it: the loop is looked at once a minute.
+async fn deleted_pull_request_ends_the_loop(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        let done = stage.run().await;
+        stage.repo.delete_issue(&stage.mira, stage.pull_of(&done)).await;
+        let ended = stage.bot.until_state(stage.issue, LoopState::Closed).await;
+        assert_eq!(ended.why, "the pull request was deleted");
+        stage.shows(stage.issue, "closed").await;
+        // The way back is another loop.
+        stage.bot.until_idle().await;
+        if stage.repo.labels(&stage.mira, stage.issue).await.contains(&RUN.to_owned()) {
+            stage.repo.remove_label(&stage.mira, stage.issue, RUN).await;
+        }
+        stage.quiet().await;
+        assert_ne!(stage.run().await.id, done.id);
     })
     .await;
 }

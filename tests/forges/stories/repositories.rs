@@ -15,7 +15,10 @@ on_every_server!(
     empty_repository_is_reported,
     repository_without_issues_waits_until_they_are_back,
     removed_bot_waits_until_it_is_back,
+    repository_that_took_over_the_name_gets_nothing,
     hook_of_a_repository_has_its_own_secret,
+    hook_of_an_empty_repository_works_after_its_first_commit,
+    repository_made_private_is_worked_on,
 );
 
 async fn renamed_repository_is_followed(on: On, name: &'static str) {
@@ -52,8 +55,9 @@ async fn archived_repository_waits_until_it_is_back(on: On, name: &'static str) 
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.set(&stage.mira, "archived", true).await;
+        stage.answer_about_the_repository_is_old().await;
         stage.agent_goes_on();
-        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        stage.paused_because("is archived").await;
         stage.repo.set(&stage.mira, "archived", false).await;
         stage.ready(stage.issue).await;
         assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
@@ -107,8 +111,9 @@ async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'sta
         stage.label().await;
         stage.agent_waits().await;
         stage.repo.set(&stage.mira, "has_issues", false).await;
+        stage.answer_about_the_repository_is_old().await;
         stage.agent_goes_on();
-        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        stage.paused_because("issues are switched off").await;
         stage.repo.set(&stage.mira, "has_issues", true).await;
         stage.ready(stage.issue).await;
     })
@@ -121,21 +126,40 @@ async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
         stage.agent_waits().await;
         stage.repo.remove_collaborator(&stage.mira, &stage.robot.login).await;
         stage.agent_goes_on();
-        let stopped = stage.bot.until(stage.issue, "a stop", |found| !found.state.holds_slot()).await;
-        assert_ne!(stopped.state, LoopState::Review, "{}", stopped.why);
+        stage.paused_because("the loop continues by itself").await;
         stage.repo.collaborator(&stage.mira, &stage.robot.login, crate::server::Level::Admin).await;
-        // It goes on by itself, or after a person says so.
-        if stopped.state != LoopState::Waiting {
-            stage.comment("/ralph resume").await;
-        }
         stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+/// The repository was renamed, and another one has its former name: the server answers requests under that name, for the other.
+async fn repository_that_took_over_the_name_gets_nothing(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.bot.until_idle().await;
+        stage.repo.rename(&stage.mira, "renamed").await;
+        let other = stage.another_repository("app").await;
+        other.push(&stage.mira, "main", &[("readme.md", "Another program.\n")], "Initial commit").await;
+        let theirs = other.open_issue(&stage.mira, "Another task", "").await;
+        assert_eq!(theirs, stage.issue, "a request under the former name would find it");
+        stage.answer_about_the_repository_is_old().await;
+        stage.agent_goes_on();
+        let done = stage.ready(stage.issue).await;
+        stage.shows(stage.issue, "review").await;
+        assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
+        assert_eq!(other.branch(&stage.mira, &done.branch).await, None);
+        assert!(other.pulls(&stage.mira).await.is_empty() && other.labels(&stage.mira, theirs).await.is_empty());
+        let comments = other.comments(&stage.mira, theirs).await;
+        assert!(comments.is_empty(), "sent to another repository: {comments:?}");
     })
     .await;
 }
 
 async fn hook_of_a_repository_has_its_own_secret(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().without_hook().stopped(), async |stage| {
-        stage.bot.init_webhook(&stage.repo.name()).await;
+        assert!(stage.bot.init_webhook(&stage.repo.name()).await);
         stage.bot.start().await;
         stage.label().await;
         stage.ready(stage.issue).await;
@@ -145,6 +169,35 @@ async fn hook_of_a_repository_has_its_own_secret(on: On, name: &'static str) {
         })
         .await;
         assert!(labels.contains(&"ralph:review".to_owned()), "{labels:?}");
+    })
+    .await;
+}
+
+async fn hook_of_an_empty_repository_works_after_its_first_commit(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().empty().without_hook().stopped(), async |stage| {
+        // Gitea has nothing to test it with.
+        let tested = stage.bot.init_webhook(&stage.repo.name()).await;
+        assert!(tested || !stage.server.is_github());
+        let setup = crate::bot::sample();
+        stage.repo.push(&stage.mira, "main", &crate::bot::files(&setup), "Initial commit").await;
+        stage.bot.start().await;
+        stage.label().await;
+        stage.ready(stage.issue).await;
+        assert!(stage.bot.deliveries().await > 0, "the webhook delivered nothing");
+    })
+    .await;
+}
+
+async fn repository_made_private_is_worked_on(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
+        stage.repo.set(&stage.mira, "private", false).await;
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.set(&stage.mira, "private", true).await;
+        stage.answer_about_the_repository_is_old().await;
+        stage.agent_goes_on();
+        stage.ready(stage.issue).await;
+        assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
     })
     .await;
 }

@@ -2,7 +2,10 @@
 //! signatures, issues its tokens and enforces their permissions. It has no reactions, statuses or GraphQL, like old or
 //! reduced servers; a loop must complete without them.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use ralph_bot::domain::loops::LoopState;
@@ -15,6 +18,7 @@ use tokio::process::{Child, ChildStdout};
 use super::front::Front;
 use super::service::{RealService, bare_repository};
 use crate::harness::SECRET;
+use crate::harness::docs_tables::write_table;
 use crate::harness::parts::{command, npm_part, program};
 
 const REPOSITORY: &str = "mira/app";
@@ -155,9 +159,20 @@ fn seeds(webhook: &str) -> Value {
     })
 }
 
+/// Records the time of a story that passed, and writes the table.
+fn record(story: &'static str, start: Instant) {
+    static TIMES: Mutex<BTreeMap<&str, Duration>> = Mutex::new(BTreeMap::new());
+    let mut times = TIMES.lock().expect("not poisoned");
+    times.insert(story, start.elapsed());
+    let rows: String =
+        times.iter().map(|(story, took)| format!("| {story} | {:.1} s |\n", took.as_secs_f64())).collect();
+    write_table("emulate", &format!("| story | emulate |\n|---|---:|\n{rows}"));
+}
+
 /// With a personal access token of the bot's account, and a webhook of the repository.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_with_a_token() {
+    let start = Instant::now();
     let Some(github) = EmulatedGitHub::start().await else { return };
     github.mira(Method::PUT, "/collaborators/ralph-bot", json!({ "permission": "push" })).await;
     let forge = format!("kind: github, url: \"{}\", token_env: TOKEN", github.front.url);
@@ -166,11 +181,13 @@ async fn from_label_to_merge_with_a_token() {
     let hook = json!({ "name": "web", "active": true, "events": EVENTS, "config": config });
     github.mira(Method::POST, "/hooks", hook).await;
     github.main_story(service, "ralph-bot").await;
+    record("from label to merge with a token", start);
 }
 
 /// With a GitHub App: authenticates by its key, uses installation tokens, and receives deliveries at its own webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_as_an_app() {
+    let start = Instant::now();
     let Some(github) = EmulatedGitHub::start().await else { return };
     let key = github.folder.path().join("app.pem");
     std::fs::write(&key, APP_KEY).expect("the key is written");
@@ -180,4 +197,5 @@ async fn from_label_to_merge_as_an_app() {
     let service = RealService::start(&forge, &[]).await;
     github.front.hand_on_to(service.address());
     github.main_story(service, "ralph[bot]").await;
+    record("from label to merge as an app", start);
 }

@@ -208,7 +208,7 @@ impl GiteaShape<'_> {
             "draft": super::is_work_in_progress(&issue.title), "is_locked": issue.locked,
             "comments": issue.comments.len(), "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
             "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),
-            "mergeable": facts.mergeable && issue.open && pull.checking == 0, "merged": merged.is_some(),
+            "mergeable": issue.open && pull.mergeable() == Some(true), "merged": merged.is_some(),
             "merged_at": merged.map(|merged| zoned(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
             "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,

@@ -59,7 +59,7 @@ impl GitHubShape<'_> {
     /// Returns a single pull request, with more fields than in lists.
     pub fn whole_pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let (facts, merged) = (&pull.facts, pull.merged.as_ref());
-        let mergeable = (issue.open && pull.checking == 0).then_some(facts.mergeable);
+        let mergeable = pull.mergeable().filter(|_| issue.open);
         let state = match mergeable {
             None => "unknown",
             Some(false) => "dirty",

@@ -144,6 +144,7 @@ impl FakeState {
             requested_teams: Vec::new(),
             reviews: Vec::new(),
             checking: 0,
+            stale_mergeable: None,
             auto_merge: None,
             merge_left: None,
         };
@@ -156,7 +157,10 @@ impl FakeState {
     /// Counts a read of a pull request, after some of which the forge has checked whether it can be merged.
     pub fn pull_was_read(&mut self, repo: RepoId, number: Number) {
         if let Some(pull) = self.pull_of(repo, number) {
-            pull.checking = pull.checking.saturating_sub(1);
+            match &mut pull.stale_mergeable {
+                Some((_, reads)) if *reads > 0 => *reads -= 1,
+                _ => pull.checking = pull.checking.saturating_sub(1),
+            }
         }
     }
 
@@ -168,7 +172,9 @@ impl FakeState {
         number: Number,
         facts: PullFacts,
     ) -> Result<(), FakeRefusal> {
+        let stale_reads = self.stale_reads;
         let pull = self.pull_mut(repo, number)?;
+        pull.stale_mergeable = pull.mergeable().map(|said| (said, stale_reads));
         pull.checking = READS_WHILE_CHECKING;
         let before = std::mem::replace(&mut pull.facts, facts);
         if before.head_sha != pull.facts.head_sha {

@@ -175,17 +175,23 @@ impl Scene {
         taken.into_iter().map(|(headers, body)| (headers, serde_json::from_str(&body).unwrap())).collect()
     }
 
-    /// Compares the deliveries since the last call with those recorded as `name`; returns the differences.
+    /// Compares the deliveries since the last call with the `count` that were recorded as `name`; returns the differences.
     async fn compare(&self, name: &str, count: usize) -> Vec<String> {
+        let numbers: Vec<usize> = (1..=count).collect();
+        self.compare_numbers(name, &numbers).await
+    }
+
+    /// Same as `compare`, with the deliveries of these numbers.
+    async fn compare_numbers(&self, name: &str, numbers: &[usize]) -> Vec<String> {
         let ours = self.delivered().await;
         let mut found = Vec::new();
-        if ours.len() != count {
+        if ours.len() != numbers.len() {
             let names: Vec<_> =
                 ours.iter().map(|(headers, body)| (&headers["x-gitea-event-type"], &body["action"])).collect();
-            found.push(format!("{name}: {} deliveries instead of {count}: {names:?}", ours.len()));
+            found.push(format!("{name}: {} deliveries instead of {numbers:?}: {names:?}", ours.len()));
         }
-        for (number, (headers, body)) in ours.iter().enumerate().take(count) {
-            let file = format!("webhooks/{name}-{}.json", number + 1);
+        for (number, (headers, body)) in numbers.iter().zip(&ours) {
+            let file = format!("webhooks/{name}-{number}.json");
             let recorded = recorded(&file);
             for (header, value) in recorded["headers"].as_object().unwrap() {
                 let own = headers.get(header.to_ascii_lowercase()).and_then(|value| value.to_str().ok());
@@ -243,6 +249,8 @@ async fn deliveries_equal_the_recorded_ones() {
     let none = Value::Null;
     scene.on("mira", "POST", &hook, json!({})).await;
     found.extend(scene.compare("01-hook-test", 1).await);
+    scene.push("mira", "main", "first.txt").await;
+    found.extend(scene.compare_numbers("01-hook-test", &[2]).await);
     let text = json!({"title": "The answer is wrong", "body": "It should be **42**."});
     scene.on("dev", "POST", "issues", text).await;
     found.extend(scene.compare("02-issue-opened", 1).await);
@@ -323,11 +331,12 @@ async fn deliveries_of_pull_requests_equal_the_recorded_ones() {
     assert_eq!(scene.delivered().await.len(), 0, "nothing changed");
     let main = scene.forge.branch_sha(scene.repo, "main").await.unwrap();
     scene.forge.force_branch(&scene.user("mira"), scene.repo, "dev2", &main).await.unwrap();
-    scene.delivered().await;
+    let changed = "32-base-of-pull-request-changed";
+    found.extend(scene.compare_numbers(changed, &[2, 3]).await);
     scene.on("ralph", "PATCH", "pulls/3", json!({"base": "dev2"})).await;
-    found.extend(scene.compare("32-base-of-pull-request-changed", 1).await);
+    found.extend(scene.compare_numbers(changed, &[1]).await);
     scene.on("ralph", "PATCH", "pulls/3", json!({"base": "main"})).await;
-    scene.delivered().await;
+    found.extend(scene.compare_numbers(changed, &[4]).await);
     scene.on("dev", "PATCH", "pulls/3", json!({"state": "closed"})).await;
     found.extend(scene.compare("33-pull-request-closed", 1).await);
     scene.on("dev", "PATCH", "pulls/3", json!({"state": "open"})).await;

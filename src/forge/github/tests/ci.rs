@@ -12,10 +12,14 @@ const LOG: &str = "2026-01-31T12:00:00.0000000Z ##[group]Run cargo test\n\
                    2026-01-31T12:00:03.0000000Z Post job cleanup.\n";
 
 fn scripted(transport: &ContractTransport, runs: Value, statuses: Value) {
-    let (runs_at, status_at) =
-        ("/repos/{owner}/{repo}/commits/{ref}/check-runs", "/repos/{owner}/{repo}/commits/{ref}/status");
+    let runs_at = "/repos/{owner}/{repo}/commits/{ref}/check-runs";
     let body = answer("GET", runs_at, 200, json!({ "total_count": 1, "check_runs": runs }));
     transport.on("GET", &format!("/repos/acme/app/commits/{SHA}/check-runs?filter=latest&per_page=100"), 200, body);
+    scripted_statuses(transport, statuses);
+}
+
+fn scripted_statuses(transport: &ContractTransport, statuses: Value) {
+    let status_at = "/repos/{owner}/{repo}/commits/{ref}/status";
     let body = answer("GET", status_at, 200, json!({ "statuses": statuses }));
     transport.on("GET", &format!("/repos/acme/app/commits/{SHA}/status?per_page=100"), 200, body);
 }
@@ -84,6 +88,21 @@ async fn conclusions_are_counted_and_failures_have_logs() {
     let foreign_request = transport.seen().into_iter().find(|seen| seen.target.starts_with("/logs/")).unwrap();
     assert!(foreign_request.headers.is_empty(), "nothing of ours goes to the storage: {:?}", foreign_request.headers);
     transport.finish();
+}
+
+/// GitHub itself gives old check runs this conclusion, which its description of the API lacks.
+#[tokio::test]
+async fn stale_check_run_counts_neither_as_passed_nor_as_failed() {
+    let (github, transport) = with_token();
+    scripted_statuses(&transport, json!([]));
+    let output = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });
+    let runs = ["stale", "success"].into_iter().zip(1..);
+    let runs: Vec<Value> = runs.map(|(end, id)| run(id, Some(end), "github-actions", output.clone())).collect();
+    let body = json!({ "total_count": runs.len(), "check_runs": runs }).to_string();
+    let target = format!("/repos/acme/app/commits/{SHA}/check-runs?filter=latest&per_page=100");
+    transport.on_raw("GET", &target, 200, &[], &body);
+    let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    assert_eq!((state.passed, state.pending, state.failed), (1, 0, Vec::new()));
 }
 
 #[tokio::test]
