@@ -23,7 +23,7 @@ use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MailConfig};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
 use crate::engine::{
     self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, LeaseOwner, RepositoryPattern,
@@ -34,7 +34,7 @@ use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
 use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
-use crate::http::{self, Edge, Hook};
+use crate::http::{self, Hook, HttpState};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{EtcCopies, tool_environment};
 use crate::process::{SandboxProbe, SandboxTier, free_space, private};
@@ -209,7 +209,8 @@ pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
     let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
     let wake = Arc::new(move || nudged.wake.intake.notify_one());
-    let mut edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let mut edge =
+        HttpState::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
     let asked = engine.clone();
     edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
     let (measured, data) = (engine.clone(), config.data_dir.clone());
@@ -258,8 +259,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let (instance, key) = identity(&store).await?;
     let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
-    let door =
-        backends::door(config, &built.masker, [("the key of markers", &key), ("the key of session memory", &mcp_key)]);
+    let outbound = backends::outbound(
+        config,
+        &built.masker,
+        [("the key of markers", &key), ("the key of session memory", &mcp_key)],
+    );
     let workspaces = Workspaces::open(
         WorkspaceSettings {
             root: data.clone(),
@@ -269,7 +273,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             authors: Arc::default(),
             signing: config.signing.clone(),
             protected: Vec::new(),
-            door: door.clone(),
+            outbound: outbound.clone(),
         },
         options.clock.clone(),
     )?;
@@ -297,14 +301,14 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         store,
         clock: options.clock.clone(),
         forges,
-        channels: channels(config, &door)?,
+        channels: channels(config, &outbound)?,
         workspaces,
         backends: built.agents,
         assistants: built.assistants,
         reviewers: built.reviewers,
         checks,
-        renderer: Renderer::new(config.templates.clone(), door.clone())?,
-        door,
+        renderer: Renderer::new(config.templates.clone(), outbound.clone())?,
+        outbound,
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
@@ -314,7 +318,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
         looks: std::sync::Mutex::default(),
-        places: engine::KnownPlaces::default(),
+        repository_access: engine::ConfirmedRepositories::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: {
             let metrics = Metrics::new();
@@ -389,13 +393,14 @@ fn tracer(config: &Config) -> anyhow::Result<Tracer> {
 }
 
 /// Creates the configured channels.
-fn channels(config: &Config, door: &Door) -> anyhow::Result<Vec<Channel>> {
-    let one = |channel: &ChannelConfig| self::channel(channel, door).map_err(|why| anyhow!("{}: {why}", channel.name));
+fn channels(config: &Config, outbound: &OutboundFilter) -> anyhow::Result<Vec<Channel>> {
+    let one =
+        |channel: &ChannelConfig| self::channel(channel, outbound).map_err(|why| anyhow!("{}: {why}", channel.name));
     config.channels.iter().map(one).collect()
 }
 
 /// Creates a configured channel; the error is a sentence without secrets.
-pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> {
+pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Channel, String> {
     let settings = ChannelSettings {
         name: channel.name.clone(),
         kind: channel.kind,
@@ -412,7 +417,7 @@ pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> 
             ca,
         }),
     };
-    Channel::new(settings, door.clone())
+    Channel::new(settings, outbound.clone())
 }
 
 /// Returns the installation's name and marker key; generated once.

@@ -33,7 +33,7 @@ use crate::domain::report::notice::{
 };
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
-use crate::domain::trust::outbound::{Door, Masker, OutboundJson};
+use crate::domain::trust::outbound::{Masker, OutboundFilter, OutboundJson};
 use crate::net::client;
 use crate::net::resolver::{Refused, Resolver, resolve};
 
@@ -75,7 +75,7 @@ pub struct ChannelSettings {
 
 /// A notice to send.
 #[derive(Debug, Clone, Copy)]
-pub struct Sending<'n> {
+pub struct NoticeDelivery<'n> {
     /// The notice.
     pub notice: &'n Notice,
     /// Id of the delivery, the same for all attempts.
@@ -118,17 +118,17 @@ pub struct Channel {
     place: String,
     mail: Option<mail::Mail>,
     client: reqwest::Client,
-    door: Door,
+    outbound: OutboundFilter,
     masker: Masker,
     paused_until: Mutex<Option<Timestamp>>,
 }
 
 impl Channel {
-    /// Creates a channel with its own HTTP client; messages pass `door`.
+    /// Creates a channel with its own HTTP client; messages pass `outbound`.
     ///
     /// # Errors
     /// The address is invalid, or the TLS roots of the system cannot be used; a sentence without secrets.
-    pub fn new(settings: ChannelSettings, door: Door) -> Result<Self, String> {
+    pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, String> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -169,7 +169,7 @@ impl Channel {
             place,
             mail,
             client,
-            door,
+            outbound,
             masker: Masker::new(secrets),
             paused_until: Mutex::new(None),
         })
@@ -226,8 +226,8 @@ impl Channel {
     }
 
     /// Performs one delivery attempt within `time_limit`; mail servers, which may delay their greeting, get three times of it.
-    pub async fn send(&self, sending: Sending<'_>, time_limit: Duration, now: Timestamp) -> SendOutcome {
-        let Sending { notice, posted, .. } = sending;
+    pub async fn send(&self, sending: NoticeDelivery<'_>, time_limit: Duration, now: Timestamp) -> SendOutcome {
+        let NoticeDelivery { notice, posted, .. } = sending;
         let step = MessageStep::of(self.audience.kind, notice, posted, &self.place);
         if step == MessageStep::Nothing {
             return if self.audience.kind.shows_resolution() {
@@ -283,7 +283,7 @@ impl Channel {
     }
 
     /// Posts a message whose answer does not matter.
-    async fn post(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+    async fn post(&self, sending: NoticeDelivery<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
         let body = self.text(self.message(sending.notice, sending));
         let mut headers = json_header();
         if self.transport() == NoticeTransport::SignedRequest {
@@ -297,7 +297,7 @@ impl Channel {
     /// Posts the message of a loop, or changes the one that the service has.
     async fn write_message(
         &self,
-        sending: Sending<'_>,
+        sending: NoticeDelivery<'_>,
         step: MessageStep<'_>,
         now: Timestamp,
     ) -> Result<SendOutcome, SendOutcome> {
@@ -325,7 +325,7 @@ impl Channel {
         }
     }
 
-    async fn post_message(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+    async fn post_message(&self, sending: NoticeDelivery<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
         match self.transport() {
             NoticeTransport::SlackMessage => self.post_slack(sending, now).await,
             _ => self.post_discord(sending, now).await,
@@ -336,7 +336,7 @@ impl Channel {
     async fn change_message(
         &self,
         notice: &Notice,
-        sending: Sending<'_>,
+        sending: NoticeDelivery<'_>,
         posted: &PostedMessage,
         now: Timestamp,
     ) -> Result<Option<SendOutcome>, SendOutcome> {
@@ -353,13 +353,13 @@ impl Channel {
     }
 
     /// Returns the message for the service. Texts are masked before they are escaped and after.
-    fn message(&self, notice: &Notice, Sending { delivery, answer, .. }: Sending<'_>) -> OutboundJson {
+    fn message(&self, notice: &Notice, NoticeDelivery { delivery, answer, .. }: NoticeDelivery<'_>) -> OutboundJson {
         let masked =
-            serde_json::to_value(notice).map(|value| self.door.masked_json(value)).and_then(serde_json::from_value);
+            serde_json::to_value(notice).map(|value| self.outbound.masked_json(value)).and_then(serde_json::from_value);
         // A notice stays one unless a secret is a name of one of its variants.
         let masked: Notice = masked.unwrap_or_else(|_| notice.clone());
         let body = self.audience.kind.definition().body;
-        self.door.json(body(NoticeBody { notice: &masked, delivery, answer }))
+        self.outbound.json(body(NoticeBody { notice: &masked, delivery, answer }))
     }
 
     /// Writes a message, with the key that its service requires.

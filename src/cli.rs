@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, ConfigProblems, ConfigScope, Env, operator_file};
 use crate::domain::model::ids::Timestamp;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
 
 /// Turns a labeled issue into a supervised loop of coding-agent runs and a verified pull request.
@@ -186,7 +186,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
 fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliError> {
     let config = Config::load_for(scope, &operator_file(global.config.as_deref(), env), env)?;
     // Report invalid templates at the start, not when they are first used.
-    Renderer::new(config.templates.clone(), Door::default())
+    Renderer::new(config.templates.clone(), OutboundFilter::default())
         .map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
     Ok(config)
 }

@@ -20,7 +20,6 @@ mod logs;
 mod look_schedule;
 mod memory;
 mod merges;
-mod places;
 mod polling;
 mod presence;
 mod prompt_memory;
@@ -28,6 +27,7 @@ mod providers;
 mod reconcile;
 mod redelivery;
 mod remarks;
+mod repository_access;
 mod settings;
 mod spans;
 mod supervisor;
@@ -48,9 +48,9 @@ use concurrency_limits::ConcurrencyLimits;
 pub use forge_effects::label_specs;
 pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
-pub use places::KnownPlaces;
 pub use presence::{ForgeAbsence, ForgeAccount};
 pub use prompt_memory::PromptMemory;
+pub use repository_access::ConfirmedRepositories;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
 pub use viewer_rights::RightUnknown;
@@ -60,7 +60,7 @@ use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::domain::model::ids::{ForgeName, Timestamp};
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
@@ -153,8 +153,8 @@ pub struct Engine {
     pub checks: CheckRunner,
     /// Renderer of templates.
     pub renderer: Renderer,
-    /// Door that everything passes that leaves.
-    pub door: Door,
+    /// OutboundFilter that everything passes that leaves.
+    pub outbound: OutboundFilter,
     /// Key from which the tokens of session memory servers are derived.
     pub mcp_key: String,
     /// Key that signs the markers in the bot's comments.
@@ -174,7 +174,7 @@ pub struct Engine {
     /// Next looks at watched repositories.
     pub looks: std::sync::Mutex<LookSchedule>,
     /// Repositories whose names were confirmed.
-    pub places: KnownPlaces,
+    pub repository_access: ConfirmedRepositories,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.

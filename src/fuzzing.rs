@@ -12,7 +12,7 @@ use crate::domain::model::ids::{ForgeName, Timestamp};
 use crate::domain::providers::limit::{self, LimitSignals};
 use crate::domain::report;
 use crate::domain::trust::egress::Target;
-use crate::domain::trust::outbound::{Door, Masker};
+use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::domain::trust::policy::Policy;
 use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor};
 use crate::domain::trust::{sanitize, tamper};
@@ -77,7 +77,7 @@ pub fn documents(data: &[u8]) {
 
 /// Text of an agent with a secret in the middle: the secret does not leave.
 pub fn outgoing_texts(data: &[u8]) {
-    static DOOR: LazyLock<Door> = LazyLock::new(|| Door::new(Masker::named([("the key", SECRET)])));
+    static DOOR: LazyLock<OutboundFilter> = LazyLock::new(|| OutboundFilter::new(Masker::named([("the key", SECRET)])));
     let text = String::from_utf8_lossy(data);
     let (before, after) = text.split_at(text.floor_char_boundary(text.len() / 2));
     let text = format!("{before}{SECRET}{after}");

@@ -46,7 +46,7 @@ pub struct Hook {
 }
 
 /// State shared by the handlers.
-pub struct Edge {
+pub struct HttpState {
     /// Database for deliveries.
     pub store: Store,
     /// Clock.
@@ -68,7 +68,7 @@ pub struct Edge {
     large: Semaphore,
 }
 
-impl Edge {
+impl HttpState {
     /// Creates the state. Paths are the forges' names, and their kinds if only one forge has the kind.
     pub fn new(
         store: Store,
@@ -97,7 +97,7 @@ impl Edge {
 }
 
 /// Returns the routes.
-pub fn router(edge: Arc<Edge>) -> Router {
+pub fn router(edge: Arc<HttpState>) -> Router {
     Router::new()
         .route("/webhooks/{forge}", post(webhook::take))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -108,7 +108,7 @@ pub fn router(edge: Arc<Edge>) -> Router {
 }
 
 /// Reports whether deliveries can be accepted, which does not depend on forges, and the forges that are not there.
-async fn ready(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
+async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());
     }
@@ -121,7 +121,7 @@ async fn ready(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(edge): State<Arc<Edge>>, headers: HeaderMap) -> impl IntoResponse {
+async fn metrics(State(edge): State<Arc<HttpState>>, headers: HeaderMap) -> impl IntoResponse {
     let (database, log) = edge.store.sizes();
     edge.metrics.stored(database, log);
     (edge.measure)(&edge.metrics);

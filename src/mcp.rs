@@ -24,7 +24,7 @@ use sha2::Sha256;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::domain::model::ids::LoopId;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::store::Store;
 
 pub use bridge::{BridgeError, bridge};
@@ -106,8 +106,8 @@ pub struct Session {
     pub learnings: Option<Arc<dyn Learnings>>,
     /// Maximum length of an answer in tokens; see [`ANSWER_TOKENS`].
     pub answer_tokens: usize,
-    /// Door that answers pass.
-    pub door: Door,
+    /// OutboundFilter that answers pass.
+    pub outbound: OutboundFilter,
 }
 
 /// Listens on a new socket in `folder`, accessible only to this user; also returns its path. Paths longer than a

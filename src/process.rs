@@ -161,7 +161,7 @@ pub enum Stream {
 
 /// Decision of the reader of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flow {
+pub enum LineDecision {
     /// Continue.
     Continue,
     /// Stop the process, for this reason.
@@ -169,7 +169,7 @@ pub enum Flow {
 }
 
 /// Callback for each line: masked, without its line ending, cut at 1 MiB.
-pub type Lines<'a> = &'a mut (dyn FnMut(Stream, &str) -> Flow + Send);
+pub type Lines<'a> = &'a mut (dyn FnMut(Stream, &str) -> LineDecision + Send);
 
 /// End of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]

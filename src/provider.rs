@@ -32,7 +32,7 @@ use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::providers::limit::LimitSignals;
 use crate::net::client_of_model;
 use crate::process::Masker;
-use wire::Unread;
+use wire::AnswerError;
 use wire::fault::{self, ProviderError};
 
 /// Maximum size of an answer, in bytes.
@@ -153,8 +153,8 @@ impl ApiClient {
             self.failed(&format!("the answer is not JSON ({error}); it begins: {start}"), false, Some(200))
         })?;
         self.wire.answer(request, &document).map_err(|unread| match unread {
-            Unread::Provider(fault) => self.server_error(200, &HeaderMap::new(), fault),
-            Unread::Foreign(problem) => {
+            AnswerError::Provider(fault) => self.server_error(200, &HeaderMap::new(), fault),
+            AnswerError::Foreign(problem) => {
                 let problem = format!("the answer does not have the format `{}`: {problem}", self.wire.name());
                 self.failed(&problem, false, Some(200))
             }

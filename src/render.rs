@@ -19,7 +19,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use crate::domain::knowledge::prompt::PromptView;
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, PullView, View};
-use crate::domain::trust::outbound::{self, BodyText, Door, Outbound, TitleText};
+use crate::domain::trust::outbound::{self, BodyText, Outbound, OutboundFilter, TitleText};
 
 pub use marker::{Marker, MarkerKey, find_marker};
 
@@ -52,7 +52,7 @@ pub struct Renderer {
     /// Built-in templates only, used if an operator's template fails.
     built_in: Environment<'static>,
     /// Takes secrets out of values and of the text.
-    door: Door,
+    outbound: OutboundFilter,
 }
 
 impl Renderer {
@@ -60,7 +60,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Names the first override that is unknown or does not parse.
-    pub fn new(overrides: Vec<(String, String)>, door: Door) -> Result<Self, RenderError> {
+    pub fn new(overrides: Vec<(String, String)>, outbound: OutboundFilter) -> Result<Self, RenderError> {
         let built_in = templates::environment()?;
         let mut chosen = built_in.clone();
         for (name, text) in overrides {
@@ -73,7 +73,7 @@ impl Renderer {
                 .add_template_owned(name.clone(), text)
                 .map_err(|error| RenderError::Invalid { name, detail: error.to_string() })?;
         }
-        Ok(Self { chosen, built_in, door })
+        Ok(Self { chosen, built_in, outbound })
     }
 
     /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Outputs are shortened first,
@@ -84,7 +84,7 @@ impl Renderer {
             return unrenderable(view);
         };
         // Escaping changes the forms of a secret.
-        let context = self.door.masked_json(context);
+        let context = self.outbound.masked_json(context);
         for limits in size::LEVELS {
             let shrunk = size::shrink(context.clone(), limits);
             if size::is_hopeless(&shrunk) {
@@ -100,13 +100,13 @@ impl Renderer {
 
     /// Renders a view as a comment or body, with the marker that identifies it later.
     pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
-        self.door.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
+        self.outbound.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
     }
 
     /// Returns the title of a pull request: the issue's title without mentions and references.
     pub fn pull_title(&self, view: &PullView) -> Outbound<TitleText> {
-        let title = outbound::title(&self.door.masked(&view.title));
-        self.door.title(&if title.is_empty() { format!("Work on issue {}", view.closes) } else { title })
+        let title = outbound::title(&self.outbound.masked(&view.title));
+        self.outbound.title(&if title.is_empty() { format!("Work on issue {}", view.closes) } else { title })
     }
 
     /// Returns the title of an escalation issue: the required action, the loop's issue, and the cause.
@@ -116,8 +116,8 @@ impl Renderer {
             EscalationSeverity::Emergency => "ralph stopped work on",
         };
         let issue: String = view.issue.text.chars().filter(char::is_ascii_digit).collect();
-        let headline = outbound::title(&self.door.masked(&view.headline));
-        self.door.title(&format!("{action} #{issue}: {headline}"))
+        let headline = outbound::title(&self.outbound.masked(&view.headline));
+        self.outbound.title(&format!("{action} #{issue}: {headline}"))
     }
 
     /// Renders the prompt of an iteration or of a run that makes a plan. Invisible characters and the prompt's own tags are removed from every value.

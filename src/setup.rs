@@ -30,14 +30,14 @@ pub use trial::{TrialOutcome, TrialRepository, clean_up, run as run_trial};
 
 /// Place of the operator's file, with the environment that it is read with.
 #[derive(Debug, Clone)]
-pub struct SetupPlace {
+pub struct OperatorFileLocation {
     /// The operator's file, which may not exist yet.
     pub file: PathBuf,
     /// Environment.
     pub env: Env,
 }
 
-impl SetupPlace {
+impl OperatorFileLocation {
     /// Returns the folder of the operator's file, in which files with secrets are written.
     pub fn folder(&self) -> &Path {
         self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -44,7 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::clock::Clock;
 use crate::domain::model::authorship::{CommitAuthor, CommitSigning};
 use crate::domain::model::ids::ForgeName;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::domain::trust::protected::ProtectedGlobs;
 
 pub use branch::{BranchDiff, ChangedBaseFile};
@@ -83,7 +83,7 @@ pub struct WorkspaceSettings {
     /// Patterns of paths that agents may not change; `**` spans folders.
     pub protected: Vec<String>,
     /// Scanner of commits.
-    pub door: Door,
+    pub outbound: OutboundFilter,
 }
 
 /// All mirrors and work trees of this service.

@@ -47,7 +47,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         authors: Default::default(),
         signing: None,
         protected: Vec::new(),
-        door: Default::default(),
+        outbound: Default::default(),
     };
     let trees = Workspaces::open(settings, Clock::System)?;
     for base in ["old", "main"] {

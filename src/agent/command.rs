@@ -30,7 +30,8 @@ use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
 use crate::process::{
-    self, Finished, Flow, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream, executable,
+    self, Finished, LineDecision, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream,
+    executable,
 };
 
 /// Bytes that are kept of each output stream.
@@ -252,7 +253,7 @@ impl Backend for CommandBackend {
                 on_event(masked(without_earlier_runs(event, &run, reader.observed_tokens()), &self.secrets));
             }
             waits.send_if_modified(|waits| std::mem::replace(waits, reader.is_waiting()) != *waits);
-            reader.reason_to_stop().map_or(Flow::Continue, Flow::Stop)
+            reader.reason_to_stop().map_or(LineDecision::Continue, LineDecision::Stop)
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
-use crate::domain::trust::outbound::{Door, Masker};
+use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::engine::Reviewer;
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
@@ -223,16 +223,16 @@ fn named(secrets: &[(String, SecretString)]) -> Masker {
     Masker::named(secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())))
 }
 
-/// Creates the door that everything passes that leaves. It knows the configuration's secrets, those among the variables of
+/// Creates the filter that everything passes that leaves. It knows the configuration's secrets, those among the variables of
 /// backends, and the installation's `keys`.
-pub(super) fn door(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> Door {
+pub(super) fn outbound(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> OutboundFilter {
     let mut secrets = Vec::new();
     for (backend, settings) in &config.backends {
         let secret = settings.env.iter().filter(|(name, value)| is_secret_variable(name, value.expose_secret()));
         secrets.extend(secret.map(|(name, value)| (format!("{name} of backend {backend}"), value.clone())));
     }
     secrets.extend(keys.map(|(name, key)| (name.to_owned(), SecretString::from(key.as_str()))));
-    Door::new(configured.with(&named(&secrets)))
+    OutboundFilter::new(configured.with(&named(&secrets)))
 }
 
 /// Whether a variable of a backend holds a secret, judged by its name, or else by its value. Names of models, addresses and switches are

@@ -17,7 +17,7 @@ use crate::web::{AccessSettings, LiveFeed, WebAccess, WebState};
 
 /// Place at which the dashboard is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DashboardPlace {
+enum DashboardListener {
     /// With the webhooks.
     Shared,
     /// At an address of its own, which the operator chose.
@@ -28,16 +28,16 @@ enum DashboardPlace {
 
 /// Returns the place. Without a login it is never reachable from other machines: it is not a public address, nor one that a reverse
 /// proxy forwards to (which a public address in the configuration implies).
-fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> DashboardPlace {
+fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> DashboardListener {
     if let Some(address) = chosen {
-        return DashboardPlace::Chosen(address);
+        return DashboardListener::Chosen(address);
     }
     if has_login || (server.listen.ip().is_loopback() && public_url(server).is_none()) {
-        return DashboardPlace::Shared;
+        return DashboardListener::Shared;
     }
     let port = server.listen.port();
     let next = if port == 0 { 0 } else { port.wrapping_add(1) };
-    DashboardPlace::Usual(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), next))
+    DashboardListener::Usual(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), next))
 }
 
 /// Returns the public address, unless it is one of this machine.
@@ -92,13 +92,13 @@ pub(super) async fn open(
     let has_login = !logins.is_empty();
     let bind = async |address: SocketAddr| TcpListener::bind(address).await;
     let listener = match place(&config.server, config.dashboard.listen, has_login) {
-        DashboardPlace::Shared => None,
-        DashboardPlace::Chosen(address) => {
+        DashboardListener::Shared => None,
+        DashboardListener::Chosen(address) => {
             let why =
                 || format!("cannot listen on {address} for the dashboard; set `dashboard.listen` to another address");
             Some(bind(address).await.with_context(why)?)
         }
-        DashboardPlace::Usual(address) => {
+        DashboardListener::Usual(address) => {
             let other = SocketAddr::new(address.ip(), 0);
             let opened = match bind(address).await {
                 Ok(listener) => Ok(listener),
@@ -138,7 +138,7 @@ mod tests {
     /// See docs/threats.md#v4.
     #[test]
     fn dashboard_without_a_login_is_only_on_this_machine() {
-        use DashboardPlace::{Chosen, Shared, Usual};
+        use DashboardListener::{Chosen, Shared, Usual};
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
         let table = [
             ("127.0.0.1:8080", None, None, false, Shared),

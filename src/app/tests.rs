@@ -202,13 +202,13 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
 
     let built = build(&config, &env, &Clock::System, "key of this installation");
     let keys = [("s20", &"xCANARYs20xCANARYs20x".to_owned()), ("s21", &"xCANARYs21xCANARYs21x".to_owned())];
-    let door = super::backends::door(&config, &built.masker, keys);
+    let outbound = super::backends::outbound(&config, &built.masker, keys);
     for number in 1..=21 {
         let part = format!("xCANARYs{number:02}xCANARYs{number:02}x");
         let of_file = [4, 5, 7, 9, 11, 14, 16, 17].contains(&number);
         let name = if of_file { format!("s{number:02}") } else { format!("S{number:02}") };
         let whole = if number > 17 { part.clone() } else { value(&name).trim().to_owned() };
-        let masked = door.masked(&format!("before {whole} after"));
+        let masked = outbound.masked(&format!("before {whole} after"));
         assert!(!masked.contains(&part), "{number}: {masked}");
     }
     // A new key with a secret belongs into the configuration above.

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use url::Url;
 
-use super::{Channel, HttpAnswer, SendOutcome, Sending, json_header};
+use super::{Channel, HttpAnswer, NoticeDelivery, SendOutcome, json_header};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{Notice, PostedMessage};
 
@@ -34,7 +34,11 @@ pub(super) fn place(url: &Url) -> String {
 }
 
 impl Channel {
-    pub(super) async fn post_discord(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+    pub(super) async fn post_discord(
+        &self,
+        sending: NoticeDelivery<'_>,
+        now: Timestamp,
+    ) -> Result<SendOutcome, SendOutcome> {
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("wait", "true");
         let body = self.text(self.message(sending.notice, sending));
@@ -49,7 +53,7 @@ impl Channel {
     pub(super) async fn change_discord(
         &self,
         notice: &Notice,
-        sending: Sending<'_>,
+        sending: NoticeDelivery<'_>,
         posted: &PostedMessage,
         now: Timestamp,
     ) -> Result<Option<SendOutcome>, SendOutcome> {

@@ -14,7 +14,7 @@ use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::{Channel, SendOutcome, Sending};
+use super::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 
@@ -99,7 +99,11 @@ impl Mail {
 }
 
 impl Channel {
-    pub(super) async fn post_mail(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+    pub(super) async fn post_mail(
+        &self,
+        sending: NoticeDelivery<'_>,
+        now: Timestamp,
+    ) -> Result<SendOutcome, SendOutcome> {
         let rejected = |why: &str| SendOutcome::Rejected { why: why.to_owned() };
         let Some(mail) = &self.mail else { return Err(rejected("mail is not configured")) };
         let id = mail.message_id(sending.delivery);
@@ -137,7 +141,7 @@ impl Channel {
     pub(super) fn mail_message(
         &self,
         mail: &Mail,
-        sending: Sending<'_>,
+        sending: NoticeDelivery<'_>,
         id: &str,
         now: Timestamp,
     ) -> Result<Message, lettre::error::Error> {

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Channel, SendOutcome, Sending, json_header};
+use super::{Channel, NoticeDelivery, SendOutcome, json_header};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{Notice, PostedMessage};
 
@@ -50,7 +50,11 @@ struct FoundMessage {
 }
 
 impl Channel {
-    pub(super) async fn post_slack(&self, sending: Sending<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
+    pub(super) async fn post_slack(
+        &self,
+        sending: NoticeDelivery<'_>,
+        now: Timestamp,
+    ) -> Result<SendOutcome, SendOutcome> {
         if sending.again
             && let Some(ts) = self.find_slack(sending.delivery, now).await
         {
@@ -71,7 +75,7 @@ impl Channel {
     pub(super) async fn change_slack(
         &self,
         notice: &Notice,
-        sending: Sending<'_>,
+        sending: NoticeDelivery<'_>,
         posted: &PostedMessage,
         now: Timestamp,
     ) -> Result<Option<SendOutcome>, SendOutcome> {
@@ -92,7 +96,7 @@ impl Channel {
         }))
     }
 
-    fn slack_body(&self, notice: &Notice, sending: Sending<'_>) -> Value {
+    fn slack_body(&self, notice: &Notice, sending: NoticeDelivery<'_>) -> Value {
         let mut body = self.message(notice, sending).into_value();
         body["channel"] = json!(self.place);
         body

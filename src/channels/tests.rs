@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::domain::report::notice::Occasion;
 use crate::domain::report::notice::tests::notice;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 
 const KEY: &str = "a-signing-key-of-at-least-32-bytes";
 const NOW: Timestamp = Timestamp(1_790_000_000_123);
@@ -66,11 +66,11 @@ fn channel(kind: ChannelKind, url: &str, allow_private: bool) -> Channel {
     let url = SecretString::from(url);
     let room = (kind == ChannelKind::SlackBot).then(|| "C0123456789".to_owned());
     let settings = ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private, room, mail: None };
-    Channel::new(settings, Door::default()).expect("a channel")
+    Channel::new(settings, OutboundFilter::default()).expect("a channel")
 }
 
-fn sending<'n>(notice: &'n Notice, posted: Option<&'n PostedMessage>) -> Sending<'n> {
-    Sending { notice, delivery: "d-1", answer: None, posted, again: false }
+fn sending<'n>(notice: &'n Notice, posted: Option<&'n PostedMessage>) -> NoticeDelivery<'n> {
+    NoticeDelivery { notice, delivery: "d-1", answer: None, posted, again: false }
 }
 
 fn delivered(status: u16) -> SendOutcome {

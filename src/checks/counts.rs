@@ -177,15 +177,15 @@ fn of_total(total: u64, failing: u64, skipped: u64) -> TestCounts {
 }
 
 /// Adds up items like `3 passed` in a summary. `place` returns the count that a word belongs to; `None` ignores the item.
-fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Option<Outcome>) -> TestCounts {
+fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Option<TestOutcome>) -> TestCounts {
     let mut counts = TestCounts::default();
     for item in items {
         let Some((number, word)) = item.trim().split_once(' ') else { continue };
         let Ok(number) = number.parse::<u64>() else { continue };
         let field = match place(word.trim()) {
-            Some(Outcome::Passing) => &mut counts.passing,
-            Some(Outcome::Failing) => &mut counts.failing,
-            Some(Outcome::Skipped) => &mut counts.skipped,
+            Some(TestOutcome::Passing) => &mut counts.passing,
+            Some(TestOutcome::Failing) => &mut counts.failing,
+            Some(TestOutcome::Skipped) => &mut counts.skipped,
             None => continue,
         };
         *field = field.saturating_add(number);
@@ -195,7 +195,7 @@ fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Optio
 
 /// Count that a runner's word belongs to.
 #[derive(Clone, Copy)]
-enum Outcome {
+enum TestOutcome {
     Passing,
     Failing,
     Skipped,

@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, load, one_line, print, table};
 use crate::app;
-use crate::channels::{Channel, SendOutcome, Sending};
+use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, ConfigScope, Env};
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::report::notice::{Notice, Occasion, level_name};
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 
 /// Time limit of one notice.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ async fn test(config: &Config, names: &[String], as_json: bool) -> CliResult {
     }
     let mut all_arrived = true;
     for channel in config.channels.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
-        let result = match app::channel(channel, &Door::default()) {
+        let result = match app::channel(channel, &OutboundFilter::default()) {
             Ok(sender) => test_one(&sender).await,
             Err(why) => Err(why),
         };
@@ -112,8 +112,13 @@ async fn test_one(channel: &Channel) -> Result<String, String> {
             break;
         }
         let notice = Notice::test(occasion, now);
-        let sending =
-            Sending { notice: &notice, delivery: &delivery, answer: None, posted: posted.as_ref(), again: false };
+        let sending = NoticeDelivery {
+            notice: &notice,
+            delivery: &delivery,
+            answer: None,
+            posted: posted.as_ref(),
+            again: false,
+        };
         match channel.send(sending, PATIENCE, now).await {
             SendOutcome::Delivered { status, posted: message, how } => {
                 posted = message.or(posted);

@@ -15,7 +15,7 @@ use crate::agent::presets;
 use crate::config::forge_entry::{EntryAuth, ForgeEntry, quoted};
 use crate::config::webhook_secrets::{ExistingSecret, SECRET_BYTES, random_secret, write_private};
 use crate::config::{Config, Env, ForgeConfig, ForgeKind, operator_file};
-use crate::setup::{self, SetupPlace};
+use crate::setup::{self, OperatorFileLocation};
 
 /// Arguments of `init`. Missing ones are asked for; with `--yes` they get their defaults.
 #[derive(Debug, Clone, Args)]
@@ -133,7 +133,7 @@ enum Auth {
 /// Fails on a missing or invalid answer, an existing configuration, or a write error.
 pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let file = operator_file(global.config.as_deref(), env);
-    let place = SetupPlace { file: file.clone(), env: env.clone() };
+    let place = OperatorFileLocation { file: file.clone(), env: env.clone() };
     if args.try_in.is_some() || args.clean_up {
         return trial::run(args, global, &place);
     }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::engine::Role;
-use crate::setup::{SetupMode, SetupPlace, SetupServer};
+use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
 /// Exit code after a second signal, as shells report Ctrl-C.
@@ -58,7 +58,7 @@ impl From<ServeRole> for Role {
 /// # Errors
 /// Fails on an invalid configuration, a failed start, or a fatal error.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
-    let place = SetupPlace { file: operator_file(global.config.as_deref(), env), env: env.clone() };
+    let place = OperatorFileLocation { file: operator_file(global.config.as_deref(), env), env: env.clone() };
     // A file that is not valid is reported below.
     let wants_setup = matches!(args.role, ServeRole::All) && place.folder().is_dir();
     if wants_setup && has_forge(&place.file, env).is_ok_and(|has| !has) {
@@ -77,7 +77,7 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
 }
 
 /// Serves the set-up until a forge is configured, then the service, in the same process.
-async fn set_up_then_serve(place: SetupPlace, global: &Global) -> CliResult {
+async fn set_up_then_serve(place: OperatorFileLocation, global: &Global) -> CliResult {
     let mut signals = Signals::new()?;
     let listen = place.base()?.server.listen;
     let server = SetupServer::start(place.clone(), SetupMode::Service, listen, Clock::System).await;

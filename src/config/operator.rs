@@ -29,7 +29,9 @@ use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, PlanPolicy, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy};
+use crate::domain::trust::policy::{
+    MinimumAccess, PlanPolicy, ProgressReport, ReviewTime, SANDBOX_USER, TamperingPolicy,
+};
 use crate::domain::trust::protected::{PROTECTED_PATHS, ProtectedPolicy};
 
 config_section! {
@@ -254,7 +256,7 @@ config_section! {
     /// Permissions for commands and the label.
     pub struct PermissionsSection {
         /// Minimum permission for every command and for the label, checked with the forge each time.
-        pub command: Floor;
+        pub command: MinimumAccess;
         /// Accounts that are allowed regardless of their permission: numeric ids, or `forge:id` with several forges.
         pub allow: Vec<AccountEntry>;
         /// Teams whose members are allowed regardless of their permission: `organization/team`, or `forge:organization/team` with

@@ -15,7 +15,7 @@ use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::supervision::oversight::{Basis, DetectionKind, InterventionLevel, OversightSettings};
 use crate::domain::trust::egress::{Egress, Hosts};
-use crate::domain::trust::policy::{Floor, ProgressReport};
+use crate::domain::trust::policy::{MinimumAccess, ProgressReport};
 use crate::domain::trust::protected::ProtectedPolicy;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -169,11 +169,11 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     );
     assert!(policy.allow_bots.is_empty());
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
-    assert_eq!(policy.floor, Floor::Maintain);
+    assert_eq!(policy.floor, MinimumAccess::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
     let mut documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
     documented.protected.paths.extend(crate::agent::presets::protected_paths().map(str::to_owned));
-    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Default::default(), ..policy };
+    let plain = Policy { allow: vec![], floor: MinimumAccess::Write, thresholds: Default::default(), ..policy };
     assert_eq!(plain, documented);
     assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);
 }

@@ -39,12 +39,12 @@ pub(super) struct Questions<'a> {
     /// Cancels all questions.
     pub cancel: &'a CancellationToken,
     slots: Semaphore,
-    so_far: Mutex<SoFar>,
+    so_far: Mutex<AssistProgress>,
 }
 
 /// State shared by the questions.
 #[derive(Default)]
-struct SoFar {
+struct AssistProgress {
     /// Assistants that failed and are not asked again.
     failed: Vec<String>,
     /// Number of questions asked.
@@ -66,7 +66,7 @@ impl<'a> Questions<'a> {
         self.so_far().used
     }
 
-    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+    fn so_far(&self) -> MutexGuard<'_, AssistProgress> {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use failpoint::kill_point;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use crate::channels::{Channel, SendOutcome, Sending};
+use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
 use crate::forge::http::jitter;
@@ -104,7 +104,7 @@ impl Engine {
         let notice = &Notice { dashboard_url, ..(**notice).clone() };
         let (subject, name) = (claimed.subject.clone(), channel.name().to_owned());
         let posted = self.store.read(move |c| channel_messages::get(c, &subject, &name)).await?;
-        let sending = Sending {
+        let sending = NoticeDelivery {
             notice,
             delivery: &delivery,
             answer: answer.as_deref(),

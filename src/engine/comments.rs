@@ -117,7 +117,7 @@ impl Engine {
         body: &Outbound<BodyText>,
         refusal: ForgeError,
     ) -> Result<(Number, CommentSnapshot), EffectError> {
-        let body = self.door.body(&format!(
+        let body = self.outbound.body(&format!(
             "> The conversation of #{locked} is locked for the bot, so this comment is here.\n\n{}",
             body.as_str()
         ));
@@ -139,18 +139,19 @@ impl Engine {
         but: Number,
     ) -> Result<Vec<Number>, EffectError> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Vec::new()) };
-        let mut places: Vec<Number> = self.current(claimed).await?.pull.map(|pull| pull.number).into_iter().collect();
+        let mut repository_access: Vec<Number> =
+            self.current(claimed).await?.pull.map(|pull| pull.number).into_iter().collect();
         let escalations = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         for number in escalations {
             match account.forge.issue(repo, number).await {
-                Ok(issue) if issue.open => places.push(number),
+                Ok(issue) if issue.open => repository_access.push(number),
                 Ok(_) => {}
                 Err(error) if error.kind == ForgeErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        places.retain(|place| *place != but);
-        Ok(places)
+        repository_access.retain(|place| *place != but);
+        Ok(repository_access)
     }
 
     /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.

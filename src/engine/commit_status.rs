@@ -39,8 +39,8 @@ impl Engine {
         let status = CommitStatus {
             commit: view.commit,
             state: view.state,
-            title: self.door.title(&view.title),
-            summary: self.door.body(&self.renderer.render(&text)),
+            title: self.outbound.title(&view.title),
+            summary: self.outbound.body(&self.renderer.render(&text)),
             url: view.url,
             annotations,
         };
@@ -65,8 +65,8 @@ impl Engine {
         let lines = self.lines_of(current, repo, &view.commit, &paths).await;
         let exists = |one: &NamedLine| lines.get(&one.path).is_some_and(|count| one.line <= *count);
         let annotation = |one: NamedLine| LineAnnotation {
-            title: self.door.title(&one.check),
-            message: self.door.body(&one.message),
+            title: self.outbound.title(&one.check),
+            message: self.outbound.body(&one.message),
             path: one.path,
             line: one.line,
         };
@@ -93,7 +93,7 @@ impl Engine {
                 let ended = CommitStatus {
                     commit,
                     state: CommitState::Cancelled,
-                    title: self.door.title("The branch has a newer commit."),
+                    title: self.outbound.title("The branch has a newer commit."),
                     annotations: Vec::new(),
                     ..status.clone()
                 };

@@ -42,7 +42,7 @@ impl Engine {
             Ok((turns, events)) => {
                 // As the page shows it: a masked secret of several lines is one line.
                 let mut parts = transcript::parts(iteration, &turns, &events, None);
-                parts.iter_mut().for_each(|part| part.text = self.door.masked(&part.text));
+                parts.iter_mut().for_each(|part| part.text = self.outbound.masked(&part.text));
                 add_check_lines(view, |name| transcript::line_of_check(&parts, name));
             }
             Err(error) => tracing::info!(loop_id = %current.id, %error, "cannot look up the lines of a transcript"),

@@ -3,7 +3,7 @@
 use failpoint::kill_point;
 
 use super::executor::{EffectError, Receipt};
-use super::places::Place;
+use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{EscalationCause, ForgeChange, Loop, LoopInput, LoopState};
@@ -24,8 +24,8 @@ impl Engine {
     pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
         let account = self.account(&claimed.place.repo)?;
         let repo = match self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await? {
-            Place::Usable(repo) => repo,
-            Place::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
+            RepositoryAccess::Usable(repo) => repo,
+            RepositoryAccess::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
         };
         let outcome = self.perform_forge_effect(account, claimed, repo.clone()).await;
         let refused = match &outcome {
@@ -36,10 +36,10 @@ impl Engine {
         let Some(why) = refused.cloned() else { return outcome };
         match self.place(account, &repo, true).await {
             // The call had no effect under the former name.
-            Ok(Place::Usable(now)) if now.full_name() != repo.full_name() => {
+            Ok(RepositoryAccess::Usable(now)) if now.full_name() != repo.full_name() => {
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: false, why })
             }
-            Ok(Place::Unusable { why }) => Err(self.wait_for_repository(claimed, why).await),
+            Ok(RepositoryAccess::Unusable { why }) => Err(self.wait_for_repository(claimed, why).await),
             _ => outcome,
         }
     }

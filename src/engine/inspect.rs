@@ -2,7 +2,7 @@
 
 use super::executor::{EffectError, Receipt};
 use super::merges::moved;
-use super::places::Place;
+use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
 use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer};
 use crate::domain::model::ids::{RepoRef, Sha};
@@ -28,8 +28,10 @@ impl Engine {
         let pull = match account.forge.pull(repo, pull.number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
                 return match self.place(account, repo, true).await? {
-                    Place::Usable(_) => Ok(Receipt::with_input("the pull request was deleted", LoopInput::PullGone)),
-                    Place::Unusable { .. } => Err(error.into()),
+                    RepositoryAccess::Usable(_) => {
+                        Ok(Receipt::with_input("the pull request was deleted", LoopInput::PullGone))
+                    }
+                    RepositoryAccess::Unusable { .. } => Err(error.into()),
                 };
             }
             found => found?,

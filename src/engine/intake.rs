@@ -26,7 +26,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User, UserId};
 use crate::domain::supervision::oversight::AuditEntry;
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
-use crate::domain::trust::policy::{Floor, Policy};
+use crate::domain::trust::policy::{MinimumAccess, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission, Webhooks};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
@@ -533,9 +533,9 @@ pub(super) fn text_hash(title: &str, body: &str) -> String {
 
 fn floor(policy: &Policy) -> AccessLevel {
     match policy.floor {
-        Floor::Write => AccessLevel::Write,
-        Floor::Maintain => AccessLevel::Maintain,
-        Floor::Admin => AccessLevel::Admin,
+        MinimumAccess::Write => AccessLevel::Write,
+        MinimumAccess::Maintain => AccessLevel::Maintain,
+        MinimumAccess::Admin => AccessLevel::Admin,
     }
 }
 

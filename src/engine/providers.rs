@@ -11,7 +11,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{
     BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
-    CallRequest, ClaimedState, ParkedFor, PreviousSession, RotationMode,
+    CallRequest, ClaimedState, CooldownReason, PreviousSession, RotationMode,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
@@ -275,8 +275,8 @@ impl Engine {
         });
         let Some(backend) = known.backends.get(&name) else { return };
         let claim = backend.claims.of(current.id.as_str(), self.clock.now()).map(|claim| claim.state);
-        let is_parked = matches!(&backend.status, BackendStatus::Parked(park) if park.kind == ParkedFor::Errors);
-        if is_parked || claim == Some(ClaimedState::Parked(ParkedFor::Errors)) {
+        let is_parked = matches!(&backend.status, BackendStatus::Parked(park) if park.kind == CooldownReason::Errors);
+        if is_parked || claim == Some(ClaimedState::Parked(CooldownReason::Errors)) {
             self.observe(BackendObservation::Enabled { backend: name }).await;
         }
     }

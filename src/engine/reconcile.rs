@@ -11,7 +11,7 @@ use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
-use super::places::Place;
+use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput, LoopState, WaitReason};
@@ -419,7 +419,7 @@ impl Engine {
         };
         if current.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
             return match self.place(account, &repo, true).await {
-                Ok(Place::Usable(_)) => {
+                Ok(RepositoryAccess::Usable(_)) => {
                     let (id, now) = (current.id.clone(), self.clock.now());
                     self.store.write(move |c| outbox::make_due(c, &id, now)).await?;
                     self.wake.effects_queued();
@@ -428,15 +428,15 @@ impl Engine {
                 _ => Ok(()),
             };
         }
-        let usable = async || matches!(self.place(account, &repo, true).await, Ok(Place::Usable(_)));
+        let usable = async || matches!(self.place(account, &repo, true).await, Ok(RepositoryAccess::Usable(_)));
         let issue = match account.forge.issue(&repo, current.place.issue).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
                 return match self.place(account, &repo, true).await {
                     // In a repository that is gone or has no issues, nothing ended: the loop waits.
-                    Ok(Place::Unusable { why }) => {
+                    Ok(RepositoryAccess::Unusable { why }) => {
                         tell("unavailable", LoopInput::RepositoryUnavailable { ticket: current.ticket, why }).await
                     }
-                    Ok(Place::Usable(_)) if e.kind == ForgeErrorKind::NotFound => {
+                    Ok(RepositoryAccess::Usable(_)) if e.kind == ForgeErrorKind::NotFound => {
                         tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await
                     }
                     _ => Ok(()),

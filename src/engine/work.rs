@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::executor::{EffectError, Receipt, effect_context};
-use super::places::Place;
+use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
 use crate::checks::ChecksError;
 use crate::clock::Stopwatch;
@@ -119,9 +119,9 @@ impl Engine {
             };
         }
         let account = self.account(&claimed.place.repo)?;
-        let repo = match self.work_place(account, claimed).await? {
-            Place::Usable(repo) => repo,
-            Place::Unusable { why } => return Ok(unavailable(claimed, why)),
+        let repo = match self.work_repository(account, claimed).await? {
+            RepositoryAccess::Usable(repo) => repo,
+            RepositoryAccess::Unusable { why } => return Ok(unavailable(claimed, why)),
         };
         let outcome = self.perform(account, claimed, &repo, &current, cancel).await;
         let outcome = self.explained(account, claimed, &repo, outcome).await;
@@ -206,12 +206,16 @@ impl Engine {
     }
 
     /// Returns the repository of a work effect. Only effects that reach the forge ask it.
-    async fn work_place(&self, account: &ForgeAccount, claimed: &ClaimedEffect) -> Result<Place, EffectError> {
+    async fn work_repository(
+        &self,
+        account: &ForgeAccount,
+        claimed: &ClaimedEffect,
+    ) -> Result<RepositoryAccess, EffectError> {
         match &claimed.effect {
             Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. } => {
                 self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await
             }
-            _ => Ok(Place::Usable(self.present_name(&claimed.place.repo).await?)),
+            _ => Ok(RepositoryAccess::Usable(self.present_name(&claimed.place.repo).await?)),
         }
     }
 
@@ -236,11 +240,11 @@ impl Engine {
             return outcome;
         }
         match self.place(account, repo, true).await {
-            Ok(Place::Usable(now)) if now.full_name() != repo.full_name() => {
+            Ok(RepositoryAccess::Usable(now)) if now.full_name() != repo.full_name() => {
                 let why = format!("{} is {} now", repo.full_name(), now.full_name());
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })
             }
-            Ok(Place::Unusable { why }) => Ok(unavailable(claimed, why)),
+            Ok(RepositoryAccess::Unusable { why }) => Ok(unavailable(claimed, why)),
             _ => outcome,
         }
     }
@@ -273,7 +277,7 @@ impl Engine {
     ) -> Result<GitUrl, EffectError> {
         let access = account.forge.git_access(repo, push).await?;
         if let Some((_, token)) = &access.credential {
-            self.door.learn(&format!("a token of {}", repo.forge), token);
+            self.outbound.learn(&format!("a token of {}", repo.forge), token);
         }
         let settling = Duration::from_millis(access.settling_ms.max(0).unsigned_abs());
         Ok(GitUrl { url: access.url, credential: access.credential, settling })

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
-use super::{Edge, Hook, USUAL_BODY};
+use super::{Hook, HttpState, USUAL_BODY};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::RepoId;
 use crate::forge::signature::{SignatureStyle, verify_headers};
@@ -30,7 +30,7 @@ const HEADER_MAX: usize = 200;
 
 /// Handles a delivery.
 pub(super) async fn take(
-    State(edge): State<Arc<Edge>>,
+    State(edge): State<Arc<HttpState>>,
     Path(forge): Path<String>,
     headers: HeaderMap,
     body: Body,
@@ -56,7 +56,7 @@ pub(super) async fn take(
     }
 }
 
-fn refuse(edge: &Edge, name: &str, status: StatusCode, why: &str) -> Response {
+fn refuse(edge: &HttpState, name: &str, status: StatusCode, why: &str) -> Response {
     tracing::warn!(forge = name, status = status.as_u16(), why, "delivery refused");
     edge.metrics.delivery(name, "refused");
     (status, format!("{why}\n")).into_response()
@@ -65,7 +65,7 @@ fn refuse(edge: &Edge, name: &str, status: StatusCode, why: &str) -> Response {
 type Refusal = (StatusCode, &'static str);
 
 /// Verifies and stores a delivery; returns `true` if it is new.
-async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> Result<bool, Refusal> {
+async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body) -> Result<bool, Refusal> {
     check_form(headers)?;
     let (delivery_header, event_header) = match hook.style {
         SignatureStyle::GitHub => (["x-github-delivery", "x-github-delivery"], ["x-github-event", "x-github-event"]),
@@ -155,7 +155,11 @@ fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
 
 /// Reads a body within the memory limits. A large announced body reserves its size in advance, one without a length
 /// the maximum; small bodies reserve as they arrive, so that open connections alone block nothing.
-async fn read(edge: &Edge, body: Body, announced: Option<usize>) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
+async fn read(
+    edge: &HttpState,
+    body: Body,
+    announced: Option<usize>,
+) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
     let stopping = |_| (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
     let whole = announced.unwrap_or(BODY_MAX);
     let usual = whole <= USUAL_BODY;

@@ -33,7 +33,7 @@ const INSTRUCTIONS: &str = "What happened earlier in this task: your own previou
 /// Arguments of `list_summaries`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Since {
+struct SummaryArguments {
     /// Only summaries that cover this iteration or a later one; all if omitted.
     since: u32,
 }
@@ -41,7 +41,7 @@ struct Since {
 /// Arguments of `get_turn`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct TurnArguments {
     /// Number of the iteration, from 1.
     iteration: u32,
 }
@@ -49,7 +49,7 @@ struct Which {
 /// Arguments of `learnings`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct About {
+struct LearningArguments {
     /// Search terms for learnings.
     query: String,
 }
@@ -106,15 +106,15 @@ impl Tools {
                  \"event_types\": [\"tool_result\"], \"tools\": [\"Bash\"], \"has_error\": true}; {\"query\": \
                  \"timeout\", \"paths\": [\"src/**/*.rs\"], \"iterations\": {\"from\": 3}}.",
             ),
-            tool::<Since>("list_summaries", "Summaries of earlier iterations of this task, newest first."),
-            tool::<Which>(
+            tool::<SummaryArguments>("list_summaries", "Summaries of earlier iterations of this task, newest first."),
+            tool::<TurnArguments>(
                 "get_turn",
                 "One iteration of this task as it was: what you were asked and what you answered, with model, cost and \
                  error. Long texts are shortened in the middle.",
             ),
         ];
         if self.session.learnings.is_some() {
-            tools.push(tool::<About>(
+            tools.push(tool::<LearningArguments>(
                 "learnings",
                 "What was learned in other tasks of this repository: strategies that worked, mistakes to avoid, \
                  estimates, conventions.",
@@ -124,8 +124,8 @@ impl Tools {
     }
 
     fn passed(&self, answer: Result<String, String>) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
-        let door = &self.session.door;
-        answer.map(|text| door.answer(&text)).map_err(|text| door.answer(&text))
+        let outbound = &self.session.outbound;
+        answer.map(|text| outbound.answer(&text)).map_err(|text| outbound.answer(&text))
     }
 
     /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool.
@@ -152,21 +152,21 @@ impl Tools {
     }
 
     async fn list_summaries(&self, arguments: JsonObject) -> Result<String, String> {
-        let Since { since } = read(arguments)?;
+        let SummaryArguments { since } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let read = self.session.store.read(move |c| store::session::summaries(c, &id, since));
         Ok(session::summaries_text(&read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
     async fn get_turn(&self, arguments: JsonObject) -> Result<String, String> {
-        let Which { iteration } = read(arguments)?;
+        let TurnArguments { iteration } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let read = self.session.store.read(move |c| store::session::turns(c, &id, iteration..=iteration));
         Ok(session::turns_text(iteration, &read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
     async fn learnings(&self, learnings: &dyn Learnings, arguments: JsonObject) -> Result<String, String> {
-        let About { query } = read(arguments)?;
+        let LearningArguments { query } = read(arguments)?;
         let query: String = query.chars().take(MAX_LEARNINGS_QUERY).collect();
         let found = learnings.search(&query).await?;
         if found.is_empty() {

@@ -39,14 +39,14 @@ impl Captured {
 }
 
 /// Keeps the first and the last bytes of a stream, unmasked.
-pub(super) struct Keeper {
+pub(super) struct HeadAndTail {
     half: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
 }
 
-impl Keeper {
+impl HeadAndTail {
     /// Creates a keeper for about `keep` bytes, half at each end.
     pub(super) fn new(keep: usize) -> Self {
         Self { half: keep / 2, head: Vec::new(), tail: VecDeque::new(), total: 0 }

@@ -16,12 +16,12 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::capture::{self, Captured, Keeper, LineCutter};
+use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
 use super::{
-    Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
-    end_survivors, memory, sandbox, spawn, survivors, usage,
+    Cookie, Finished, LineDecision, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream,
+    egress_proxy, end_survivors, memory, sandbox, spawn, survivors, usage,
 };
 use crate::clock::Stopwatch;
 
@@ -166,7 +166,7 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
             reason = &mut watch.resources => return WaitOutcome::Over(ProcessEnd::ResourceLimit(reason)),
             status = child.wait() => return WaitOutcome::Exited(status),
             read = output.read() => {
-                if let Flow::Stop(reason) = read {
+                if let LineDecision::Stop(reason) = read {
                     return WaitOutcome::Over(ProcessEnd::Stopped(reason));
                 }
                 idle.set(silence(idle_limit));
@@ -206,7 +206,7 @@ async fn silence(limit: Option<Duration>) {
 struct Output<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    keepers: [Keeper; 2],
+    keepers: [HeadAndTail; 2],
     cutters: [LineCutter; 2],
     buffers: [Vec<u8>; 2],
     lines: Option<Lines<'a>>,
@@ -219,7 +219,7 @@ impl<'a> Output<'a> {
         Self {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
-            keepers: [Keeper::new(keep), Keeper::new(keep)],
+            keepers: [HeadAndTail::new(keep), HeadAndTail::new(keep)],
             cutters: [LineCutter::default(), LineCutter::default()],
             buffers: [vec![0; CHUNK], vec![0; CHUNK]],
             lines,
@@ -228,7 +228,7 @@ impl<'a> Output<'a> {
     }
 
     /// Reads one chunk of either output; never returns if both have ended.
-    async fn read(&mut self) -> Flow {
+    async fn read(&mut self) -> LineDecision {
         let [out, err] = &mut self.buffers;
         let (index, read) = tokio::select! {
             read = next_chunk(&mut self.stdout, out) => (0, read),
@@ -245,18 +245,18 @@ impl<'a> Output<'a> {
     }
 
     /// Keeps a chunk and reports the lines it completes; a chunk of 0 bytes is the end of the output.
-    fn take(&mut self, index: usize, read: usize) -> Flow {
+    fn take(&mut self, index: usize, read: usize) -> LineDecision {
         let bytes = &self.buffers[index][..read];
         self.keepers[index].push(bytes);
-        let Some(lines) = self.lines.as_mut() else { return Flow::Continue };
+        let Some(lines) = self.lines.as_mut() else { return LineDecision::Continue };
         if read > 0 {
             kill_point("K19");
         }
         let stream = if index == 0 { Stream::Stdout } else { Stream::Stderr };
         let secrets = &self.secrets;
-        let mut flow = Flow::Continue;
+        let mut flow = LineDecision::Continue;
         let mut emit = |line: &[u8], cut: bool| {
-            if flow == Flow::Continue {
+            if flow == LineDecision::Continue {
                 flow = lines(stream, &capture::masked_line(secrets, line, cut));
             }
         };

@@ -14,7 +14,7 @@ use super::running::installed_bubblewrap;
 use super::sandbox::{
     BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxMechanism, SandboxSettings, SandboxView, ScratchHome,
 };
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survivors, private, survivors};
+use super::{COOKIE_VARIABLE, LineDecision, ProcessLimits, ProcessSpec, cgroup, end_survivors, private, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -291,7 +291,7 @@ impl EscapeSetup {
         let up = ready.clone().unwrap_or_default();
         let mut lines = |_, _: &str| {
             ready.take().inspect(CancellationToken::cancel);
-            Flow::Continue
+            LineDecision::Continue
         };
         let mut holder = Box::pin(super::run(holder, &stop, Some(&mut lines)));
         tokio::select! {
@@ -360,7 +360,7 @@ impl EscapeSetup {
         let mut lines = |_, _: &str| {
             let running = survivors(&self.canary).into_iter().map(|program| program.pid().as_raw_pid());
             as_root = running.filter_map(program_of_root).collect();
-            Flow::Stop("it is up".to_owned())
+            LineDecision::Stop("it is up".to_owned())
         };
         super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
         let ended = tokio::time::timeout(self.end_timeout, async {

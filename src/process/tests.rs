@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
-use super::capture::Keeper;
+use super::capture::HeadAndTail;
 use super::*;
 
 fn shell(script: &str) -> ProcessSpec {
@@ -172,7 +172,7 @@ async fn process_that_ignores_sigterm_is_killed_with_its_children() {
 async fn process_that_handles_sigterm_can_finish() {
     let mut spec = shell("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done");
     spec.limits.grace = Duration::from_secs(10);
-    let mut lines = |_, _: &str| Flow::Stop("enough".to_owned());
+    let mut lines = |_, _: &str| LineDecision::Stop("enough".to_owned());
     let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
     assert_eq!(finished.ended, ProcessEnd::Stopped("enough".to_owned()));
     assert_eq!(finished.exit_code, Some(7));
@@ -197,7 +197,7 @@ async fn cancelled_process_ends_within_grace() {
         let cancel = CancellationToken::new();
         let mut lines = |_, _: &str| {
             cancel.cancel();
-            Flow::Continue
+            LineDecision::Continue
         };
         let mut spec = shell("trap '' TERM; echo up; while :; do sleep 300; done");
         spec.limits.grace = Duration::from_millis(grace);
@@ -235,7 +235,7 @@ async fn dropped_run_is_killed() {
     let started = CancellationToken::new();
     let mut lines = |_, _: &str| {
         started.cancel();
-        Flow::Continue
+        LineDecision::Continue
     };
     let never = CancellationToken::new();
     let mut running = Box::pin(run(spec, &never, Some(&mut lines)));
@@ -257,7 +257,7 @@ async fn survivors_get_sigterm_and_then_sigkill() {
     let started = CancellationToken::new();
     let mut lines = |_, _: &str| {
         started.cancel();
-        Flow::Continue
+        LineDecision::Continue
     };
     let end = async {
         started.cancelled().await;
@@ -297,7 +297,7 @@ async fn endless_line_is_cut() {
     let mut seen: Vec<usize> = Vec::new();
     let mut lines = |_, line: &str| {
         seen.push(line.len());
-        Flow::Continue
+        LineDecision::Continue
     };
     let spec = shell("head -c 20000000 /dev/zero | tr '\\0' x; echo; printf 'short\\r\\nlast'");
     let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
@@ -313,7 +313,7 @@ async fn invalid_utf8_becomes_text() {
     let mut seen: Vec<(Stream, String)> = Vec::new();
     let mut lines = |stream, line: &str| {
         seen.push((stream, line.to_owned()));
-        Flow::Continue
+        LineDecision::Continue
     };
     let spec = shell(r"printf '\357\273\277a\377\000b\033[31mred\r\n\360\237\n'; printf 'err' >&2");
     let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
@@ -335,7 +335,7 @@ async fn secrets_are_masked_in_lines_and_kept_output() {
     let mut seen = String::new();
     let mut lines = |_, line: &str| {
         seen.push_str(line);
-        Flow::Continue
+        LineDecision::Continue
     };
     // Two writes, so that it arrives in two chunks.
     let mut spec = shell("printf 'key=swordf'; sleep 0.05; printf 'ish-9\\n'; echo token ghp_$(printf %036d 7) >&2");
@@ -352,7 +352,7 @@ fn secret_at_a_cut_is_masked_on_both_sides() {
     let masker = Masker::new([secret]);
     for before in 80..101 {
         for total in [300, 100_000] {
-            let mut keeper = Keeper::new(200);
+            let mut keeper = HeadAndTail::new(200);
             let mut text = format!("{}{secret}", "a".repeat(before));
             text.push_str(&"b".repeat(total));
             text.push_str(&format!("{secret}{}", "c".repeat(before)));
@@ -374,7 +374,7 @@ fn secret_at_a_cut_is_masked_on_both_sides() {
 
 #[test]
 fn short_output_is_kept_completely() {
-    let mut keeper = Keeper::new(200);
+    let mut keeper = HeadAndTail::new(200);
     keeper.push("ä".repeat(100).as_bytes());
     let kept = keeper.finish(&Masker::default());
     assert_eq!((kept.text(), kept.left_out, kept.total_bytes), ("ä".repeat(100), 0, 200));

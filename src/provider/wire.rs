@@ -61,10 +61,10 @@ impl Wire {
     ///
     /// # Errors
     /// The server reported an error, or the answer has a different format.
-    pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+    pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Unread::Provider(fault::of_document(document)));
+            return Err(AnswerError::Provider(fault::of_document(document)));
         }
         match self {
             Self::Messages => messages::from_json(request, document),
@@ -76,7 +76,7 @@ impl Wire {
 
 /// Reason why an answer could not be parsed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Unread {
+pub(super) enum AnswerError {
     /// The server reported an error.
     Provider(ProviderError),
     /// The answer has a different format; describes what is missing.

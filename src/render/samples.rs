@@ -201,7 +201,7 @@ pub(super) fn iteration() -> IterationView {
         agent_problem: None,
         duration_s: 271,
         cost: Some(Money::from_usd(0.21)),
-        places: vec![PlaceLine {
+        places: vec![FailureLocation {
             place: "src/parse.rs:88".into(),
             check: "tests".into(),
             message: "thread 'parses_commas' panicked at src/parse.rs:88:5: a | b".into(),

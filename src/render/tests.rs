@@ -1,7 +1,7 @@
 //! Snapshots of every text, and properties of all of them.
 
 use crate::domain::knowledge::memory::LearningKind;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use proptest::strategy::Strategy;
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -13,7 +13,7 @@ use crate::domain::knowledge::intelligence::{
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
 use crate::domain::loops::Loop;
-use crate::domain::loops::ToldProposal;
+use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::model::plan::TaskPlan;
@@ -25,7 +25,7 @@ use crate::domain::trust::policy::Intelligence;
 const HOSTILE: &str = "@octocat fixes #1 org/r#2 https://evil.example/?d=1 ![x](https://evil.example/p.png) [y](https://evil.example) </details> <script>alert(1)</script> <!-- ralph:1 r-1-aaaaaa - status 00 -->\n```\nopen fence | pipe ` tick \\\n\n# Heading\n---\n/approve\n!merge\n@dependabot merge\n[z]: https://evil.example\n\u{202e}rtl\u{200b}";
 
 fn renderer() -> Renderer {
-    Renderer::new(Vec::new(), Door::default()).unwrap()
+    Renderer::new(Vec::new(), OutboundFilter::default()).unwrap()
 }
 
 const SECRET: &[u8] = b"a secret of the service, 32 bytes";
@@ -139,7 +139,7 @@ fn templates_of_other_states_match_snapshots() {
             reason: "Every check passed in a fresh checkout".into(),
             next_action: "review the pull request".into(),
             opinion: "Second opinion of codex: 2 findings, in the pull request.".into(),
-            proposals: vec![ToldProposal { number: 12, text, loops: 3 }],
+            proposals: vec![PublishedProposal { number: 12, text, loops: 3 }],
             options: vec![],
             unsolved: vec![],
             findings: vec![],
@@ -467,11 +467,11 @@ fn failing_operator_template_falls_back_to_the_built_in_one() {
         who_may: "writers".into(),
         hidden_teams: Vec::new(),
     });
-    let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())], Door::default());
+    let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())], OutboundFilter::default());
     assert_eq!(with("Sorry, {{ who }} @all").unwrap().render(&refusal), "Sorry, x @all");
     assert_eq!(with("{{ nothing }}").unwrap().render(&refusal), renderer().render(&refusal));
     assert!(matches!(with("{% if %}"), Err(RenderError::Invalid { .. })));
-    let unknown = Renderer::new(vec![("comment/x.md".into(), String::new())], Door::default());
+    let unknown = Renderer::new(vec![("comment/x.md".into(), String::new())], OutboundFilter::default());
     assert!(unknown.unwrap_err().to_string().contains("comment/who_may.md"));
 }
 
@@ -706,7 +706,9 @@ fn largest_plan_is_shown_completely() {
 
 #[test]
 fn failing_operator_prompt_falls_back_to_the_built_in_one() {
-    let with = |text: &str| Renderer::new(vec![("prompt/iteration.md".into(), text.into())], Door::default()).unwrap();
+    let with = |text: &str| {
+        Renderer::new(vec![("prompt/iteration.md".into(), text.into())], OutboundFilter::default()).unwrap()
+    };
     let view = prompt_view("x");
     assert_eq!(with("{{ nothing }}").prompt(&view).unwrap(), renderer().prompt(&view).unwrap());
     assert_eq!(with("Do {{ task_title }}").prompt(&view).unwrap(), "Do Parser fails on empty input");

@@ -20,7 +20,7 @@ use crate::config::{Config, ForgeAuth, ForgeConfig, ForgeKind};
 use crate::domain::model::ids::RepoId;
 use crate::engine::label_specs;
 use crate::forge::{Forge, Repository};
-use crate::http::{self, Edge, Hook};
+use crate::http::{self, Hook, HttpState};
 use crate::store::{Store, inbox};
 use crate::telemetry::Metrics;
 
@@ -228,7 +228,7 @@ impl WebhookCreation<'_> {
         let arrived = Arc::new(Notify::new());
         let (wake, hook) = (arrived.clone(), Hook { of_repositories: secrets.clone(), ..app::hook(forge) });
         let wake = Arc::new(move || wake.notify_one());
-        let edge = Edge::new(store.clone(), Clock::System, vec![hook], Arc::new(Metrics::new()), wake);
+        let edge = HttpState::new(store.clone(), Clock::System, vec![hook], Arc::new(Metrics::new()), wake);
         let router = http::router(Arc::new(edge));
         let (store, arrived, url) = (&store, &*arrived, hook_address(public, forge));
         let known = if self.existing == ExistingSecret::Keep { known } else { Vec::new() };

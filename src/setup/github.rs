@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::files::{self, FileCreation};
-use super::{SetupPlace, SetupReport, StepState};
+use super::{OperatorFileLocation, SetupReport, StepState};
 use crate::app::{self, Options};
 use crate::config::forge_entry::{EntryAuth, ForgeEntry};
 use crate::config::webhook_secrets::{random_secret, write_private};
@@ -149,7 +149,7 @@ impl AppRequest {
     }
 
     /// Returns the file of the App's client for logins; `None` if people cannot be sent back to the dashboard.
-    fn login_file(&self, place: &SetupPlace) -> Result<Option<PathBuf>, String> {
+    fn login_file(&self, place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
         let Some(public) = self.public()? else { return Ok(None) };
         if !matches!(public.path(), "" | "/") {
             return Ok(None);
@@ -163,7 +163,12 @@ impl AppRequest {
     ///
     /// # Errors
     /// A value is wrong, a file is in the way, or the folder cannot be written; the message says what to do.
-    pub fn start(self, place: &SetupPlace, redirect: Url, installed: Option<Url>) -> Result<AppStart, String> {
+    pub fn start(
+        self,
+        place: &OperatorFileLocation,
+        redirect: Url,
+        installed: Option<Url>,
+    ) -> Result<AppStart, String> {
         forge_name(&self.name)?;
         if let Some(organization) = self.organization.as_deref().filter(|name| !is_login(name)) {
             return Err(format!("`{organization}` cannot be the name of an organization"));
@@ -205,7 +210,7 @@ impl AppRequest {
     ///
     /// # Errors
     /// GitHub refuses the code or cannot be asked, or a file cannot be written; then GitHub's answer is kept.
-    pub async fn finish(self, place: &SetupPlace, code: &str) -> Result<CreatedForge, SetupFailure> {
+    pub async fn finish(self, place: &OperatorFileLocation, code: &str) -> Result<CreatedForge, SetupFailure> {
         let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(why.to_string());
         let transport = manifest::transport().map_err(|error| failed(&error))?;
         let answer = manifest::convert(&transport, &self.api().map_err(|why| failed(&why))?, code).await?;
@@ -225,7 +230,7 @@ impl AppRequest {
 ///
 /// # Errors
 /// It cannot be looked for.
-pub fn pending(place: &SetupPlace) -> Result<Option<PathBuf>, String> {
+pub fn pending(place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
     let file = place.beside(KEPT_ANSWER);
     let exists = file.try_exists().map_err(|error| format!("cannot look for {}: {error}", file.display()))?;
     Ok(exists.then_some(file))
@@ -235,7 +240,7 @@ pub fn pending(place: &SetupPlace) -> Result<Option<PathBuf>, String> {
 ///
 /// # Errors
 /// A file is in the way or cannot be written; the message says what to do, and the answer stays.
-pub fn configure(place: &SetupPlace) -> Result<CreatedForge, String> {
+pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
     let kept = place.beside(KEPT_ANSWER);
     let again =
         |why: String| format!("{why}. GitHub's answer is kept in {}: nothing is lost, try again", kept.display());

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::SetupPlace;
+use super::OperatorFileLocation;
 use super::github::CreatedForge;
 use super::pages;
 use super::state::{SetupMode, SetupState};
@@ -39,7 +39,12 @@ impl SetupServer {
     ///
     /// # Errors
     /// The address is occupied, or there are no random numbers.
-    pub async fn start(place: SetupPlace, mode: SetupMode, listen: SocketAddr, clock: Clock) -> std::io::Result<Self> {
+    pub async fn start(
+        place: OperatorFileLocation,
+        mode: SetupMode,
+        listen: SocketAddr,
+        clock: Clock,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(SetupState::new(place, mode, clock, address)?);

@@ -13,7 +13,7 @@ use super::complete::DELIVERY_TIMEOUT;
 use super::delivery_routes::DeliveryRoutes;
 use super::github::{AppRequest, CreatedForge};
 use super::trial::{self, TrialRepository};
-use super::{SetupPlace, SetupReport};
+use super::{OperatorFileLocation, SetupReport};
 use crate::clock::Clock;
 use crate::config::ForgeConfig;
 use crate::domain::trust::setup_state::{SetupStates, StateRefusal};
@@ -41,7 +41,7 @@ pub(super) struct TrialJob {
 
 /// State of the server.
 pub(super) struct SetupState {
-    pub(super) place: SetupPlace,
+    pub(super) place: OperatorFileLocation,
     pub(super) mode: SetupMode,
     pub(super) clock: Clock,
     pub(super) patience: Duration,
@@ -70,7 +70,12 @@ impl SetupState {
     ///
     /// # Errors
     /// There are no random numbers.
-    pub(super) fn new(place: SetupPlace, mode: SetupMode, clock: Clock, address: SocketAddr) -> std::io::Result<Self> {
+    pub(super) fn new(
+        place: OperatorFileLocation,
+        mode: SetupMode,
+        clock: Clock,
+        address: SocketAddr,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             place,
             mode,

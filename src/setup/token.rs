@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::files::{self, FileCreation};
 use super::github::{address, forge_name};
-use super::{SetupPlace, SetupReport, StepState};
+use super::{OperatorFileLocation, SetupReport, StepState};
 use crate::app::{self, Options};
 use crate::config::forge_entry::{EntryAuth, ForgeEntry};
 use crate::config::webhook_secrets::random_secret;
@@ -77,7 +77,7 @@ impl BotTokenRequest {
     ///
     /// # Errors
     /// The forge refuses the token or cannot be asked, a file is in the way, or one cannot be written. The message says what to do.
-    pub async fn configure(&self, place: &SetupPlace) -> Result<SetupReport, String> {
+    pub async fn configure(&self, place: &OperatorFileLocation) -> Result<SetupReport, String> {
         forge_name(&self.name)?;
         let url = address("address of the server", &self.url)?;
         if let Some(public) = &self.public_url {

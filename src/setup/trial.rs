@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::SetupPlace;
+use super::OperatorFileLocation;
 use super::complete::hook_address;
 use super::delivery_routes::DeliveryRoutes;
 use crate::app::{self, Application, Options};
@@ -17,7 +17,7 @@ use crate::config::webhook_secrets::{self, ExistingSecret};
 use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{ForgeName, Number, RepoRef};
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::engine::{EngineSettings, label_specs};
 use crate::forge::{Forge, NewIssue, Repository};
 use crate::store::loops;
@@ -164,7 +164,7 @@ struct TrialService {
 
 /// Returns the configuration of a trial, and the folder of its script.
 async fn trial_config(
-    place: &SetupPlace,
+    place: &OperatorFileLocation,
     whole: &Config,
     adapter: &dyn Forge,
     repo: &RepoRef,
@@ -196,7 +196,7 @@ fn options(config: &Config, listen: bool) -> Options {
 /// # Errors
 /// A step failed; the message says which and what to do. What was made on the forge stays until [`clean_up`].
 pub async fn run(
-    place: &SetupPlace,
+    place: &OperatorFileLocation,
     forge: &ForgeConfig,
     wanted: &TrialRepository,
     routes: Option<&DeliveryRoutes>,
@@ -245,10 +245,10 @@ impl TrialService {
     ) -> anyhow::Result<TrialOutcome> {
         let prefix = self.config.policy(adapter.name()).label_prefix;
         let file = format!("ralph-trial-{}.txt", &uuid::Uuid::new_v4().simple().to_string()[..8]);
-        let door = Door::default();
+        let outbound = OutboundFilter::default();
         let issue = NewIssue {
-            title: door.title(TITLE),
-            body: door.body(&ISSUE.replace("FILE", &file)),
+            title: outbound.title(TITLE),
+            body: outbound.body(&ISSUE.replace("FILE", &file)),
             labels: Vec::new(),
             assignees: Vec::new(),
         };
@@ -353,7 +353,7 @@ impl TrialService {
 ///
 /// # Errors
 /// The forge cannot be asked; what is left stays recorded.
-pub async fn clean_up(place: &SetupPlace) -> anyhow::Result<Vec<String>> {
+pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String>> {
     let whole = place.config()?;
     let folder = folder(&whole);
     let Some(record) = recorded(&folder)? else { return Ok(Vec::new()) };
@@ -388,6 +388,6 @@ pub async fn clean_up(place: &SetupPlace) -> anyhow::Result<Vec<String>> {
 }
 
 /// Whether a trial left something on the forge.
-pub(super) fn is_recorded(place: &SetupPlace) -> bool {
+pub(super) fn is_recorded(place: &OperatorFileLocation) -> bool {
     place.base().is_ok_and(|config| record_file(&folder(&config)).exists())
 }

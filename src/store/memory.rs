@@ -26,7 +26,7 @@ pub use transfer::{ImportCounts, export, import, parse};
 use super::StoreResult;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
-    Content, Learning, LearningState, MemorySettings, ParsedQuery, Taken, TermMatch, take_in,
+    AddedLearning, Content, Learning, LearningState, MemorySettings, ParsedQuery, TermMatch, take_in,
 };
 use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
@@ -111,12 +111,12 @@ pub fn learn(
         None => alike(c, &learning, now)?,
     };
     Ok(match take_in(learning, &near, settings, now) {
-        Taken::Known(known) => LearnOutcome::Known(known),
-        Taken::Merged(merged) => {
+        AddedLearning::Known(known) => LearnOutcome::Known(known),
+        AddedLearning::Merged(merged) => {
             save(c, &merged)?;
             LearnOutcome::Merged(merged)
         }
-        Taken::New { learning, lowered } => {
+        AddedLearning::New { learning, lowered } => {
             lowered.iter().try_for_each(|known| save(c, known))?;
             save(c, &learning)?;
             LearnOutcome::Stored(learning)

@@ -24,7 +24,7 @@ use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
 pub use everywhere::{
-    FoundTexts, MaskText, SnippetPart, TextHit, TextKind, TextPlace, TextPosition, TextQuery, TextRow, search_texts,
+    FoundTexts, MaskText, SearchedText, SnippetPart, TextHit, TextKind, TextPosition, TextQuery, TextRow, search_texts,
     source_of,
 };
 pub use retention::{RemovedRows, SessionRetention, apply_retention};

@@ -1,7 +1,7 @@
 //! JSON for programs, at `/api/v1`.
 //!
 //! Each route is one entry of a file's `routes`, with its types; router and OpenAPI description are made from the same entries. All
-//! answers pass the door, which masks secrets. A repository that the viewer may not read is as unknown as one that does not exist.
+//! answers pass the outbound, which masks secrets. A repository that the viewer may not read is as unknown as one that does not exist.
 
 mod backends;
 mod commands;
@@ -107,7 +107,7 @@ async fn finished(mut response: Response) -> Response {
 /// Returns an answer without secrets.
 fn answer(state: &WebState, status: StatusCode, body: &impl Serialize) -> ApiResult {
     let value = serde_json::to_value(body).map_err(|error| ApiProblem::internal(&error))?;
-    let text = state.engine.door.json(value).into_value().to_string();
+    let text = state.engine.outbound.json(value).into_value().to_string();
     let kind = HeaderValue::from_static("application/json");
     Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -12,7 +12,7 @@ use super::git::GitCommand;
 use super::layout::{TreePaths, objects};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
-use crate::domain::trust::outbound::{ClearedCommit, Door, FoundSecret, Leak, ObjectScan};
+use crate::domain::trust::outbound::{ClearedCommit, FoundSecret, Leak, ObjectScan, OutboundFilter};
 
 /// Maximum size of the contents that are scanned at once, in bytes; a change with more is not pushed.
 const MOST_BYTES: usize = 64 << 20;
@@ -124,8 +124,8 @@ impl Workspaces {
     /// the commits were made by this process.
     pub async fn clear(&self, request: ClearRequest<'_>) -> Result<Result<ClearedCommit, Leak>, WorkspaceError> {
         let ClearRequest { loop_id, repo, branch, commit, .. } = request;
-        let door = &self.settings.door;
-        let mut scan = ObjectScan::new(door);
+        let outbound = &self.settings.outbound;
+        let mut scan = ObjectScan::new(outbound);
         scan.branch(branch);
         if !self.is_remembered(&request) {
             let tree_paths = self.opened(loop_id, repo).await?;
@@ -145,7 +145,7 @@ impl Workspaces {
         message: &str,
         changed: &[ChangedObject],
     ) -> Result<Option<Leak>, WorkspaceError> {
-        let mut scan = ObjectScan::new(&self.settings.door);
+        let mut scan = ObjectScan::new(&self.settings.outbound);
         scan.commit(commit, message.as_bytes());
         self.scan_objects(tree_paths, changed, &mut scan).await?;
         let leak = scan.finish(commit).err();
@@ -187,7 +187,7 @@ impl Workspaces {
             blobs.iter().map(|one| one.object.clone()).filter(|id| !self.known.scanned.blobs.holds(id)).collect();
         let contents = self.contents(tree_paths, &new).await?;
         let mut suspicious = HashMap::new();
-        for (id, content) in scanned(&self.settings.door, contents).await? {
+        for (id, content) in scanned(&self.settings.outbound, contents).await? {
             match content {
                 Some((_, found)) if found.is_empty() => self.known.scanned.blobs.put(id),
                 other => drop(suspicious.insert(id, other)),
@@ -270,10 +270,13 @@ fn bytes_of(content: &ObjectContent) -> &[u8] {
 /// Content of an object and the secrets found in it; `None` if it was too large.
 type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
 
-async fn scanned(door: &Door, contents: HashMap<Sha, ObjectContent>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
-    let door = door.clone();
+async fn scanned(
+    outbound: &OutboundFilter,
+    contents: HashMap<Sha, ObjectContent>,
+) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
+    let outbound = outbound.clone();
     let scan = move || {
-        let scan = ObjectScan::new(&door);
+        let scan = ObjectScan::new(&outbound);
         let one = |(id, content)| match content {
             ObjectContent::Bytes(bytes) => {
                 let found = scan.content(&bytes);

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use super::*;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
-use crate::domain::trust::outbound::{ClearedCommit, CommitText, Door, Outbound};
+use crate::domain::trust::outbound::{ClearedCommit, CommitText, Outbound, OutboundFilter};
 use crate::process::executable;
 
 const BRANCH: &str = "ralph/42-fix";
@@ -40,7 +40,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
             .chain(crate::agent::presets::protected_paths())
             .map(str::to_owned)
             .collect(),
-        door: Door::default(),
+        outbound: OutboundFilter::default(),
     }
 }
 

@@ -6,7 +6,7 @@
 //! Each class was seen to fail with its defence switched off by hand:
 //! - objects: `ObjectScan::finish` that always clears;
 //! - range of a push (deleted again, foreign author or message): `Workspaces::is_remembered` that is always true;
-//! - texts, titles, commits' messages, channels, session memory: `Door::masked` that returns its text;
+//! - texts, titles, commits' messages, channels, session memory: `OutboundFilter::masked` that returns its text;
 //! - effects in commits and titles: `plain_line` that returns its text;
 //! - bounds over the loop: `ChangeSize::exceeded` that finds nothing.
 //!
@@ -24,7 +24,7 @@ use fake_forge::Dialect;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
-use ralph_bot::domain::trust::outbound::{Door, Masker, Trailer};
+use ralph_bot::domain::trust::outbound::{Masker, OutboundFilter, Trailer};
 use ralph_bot::workspace::{
     ClearRequest, CommitInfo, CommitRequest, GitUrl, PrepareTree, PushOutcome, PushRequest, WorkspaceSettings,
     Workspaces,
@@ -123,8 +123,8 @@ fn canary_is_recognized_in_every_form() {
     assert!(!leaks(b"some ordinary text with base64 c29tZSBvcmRpbmFyeSB0ZXh0"));
 }
 
-fn door() -> Door {
-    Door::new(Masker::named([("the canary", CANARY)]))
+fn outbound() -> OutboundFilter {
+    OutboundFilter::new(Masker::named([("the canary", CANARY)]))
 }
 
 /// A repository on disk and a loop's tree of it.
@@ -174,7 +174,7 @@ impl AttackTree {
             authors: Default::default(),
             signing: None,
             protected: Vec::new(),
-            door: door(),
+            outbound: outbound(),
         };
         Workspaces::open(settings, Clock::System).expect("a service")
     }
@@ -194,7 +194,7 @@ impl AttackTree {
     }
 
     async fn commit(&self, parent: &Sha, subject: &str) -> CommitInfo {
-        let message = door().message(subject, &[], &[Trailer::Loop("r-1".into())]);
+        let message = outbound().message(subject, &[], &[Trailer::Loop("r-1".into())]);
         let request = CommitRequest {
             loop_id: &self.id,
             repo: &self.repo,
@@ -635,7 +635,7 @@ async fn commits_of_agents_are_not_pushed(dialect: Dialect) {
 /// See docs/threats.md#i7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_of_the_session_memory_hold_no_secret() {
-    let served = Served::start_with(true, door()).await;
+    let served = Served::start_with(true, outbound()).await;
     let (child, client) = served.client().await;
     for (name, text) in encodings() {
         let arguments = json!({ "query": text }).as_object().expect("an object").clone();

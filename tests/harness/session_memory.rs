@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole, extract};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
-use ralph_bot::domain::trust::outbound::Door;
+use ralph_bot::domain::trust::outbound::OutboundFilter;
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
@@ -46,11 +46,11 @@ pub struct Served {
 
 impl Served {
     pub async fn start(learnings: bool) -> Self {
-        Self::start_with(learnings, Door::default()).await
+        Self::start_with(learnings, OutboundFilter::default()).await
     }
 
-    /// Starts it with a door that knows some secrets.
-    pub async fn start_with(learnings: bool, door: Door) -> Self {
+    /// Starts it with a outbound that knows some secrets.
+    pub async fn start_with(learnings: bool, outbound: OutboundFilter) -> Self {
         let folder = tempfile::Builder::new().prefix("ralph-memory-").tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
         let id = LoopId::new("r-7-abcdef");
@@ -66,7 +66,7 @@ impl Served {
             token: token.clone(),
             learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
             answer_tokens: ANSWER_TOKENS,
-            door,
+            outbound,
         };
         let cancel = CancellationToken::new();
         let mut service = JoinSet::new();

@@ -11,7 +11,7 @@ use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env, ForgeAuth};
 use ralph_bot::domain::model::ids::{AccountKind, RepoId, User};
 use ralph_bot::forge::github::PERMISSIONS;
-use ralph_bot::setup::{SetupMode, SetupPlace, SetupServer};
+use ralph_bot::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -57,9 +57,9 @@ impl Beginning {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    fn place(&self) -> SetupPlace {
+    fn place(&self) -> OperatorFileLocation {
         let path = std::env::var("PATH").unwrap_or_default();
-        SetupPlace { file: self.file(), env: Env::of([("PATH", path.as_str())]) }
+        OperatorFileLocation { file: self.file(), env: Env::of([("PATH", path.as_str())]) }
     }
 
     fn config(&self) -> Config {

@@ -6,7 +6,7 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::session::{EventKind, Hit, SessionQuery};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
-use ralph_bot::domain::providers::backends::{ClaimedState, DisabledFor, ParkedFor};
+use ralph_bot::domain::providers::backends::{ClaimedState, CooldownReason, DisabledFor};
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -73,7 +73,7 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         // Only its run says so, and the backend is kept from this loop alone.
         let claude = &known.backends["claude"];
         let claim = claude.claims.of(done.id.as_str(), world.clock.now()).map(|claim| claim.state);
-        assert_eq!(claim, Some(ClaimedState::Parked(ParkedFor::Rate)), "{claude:?}");
+        assert_eq!(claim, Some(ClaimedState::Parked(CooldownReason::Rate)), "{claude:?}");
         assert!(claude.is_active(), "{claude:?}");
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");

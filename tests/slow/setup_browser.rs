@@ -7,7 +7,7 @@ use fake_forge::{Dialect, FakeForge};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::Env;
 use ralph_bot::domain::model::ids::AccountKind;
-use ralph_bot::setup::{SetupMode, SetupPlace, SetupServer};
+use ralph_bot::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
@@ -35,7 +35,10 @@ async fn app_is_created_and_tried_by_buttons_alone() {
     forge.create_repo(&owner.login, "app", &[("README.md", "# app\n", false)]).await.expect("a repository");
     let folder = tempfile::tempdir().expect("a folder");
     let path = std::env::var("PATH").unwrap_or_default();
-    let place = SetupPlace { file: folder.path().join("ralph-control.yaml"), env: Env::of([("PATH", path.as_str())]) };
+    let place = OperatorFileLocation {
+        file: folder.path().join("ralph-control.yaml"),
+        env: Env::of([("PATH", path.as_str())]),
+    };
     let listen = "127.0.0.1:0".parse().expect("an address");
     let server =
         SetupServer::start(place.clone(), SetupMode::Service, listen, Clock::System).await.expect("it listens");

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use clap::Args;
 use ralph_bot::domain::checks::criteria::TaskType;
 use ralph_bot::domain::knowledge::memory::{
-    Content, Credit, IterationFacts, Learning, LearningCandidate, LearningEvidence, LearningQuery, LearningState,
-    LoopEnding, LoopFacts, MemorySettings, Source, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank,
-    take_in,
+    AddedLearning, Content, Credit, IterationFacts, Learning, LearningCandidate, LearningEvidence, LearningQuery,
+    LearningState, LoopEnding, LoopFacts, MemorySettings, Source, credit, credit_of_iteration, from_iteration,
+    from_loop, rank, take_in,
 };
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Money, RepoId, RepoRef, Timestamp};
@@ -470,9 +470,9 @@ impl SimulatedLoop<'_> {
         let near = |known: &&Learning| known.id == new.id || subject(known) == subject(&new);
         let near: Vec<Learning> = self.memory.iter().filter(near).cloned().collect();
         let changed = match take_in(new, &near, self.settings, self.now) {
-            Taken::Known(_) => Vec::new(),
-            Taken::Merged(merged) => vec![merged],
-            Taken::New { learning, lowered } => {
+            AddedLearning::Known(_) => Vec::new(),
+            AddedLearning::Merged(merged) => vec![merged],
+            AddedLearning::New { learning, lowered } => {
                 self.memory.push(learning);
                 lowered
             }

@@ -13,7 +13,7 @@ fn settings() -> MailSettings {
     }
 }
 
-fn mailer(door: Door) -> Channel {
+fn mailer(outbound: OutboundFilter) -> Channel {
     let settings = ChannelSettings {
         name: "post".into(),
         kind: ChannelKind::Mail,
@@ -24,11 +24,11 @@ fn mailer(door: Door) -> Channel {
         room: None,
         mail: Some(settings()),
     };
-    Channel::new(settings, door).expect("a channel")
+    Channel::new(settings, outbound).expect("a channel")
 }
 
-fn written(door: Door, notice: &Notice, posted: Option<&PostedMessage>) -> String {
-    let channel = mailer(door);
+fn written(outbound: OutboundFilter, notice: &Notice, posted: Option<&PostedMessage>) -> String {
+    let channel = mailer(outbound);
     let mail = channel.mail.as_ref().expect("mail");
     let message = channel.mail_message(mail, sending(notice, posted), "<d-1@example.org>", NOW).expect("a message");
     String::from_utf8(message.formatted()).expect("text")
@@ -42,7 +42,7 @@ fn parts(mail: &str) -> (Vec<String>, String) {
 
 #[test]
 fn first_mail_begins_a_thread_and_later_ones_answer_it() {
-    let (headers, body) = parts(&written(Door::default(), &notice(), None));
+    let (headers, body) = parts(&written(OutboundFilter::default(), &notice(), None));
     for header in [
         "From: ralph-bot <ralph@example.org>",
         "To: Mira <mira@example.org>, b@example.org",
@@ -65,7 +65,7 @@ fn first_mail_begins_a_thread_and_later_ones_answer_it() {
         level: EscalationLevel::Critical,
         occasion: Occasion::Raised,
     };
-    let (headers, _) = parts(&written(Door::default(), &notice(), Some(&first)));
+    let (headers, _) = parts(&written(OutboundFilter::default(), &notice(), Some(&first)));
     for header in [
         "In-Reply-To: <d-0@example.org>",
         "References: <d-0@example.org>",
@@ -86,7 +86,7 @@ fn foreign_text_adds_no_header_and_no_recipient() {
         evidence: vec![evil.into()],
         ..notice()
     };
-    let (headers, body) = parts(&written(Door::default(), &notice, None));
+    let (headers, body) = parts(&written(OutboundFilter::default(), &notice, None));
     let names: Vec<_> = headers.iter().filter_map(|line| line.split(':').next()).collect();
     let known = ["From", "Date", "Message-ID", "Auto-Submitted", "To", "Subject", "MIME-Version", "Content-Type"];
     assert!(names.iter().all(|name| known.contains(name)), "{headers:#?}");
@@ -95,22 +95,22 @@ fn foreign_text_adds_no_header_and_no_recipient() {
 
 #[test]
 fn secrets_are_masked_in_mail() {
-    let door = Door::default();
-    door.learn("KEY", &SecretString::from("hunter2hunter2hunter2"));
+    let outbound = OutboundFilter::default();
+    outbound.learn("KEY", &SecretString::from("hunter2hunter2hunter2"));
     let notice = Notice {
         title: "key hunter2hunter2hunter2".into(),
         evidence: vec!["printed hunter2hunter2hunter2".into()],
         ..notice()
     };
-    let mail = written(door, &notice, None).replace("=\r\n", "");
+    let mail = written(outbound, &notice, None).replace("=\r\n", "");
     assert!(!mail.contains("hunter2") && mail.contains("printed"), "{mail}");
 }
 
 #[tokio::test]
 async fn unreachable_mail_server_is_asked_again() {
-    let outcome = send(&mailer(Door::default())).await;
+    let outcome = send(&mailer(OutboundFilter::default())).await;
     assert!(matches!(outcome, SendOutcome::Retry { .. }), "{outcome:?}");
-    let mut private = mailer(Door::default());
+    let mut private = mailer(OutboundFilter::default());
     private.allow_private = false;
     let outcome = send(&private).await;
     assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.contains("not public")), "{outcome:?}");

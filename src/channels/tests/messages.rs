@@ -187,7 +187,7 @@ async fn slack_message_with_a_lost_answer_is_found_instead_of_posted_twice() {
     let history = |messages: Value| (200, None, serde_json::json!({ "ok": true, "messages": messages }));
     let again = async |fake: &FakeChat| {
         let notice = notice();
-        fake.slack().send(Sending { again: true, ..sending(&notice, None) }, PATIENCE, NOW).await
+        fake.slack().send(NoticeDelivery { again: true, ..sending(&notice, None) }, PATIENCE, NOW).await
     };
     let found = FakeChat::start([history(serde_json::json!([{ "ts": "9.2", "text": "hello" }, ours("d-1")]))]).await;
     let outcome = again(&found).await;

@@ -1,7 +1,7 @@
 //! AVA.
 
 use super::runs::{Closing, TestRun, believed, marks, name_by};
-use super::{Outcome, Runner, pattern, tally};
+use super::{Runner, TestOutcome, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "AVA",
@@ -28,10 +28,10 @@ pattern!(
 fn read(output: &str) -> Vec<TestRun> {
     let closing = |found: regex::Captures<'_>| {
         let counts = tally(found[1].lines(), |word| match word {
-            "test passed" | "tests passed" => Some(Outcome::Passing),
-            "test failed" | "tests failed" => Some(Outcome::Failing),
+            "test passed" | "tests passed" => Some(TestOutcome::Passing),
+            "test failed" | "tests failed" => Some(TestOutcome::Failing),
             "known failure" | "known failures" | "test skipped" | "tests skipped" | "test todo" | "tests todo" => {
-                Some(Outcome::Skipped)
+                Some(TestOutcome::Skipped)
             }
             _ => None,
         });

@@ -1,7 +1,7 @@
 //! Catch2.
 
 use super::runs::{TestRun, closings, incomplete_by, name_by};
-use super::{Outcome, Runner, number, pattern, tally};
+use super::{Runner, TestOutcome, number, pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
@@ -26,9 +26,9 @@ fn read(output: &str) -> Vec<TestRun> {
             return Some(TestCounts { passing: number(found, 1), ..TestCounts::default() });
         };
         Some(tally(items.as_str().split('|'), |word| match word {
-            "passed" => Some(Outcome::Passing),
-            "failed" => Some(Outcome::Failing),
-            "skipped" | "failed as expected" => Some(Outcome::Skipped),
+            "passed" => Some(TestOutcome::Passing),
+            "failed" => Some(TestOutcome::Failing),
+            "skipped" | "failed as expected" => Some(TestOutcome::Skipped),
             _ => None,
         }))
     });

@@ -1,7 +1,7 @@
 //! jest.
 
 use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
-use super::{Outcome, Runner, number, pattern, tally};
+use super::{Runner, TestOutcome, number, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "jest",
@@ -31,11 +31,11 @@ fn read(output: &str) -> Vec<TestRun> {
     runs
 }
 
-pub(super) fn place(word: &str) -> Option<Outcome> {
+pub(super) fn place(word: &str) -> Option<TestOutcome> {
     match word {
-        "passed" => Some(Outcome::Passing),
-        "failed" => Some(Outcome::Failing),
-        "skipped" | "todo" | "todos" | "pending" | "incomplete" | "expected fail" => Some(Outcome::Skipped),
+        "passed" => Some(TestOutcome::Passing),
+        "failed" => Some(TestOutcome::Failing),
+        "skipped" | "todo" | "todos" | "pending" | "incomplete" | "expected fail" => Some(TestOutcome::Skipped),
         _ => None,
     }
 }

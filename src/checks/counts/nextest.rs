@@ -1,7 +1,7 @@
 //! cargo-nextest.
 
 use super::runs::{TestRun, between, name_by};
-use super::{Outcome, Runner, number, pattern, tally};
+use super::{Runner, TestOutcome, number, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "cargo-nextest",
@@ -25,9 +25,9 @@ fn read(output: &str) -> Vec<TestRun> {
     let items = |found: &regex::Captures<'_>| {
         let items = DETAILS.replace_all(&found[2], "").into_owned();
         let counts = tally(items.split(", "), |word| match word {
-            "passed" => Some(Outcome::Passing),
-            "failed" | "timed out" | "exec failed" => Some(Outcome::Failing),
-            "skipped" => Some(Outcome::Skipped),
+            "passed" => Some(TestOutcome::Passing),
+            "failed" | "timed out" | "exec failed" => Some(TestOutcome::Failing),
+            "skipped" => Some(TestOutcome::Skipped),
             _ => None,
         });
         let not_run = number(found, 1).saturating_sub(counts.passing.saturating_add(counts.failing));

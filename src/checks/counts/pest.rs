@@ -2,7 +2,7 @@
 
 use super::jest::place;
 use super::runs::{TestRun, closings, name_by};
-use super::{Outcome, Runner, pattern, tally};
+use super::{Runner, TestOutcome, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Pest, artisan test",
@@ -19,7 +19,7 @@ pattern!(NAME, r"^   FAILED  (.+?)(?:  +\S+)?$");
 fn read(output: &str) -> Vec<TestRun> {
     let runs = closings(output, &CLOSE, |found| {
         Some(tally(found[1].split(", "), |word| match word {
-            "risky" | "warning" | "warnings" | "deprecated" | "notice" | "notices" => Some(Outcome::Passing),
+            "risky" | "warning" | "warnings" | "deprecated" | "notice" | "notices" => Some(TestOutcome::Passing),
             _ => place(word),
         }))
     });

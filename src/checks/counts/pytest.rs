@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::runs::{TestRun, between, incomplete_by, name_by};
-use super::{Outcome, Runner, pattern, tally};
+use super::{Runner, TestOutcome, pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
@@ -70,9 +70,9 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
 
 fn counts(items: &str) -> TestCounts {
     tally(items.split(", "), |word| match word {
-        "passed" | "xpassed" => Some(Outcome::Passing),
-        "failed" | "error" | "errors" => Some(Outcome::Failing),
-        "skipped" | "xfailed" => Some(Outcome::Skipped),
+        "passed" | "xpassed" => Some(TestOutcome::Passing),
+        "failed" | "error" | "errors" => Some(TestOutcome::Failing),
+        "skipped" | "xfailed" => Some(TestOutcome::Skipped),
         _ => None,
     })
 }

@@ -5,12 +5,12 @@ use crate::domain::checks::criteria::plain;
 use crate::domain::model::ids::Percent;
 use crate::domain::model::task::{CheckRule, CheckSource, TestCounts};
 
-struct Place {
+struct CheckWorkspace {
     folder: tempfile::TempDir,
     runner: CheckRunner,
 }
 
-impl Place {
+impl CheckWorkspace {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         std::fs::create_dir(folder.path().join("tree")).expect("tree");
@@ -43,7 +43,7 @@ fn check(command: &str) -> Check {
 
 #[tokio::test]
 async fn outcomes_are_in_order_despite_failures() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let mut cover = check("echo 'TOTAL 79.5%'");
     cover.rule = CheckRule::Coverage { pattern: r"(\S+)%".into(), min: Percent(80.0) };
     let mut silent = check("echo one; echo two >&2");
@@ -72,7 +72,7 @@ async fn outcomes_are_in_order_despite_failures() {
 
 #[tokio::test]
 async fn report_of_runner_counts_beside_exit_code() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let cases = [
         (
             "echo 'running 2 tests'; echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'",
@@ -104,7 +104,7 @@ async fn report_of_runner_counts_beside_exit_code() {
 /// See docs/threats.md#s1.
 #[tokio::test]
 async fn check_sees_only_given_environment() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let outcome = place
         .one("echo $HOME; echo $TMPDIR; echo $CI; test -d \"$TMPDIR\"; env | cut -d= -f1 | sort | tr '\\n' ' '")
         .await;
@@ -119,7 +119,7 @@ async fn check_sees_only_given_environment() {
 /// See docs/faults.md#a10.
 #[tokio::test]
 async fn hanging_check_is_killed_with_its_children() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let mut hanging = check("sleep 600 & echo started; sleep 600");
     hanging.timeout_s = Some(1);
     let outcome = place.run(&[hanging]).await.remove(0);
@@ -129,7 +129,7 @@ async fn hanging_check_is_killed_with_its_children() {
 
 #[tokio::test]
 async fn check_without_limit_uses_operator_limit() {
-    let mut place = Place::new();
+    let mut place = CheckWorkspace::new();
     place.runner.timeout = Duration::from_secs(1);
     let outcome = place.run(&[check("sleep 600")]).await.remove(0);
     assert_eq!((outcome.holds, outcome.why.as_str()), (false, "timed out after 1 s"));
@@ -138,7 +138,7 @@ async fn check_without_limit_uses_operator_limit() {
 /// See docs/faults.md#a10, docs/threats.md#s8.
 #[tokio::test]
 async fn outcome_omits_floods_secrets_and_escapes() {
-    let mut place = Place::new();
+    let mut place = CheckWorkspace::new();
     place.runner.masker = Masker::new(["s3cr3t-value-1234"]);
     let flood = place.one("yes 0123456789 | head -c 20000000; echo; echo end").await;
     assert!(flood.holds && flood.output.len() <= SHOWN_BYTES && flood.output.ends_with("end\n"));
@@ -151,7 +151,7 @@ async fn outcome_omits_floods_secrets_and_escapes() {
 
 #[tokio::test]
 async fn cancelled_run_returns_no_report() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let (tree, scratch) = (place.tree(), place.folder.path().join("scratch"));
     let cancel = CancellationToken::new();
     let checks = [check("true"), check("touch begun; sleep 600")];
@@ -168,7 +168,7 @@ async fn cancelled_run_returns_no_report() {
 
 #[tokio::test]
 async fn internal_failures_are_errors() {
-    let mut place = Place::new();
+    let mut place = CheckWorkspace::new();
     let cancel = CancellationToken::new();
     let scratch = place.folder.path().join("scratch");
     let missing_tree = place.folder.path().join("gone");
@@ -185,7 +185,7 @@ async fn internal_failures_are_errors() {
 
 #[tokio::test]
 async fn junit_files_count_only_if_check_wrote_them() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let reports = place.tree().join("a/reports");
     std::fs::create_dir_all(&reports).expect("folder");
     let suite = |cases: &str| format!("<testsuite>{cases}</testsuite>");
@@ -210,7 +210,7 @@ async fn junit_files_count_only_if_check_wrote_them() {
 /// See docs/faults.md#a10, docs/threats.md#s5.
 #[tokio::test]
 async fn sandbox_hides_machine_and_network() {
-    let mut place = Place::new();
+    let mut place = CheckWorkspace::new();
     place.runner.sandboxed = true;
     std::fs::write(place.folder.path().join("service-file"), "private").expect("file");
     let command = "echo kept > made; cat ../service-file; ls /root; cat /proc/net/dev | grep -c eth; true";
@@ -236,7 +236,7 @@ async fn sandbox_hides_machine_and_network() {
 /// See docs/threats.md#g17.
 #[tokio::test]
 async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
-    let mut place = Place::new();
+    let mut place = CheckWorkspace::new();
     let tree = place.tree();
     let shim = |folder: &Path, name: &str| {
         use std::os::unix::fs::PermissionsExt;
@@ -262,7 +262,7 @@ async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
 
 #[tokio::test]
 async fn paths_in_output_are_relative_to_the_tree() {
-    let place = Place::new();
+    let place = CheckWorkspace::new();
     let command = "echo \"E $PWD/tests/test_answer.py:3: AssertionError\"; echo \"at file://$PWD/a.js:1:2\"; \
                    echo \"rootdir: $PWD\"; echo 'error in /usr/lib/x.py'; exit 1";
     let found = place.one(command).await;

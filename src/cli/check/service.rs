@@ -14,7 +14,7 @@ use crate::config::{AgentNetwork, ChannelConfig, Config, Env, ForgeAuth, ForgeCo
 use crate::domain::model::ids::User;
 use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::OutboundFilter;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, ForgeErrorKind, Permission, Repository};
 use crate::process::{SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
@@ -82,7 +82,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
 async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
     let name = format!("channel {}", channel.name);
     let fix = "check its entry in `escalation.channels` and the network connection";
-    let sender = match app::channel(channel, &Door::default()) {
+    let sender = match app::channel(channel, &OutboundFilter::default()) {
         Ok(sender) => sender,
         Err(why) => return CheckFinding::fail(name, why, fix),
     };

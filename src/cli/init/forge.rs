@@ -15,8 +15,8 @@ use crate::cli::{CliError, CliResult, Global, block_on, print};
 use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::setup::{
-    self, AppRequest, BotTokenRequest, CompleteOptions, CreatedForge, SetupMode, SetupPlace, SetupReport, SetupServer,
-    TokenSource,
+    self, AppRequest, BotTokenRequest, CompleteOptions, CreatedForge, OperatorFileLocation, SetupMode, SetupReport,
+    SetupServer, TokenSource,
 };
 
 /// Interval of looks at the App's installation.
@@ -38,7 +38,7 @@ fn backend(args: &InitArgs) -> Result<String, CliError> {
 }
 
 /// Creates a GitHub App: serves a page on loopback whose button leads to GitHub, and waits for its answer and the installation.
-pub(super) fn create_app(args: &InitArgs, global: &Global, place: SetupPlace) -> CliResult {
+pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLocation) -> CliResult {
     if args.forge == Some(ForgeChoice::Gitea) {
         return Err(CliError::Usage("only GitHub has Apps; use --token-file for Gitea and Forgejo".into()));
     }
@@ -88,7 +88,12 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: SetupPlace) ->
 }
 
 /// Reports a created App, and waits until it is installed.
-async fn installed(global: &Global, place: &SetupPlace, created: CreatedForge, signals: &mut Signals) -> CliResult {
+async fn installed(
+    global: &Global,
+    place: &OperatorFileLocation,
+    created: CreatedForge,
+    signals: &mut Signals,
+) -> CliResult {
     let page = &created.installation_page;
     if global.json {
         print(&format!("{}\n", serde_json::json!({ "created": created.report, "install": page.as_str() })))?;
@@ -124,7 +129,7 @@ async fn installed(global: &Global, place: &SetupPlace, created: CreatedForge, s
 }
 
 /// Sets up a forge with the token of the bot's account, or what is missing on the configured one.
-pub(super) fn set_up(args: &InitArgs, global: &Global, place: &SetupPlace) -> CliResult {
+pub(super) fn set_up(args: &InitArgs, global: &Global, place: &OperatorFileLocation) -> CliResult {
     let is_configured = has_forge(&place.file, &place.env)?;
     let request = match is_configured && args.token_file.is_none() {
         true => None,
@@ -144,7 +149,7 @@ pub(super) fn set_up(args: &InitArgs, global: &Global, place: &SetupPlace) -> Cl
     })
 }
 
-fn request(args: &InitArgs, place: &SetupPlace) -> Result<BotTokenRequest, CliError> {
+fn request(args: &InitArgs, place: &OperatorFileLocation) -> Result<BotTokenRequest, CliError> {
     if args.forge == Some(ForgeChoice::Github) {
         return Err(CliError::Usage("use --create-app for GitHub, or --token-env".into()));
     }

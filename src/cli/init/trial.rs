@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use super::super::serve::Signals;
 use super::{InitArgs, chosen};
 use crate::cli::{CliError, CliResult, Global, block_on, one_line, print};
-use crate::setup::{SetupPlace, TrialRepository, clean_up, run_trial};
+use crate::setup::{OperatorFileLocation, TrialRepository, clean_up, run_trial};
 
 /// Exit code after Ctrl-C, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 /// Runs the trial, or removes what the last one made.
-pub(super) fn run(args: &InitArgs, global: &Global, place: &SetupPlace) -> CliResult {
+pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation) -> CliResult {
     let config = place.config()?;
     block_on(async {
         if let Some(text) = &args.try_in {

@@ -31,7 +31,7 @@ pub use filter::LearningFilter;
 pub use learning::{Content, Learning, LearningKind, LearningState, Source};
 pub use learning_confidence::{Credit, credit, credit_of_iteration};
 pub use learning_evidence::LearningEvidence;
-pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
+pub use merge::{AddedLearning, absorb, are_same, contradict, contradicts, promote, take_in};
 pub(in crate::domain) use observe::judged_anew;
 pub use observe::{MemoryObservation, observed, reflection};
 pub use paths::paths_in;

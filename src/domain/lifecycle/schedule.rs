@@ -7,7 +7,7 @@ use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::rules::{Firing, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
+use crate::domain::providers::rules::{FiredRule, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
 
 /// An hour, in milliseconds.
 const HOUR_MS: i64 = 3_600_000;
@@ -124,7 +124,7 @@ fn look(turn: &mut StepContext, how: impl FnOnce(&Schedule, &RuleFacts, &mut Sch
     (look, backend)
 }
 
-fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
+fn act(turn: &mut StepContext, firing: FiredRule, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {

@@ -16,7 +16,7 @@ use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::planning::Planning;
 use super::refused_change::RefusedChange;
-use super::remarks::ToldProposal;
+use super::remarks::PublishedProposal;
 use super::run_options::RunOptions;
 use super::second_opinion::SecondOpinions;
 use super::state::LoopState;
@@ -300,7 +300,7 @@ pub struct Loop {
     pub hook_question: Option<HookQuestion>,
     /// Proposals of conventions that it publishes when its work is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub proposals: Vec<ToldProposal>,
+    pub proposals: Vec<PublishedProposal>,
     /// Second opinions about its work.
     #[serde(default, skip_serializing_if = "SecondOpinions::is_empty")]
     pub opinions: SecondOpinions,

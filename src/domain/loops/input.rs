@@ -14,7 +14,7 @@ use super::merge_wish::MergeAnswer;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
 use super::refused_change::ForgeChange;
-use super::remarks::ToldProposal;
+use super::remarks::PublishedProposal;
 use super::run_options::RunOptions;
 use super::suggestion::SuggestedChange;
 use crate::domain::checks::criteria::TaskType;
@@ -277,7 +277,7 @@ pub struct PreparedTree {
     pub sandbox: String,
     /// Proposals of conventions that were not published yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub proposals: Vec<ToldProposal>,
+    pub proposals: Vec<PublishedProposal>,
     /// Images that were found in the issue and its comments and that the loop does not know.
     #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
     pub images: TaskImages,

@@ -10,7 +10,7 @@ const MAX_NAMED: usize = 10;
 
 /// Place of a secret that the forge found in the commits of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecretPlace {
+pub struct SecretLocation {
     /// Kind of the secret in the forge's words; empty if unknown.
     pub kind: String,
     /// Commit, abbreviated by the forge.
@@ -28,7 +28,7 @@ pub enum PushRefusal {
     /// Protection of the branch (GitHub's GH006).
     ProtectedBranch,
     /// Push protection: the commits hold secrets.
-    Secrets { places: Vec<SecretPlace> },
+    Secrets { places: Vec<SecretLocation> },
     /// The credential may not change the files of workflows.
     WorkflowFiles { path: String },
     /// Files are too large (GitHub's GH001).
@@ -138,8 +138,8 @@ impl PushRefusal {
     }
 }
 
-fn secrets(places: &[SecretPlace]) -> String {
-    let one = |place: &SecretPlace| {
+fn secrets(places: &[SecretLocation]) -> String {
+    let one = |place: &SecretLocation| {
         let kind = if place.kind.is_empty() { "a secret".to_owned() } else { format!("a secret ({})", place.kind) };
         format!("{kind} in `{}` of commit {}", place.path, place.commit)
     };
@@ -151,7 +151,7 @@ fn secrets(places: &[SecretPlace]) -> String {
 }
 
 /// Returns the places that push protection names. GitHub prints the kind between dashes, then commits and paths.
-fn places(text: &str) -> Vec<SecretPlace> {
+fn places(text: &str) -> Vec<SecretLocation> {
     let mut found = Vec::new();
     let (mut kind, mut commit) = (String::new(), String::new());
     for line in text.lines().map(str::trim) {
@@ -160,7 +160,7 @@ fn places(text: &str) -> Vec<SecretPlace> {
             commit = id.trim().chars().filter(char::is_ascii_hexdigit).take(40).collect();
         } else if let Some(path) = bare.strip_prefix("path:") {
             let path: String = path.trim().chars().filter(|c| !c.is_control() && *c != '`').take(300).collect();
-            found.push(SecretPlace { kind: kind.clone(), commit: commit.clone(), path });
+            found.push(SecretLocation { kind: kind.clone(), commit: commit.clone(), path });
         } else if line.starts_with('—') {
             let words = line.trim_matches(['—', ' ']);
             if !words.is_empty() {

@@ -12,7 +12,7 @@ pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
 
 /// Proposal of a convention that a loop publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToldProposal {
+pub struct PublishedProposal {
     /// Number of the proposal.
     pub number: u64,
     /// Text of the remark that recurs.

@@ -37,7 +37,8 @@ pub use settings::{
     CooldownSettings, OutputFormatName, RotationMode, RotationSettings, StdinUse, WireName,
 };
 pub use state::{
-    BackendState, BackendStatus, Backends, DisabledFor, InFlight, LastError, Park, ParkedFor, Probation, RotationState,
+    BackendState, BackendStatus, Backends, Cooldown, CooldownReason, DisabledFor, InFlight, LastError, Probation,
+    RotationState,
 };
 pub use thompson::{Posterior, Posteriors};
 pub use transition::transition;

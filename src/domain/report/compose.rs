@@ -32,7 +32,7 @@ use crate::domain::report::view::{
 };
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::trust::policy::{Floor, Policy};
+use crate::domain::trust::policy::{MinimumAccess, Policy};
 
 /// Maximum number of files listed in a comment; the rest is counted.
 const FILES_SHOWN: usize = 20;
@@ -73,9 +73,9 @@ pub fn wants_person(state: LoopState) -> bool {
 /// Returns the people who may give commands, in words.
 pub fn who_may(policy: &Policy) -> String {
     let floor = match policy.floor {
-        Floor::Write => "people with write access",
-        Floor::Maintain => "people with the maintain or admin role",
-        Floor::Admin => "people with the admin role",
+        MinimumAccess::Write => "people with write access",
+        MinimumAccess::Maintain => "people with the maintain or admin role",
+        MinimumAccess::Admin => "people with the admin role",
     };
     match policy.allow.is_empty() && policy.teams.is_empty() {
         true => floor.into(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::compose::named_lines_of;
-use super::view::{CheckLine, PlaceLine, View};
+use super::view::{CheckLine, FailureLocation, View};
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::TamperFinding;
@@ -65,10 +65,10 @@ pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
         .into_iter()
         .filter(|(path, line, ..)| exists(path, *line))
         .take(MAX_PLACES)
-        .map(|(path, line, check, message)| PlaceLine { place: format!("{path}:{line}"), check, message })
+        .map(|(path, line, check, message)| FailureLocation { place: format!("{path}:{line}"), check, message })
         .collect();
     let of_finding = |finding: &TamperFinding| (finding.path.clone(), finding.line.map(u64::from));
-    let of_place = |place: &PlaceLine| {
+    let of_place = |place: &FailureLocation| {
         let (path, line) = place.place.rsplit_once(':').unwrap_or((&place.place, ""));
         (path.to_owned(), line.parse().ok())
     };

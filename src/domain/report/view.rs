@@ -21,8 +21,8 @@ pub use ending::{
 };
 pub use plan::{PlanLine, PlanView};
 pub use progress::{
-    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PastLine, PlaceLine, PlannedCheck,
-    StatusView,
+    CheckLine, CourseLine, DetectionLine, FailureLocation, FileLine, IterationRow, IterationView, PastLine,
+    PlannedCheck, StatusView,
 };
 
 use crate::domain::model::ids::{LoopId, Sha};

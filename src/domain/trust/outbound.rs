@@ -1,8 +1,8 @@
-//! The one door for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
+//! The one filter for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
 //!
 //! Text of agents, tools and outsiders is made inert where it is placed: by the functions of `markdown` in comments and bodies, by
-//! those of `plain` in titles and messages of commits. Everything passes a [`Door`] last, which removes the values of secrets. Adapters
-//! take [`Outbound`] texts and [`ClearedCommit`]s, which only a door creates.
+//! those of `plain` in titles and messages of commits. Everything passes a [`OutboundFilter`] last, which removes the values of secrets. Adapters
+//! take [`Outbound`] texts and [`ClearedCommit`]s, which only the filter creates.
 
 mod archive;
 mod bounds;
@@ -50,7 +50,7 @@ pub enum CommitText {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerText {}
 
-/// Text without secrets; only a [`Door`] creates it.
+/// Text without secrets; only a [`OutboundFilter`] creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbound<K> {
     text: String,
@@ -87,7 +87,7 @@ impl<K> From<&str> for Outbound<K> {
     }
 }
 
-/// JSON without secrets; only a [`Door`] creates it.
+/// JSON without secrets; only a [`OutboundFilter`] creates it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboundJson(Value);
 
@@ -119,7 +119,7 @@ impl Trailer {
 
 /// Removes secrets from everything that leaves. Clones share the learned values.
 #[derive(Clone, Default)]
-pub struct Door {
+pub struct OutboundFilter {
     configured: Masker,
     learned: Arc<RwLock<Learned>>,
 }
@@ -162,14 +162,14 @@ impl Learned {
     }
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for OutboundFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Door")
+        f.write_str("OutboundFilter")
     }
 }
 
-impl Door {
-    /// Creates a door that replaces each value of the masker by its name.
+impl OutboundFilter {
+    /// Creates a filter that replaces each value of the masker by its name.
     pub fn new(configured: Masker) -> Self {
         Self { configured, learned: Arc::default() }
     }

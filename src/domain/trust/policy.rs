@@ -57,7 +57,7 @@ pub const CHECK_NAME_MAX: usize = 60;
 /// Lowest access level for commands and the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Floor {
+pub enum MinimumAccess {
     /// Can push.
     #[default]
     Write,
@@ -123,7 +123,7 @@ pub struct Policy {
     /// Prefix of the bot's labels (`ralph:`).
     pub label_prefix: String,
     /// Lowest access level for commands and the label.
-    pub floor: Floor,
+    pub floor: MinimumAccess,
     /// Accounts of this forge that may give commands at any access level.
     pub allow: Vec<UserId>,
     /// Teams of this forge whose members may give commands at any access level.
@@ -200,7 +200,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             label_prefix: "ralph:".to_owned(),
-            floor: Floor::default(),
+            floor: MinimumAccess::default(),
             allow: Vec::new(),
             teams: Vec::new(),
             allow_bots: Vec::new(),

@@ -5,7 +5,7 @@ pub mod document;
 
 /// Visible part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompted {
+pub struct VisibleText {
     /// Visible text, similar to Markdown, trimmed.
     pub text: String,
     /// Number of parts omitted because the forge does not show them.
@@ -14,9 +14,9 @@ pub struct Prompted {
 
 /// Returns the text of Markdown as people see it on the forge's page: without comments, attributes, definitions,
 /// invisible characters, hidden elements, and text that is moved off the screen.
-pub fn for_prompt(markdown: &str) -> Prompted {
+pub fn for_prompt(markdown: &str) -> VisibleText {
     let document = document::read(markdown);
-    Prompted { text: document::write(&document), hidden_removed: document.unseen.hidden() as usize }
+    VisibleText { text: document::write(&document), hidden_removed: document.unseen.hidden() as usize }
 }
 
 /// Removes terminal sequences, control, bidirectional and invisible characters; keeps line feeds and tabs.

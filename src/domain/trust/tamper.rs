@@ -14,6 +14,7 @@ macro_rules! pattern {
 mod blocks;
 mod bounds;
 mod bypassed;
+mod code_tokens;
 mod commands;
 mod computed;
 mod config;
@@ -22,7 +23,6 @@ mod diff;
 mod doctests;
 mod flow;
 mod language;
-mod lexis;
 mod loosened;
 mod marks;
 mod matcher;

@@ -6,7 +6,7 @@ use super::{IntakeError, Origin, Reviewed};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::Authorization;
-use crate::engine::places::Place;
+use crate::engine::repository_access::RepositoryAccess;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
@@ -235,7 +235,7 @@ impl Engine {
     ) -> Result<(), IntakeError> {
         match account.forge.issue(repo, number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => match self.place(account, repo, true).await {
-                Ok(Place::Usable(_)) => Ok(()),
+                Ok(RepositoryAccess::Usable(_)) => Ok(()),
                 // A repository that is gone or has no issues shows none of them.
                 _ => Err(error.into()),
             },

@@ -139,7 +139,7 @@ impl Engine {
             0 => "the state before the first iteration".to_owned(),
             best => format!("the state of iteration {best}"),
         };
-        let message = self.door.message(&format!("ralph: back to {what}"), &[], &[loop_trailer(current)]);
+        let message = self.outbound.message(&format!("ralph: back to {what}"), &[], &[loop_trailer(current)]);
         let request = on_top(current, repo, (head, to), &message);
         let info = self.workspaces.commit(request).await?;
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
@@ -150,10 +150,10 @@ impl Engine {
         let own = self.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
-        let first = outbound::subject(&self.door.masked(&summary), SUBJECT_CHARACTERS);
+        let first = outbound::subject(&self.outbound.masked(&summary), SUBJECT_CHARACTERS);
         let (by, host) = (&current.requested_by, host_of(&current.task.url));
         let trailers = [loop_trailer(current), Trailer::CoAuthor(by.login.clone(), by.id.0, host)];
-        self.door.message(&format!("ralph: iteration {iteration}: {first}"), &[], &trailers)
+        self.outbound.message(&format!("ralph: iteration {iteration}: {first}"), &[], &trailers)
     }
 
     fn put_back_message(&self, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
@@ -162,7 +162,7 @@ impl Engine {
         lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));
         lines.extend([String::new(), "These files are as at the base again:".to_owned()]);
         lines.extend(paths.iter().map(|path| format!("- {path}")));
-        self.door.message("ralph: put the tests of the base back", &lines, &[loop_trailer(current)])
+        self.outbound.message("ralph: put the tests of the base back", &lines, &[loop_trailer(current)])
     }
 
     pub(super) async fn push(

@@ -14,7 +14,9 @@ use crate::domain::knowledge::intelligence::{
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, EndedLoop, Estimate, Iteration, Loop, ToldProposal};
+use crate::domain::loops::{
+    AgentEnd, AgentRunFacts, AgentSession, EndedLoop, Estimate, Iteration, Loop, PublishedProposal,
+};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
@@ -199,7 +201,7 @@ impl Engine {
     }
 
     /// Returns the proposals of conventions that the loop publishes; empty if memory is disabled.
-    pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<ToldProposal> {
+    pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<PublishedProposal> {
         if !self.settings.memory.learns() {
             return Vec::new();
         }

@@ -259,7 +259,7 @@ impl Engine {
             return None;
         }
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
-        self.door.learn("the token of the session memory", &SecretString::from(token.as_str()));
+        self.outbound.learn("the token of the session memory", &SecretString::from(token.as_str()));
         let learnings = RepositoryLearnings {
             store: self.store.clone(),
             settings: self.settings.memory.clone(),
@@ -274,7 +274,7 @@ impl Engine {
             token,
             learnings: self.settings.memory.learns().then(|| Arc::new(learnings) as Arc<dyn mcp::Learnings>),
             answer_tokens: mcp::ANSWER_TOKENS,
-            door: self.door.clone(),
+            outbound: self.outbound.clone(),
         })
     }
 

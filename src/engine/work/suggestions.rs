@@ -83,6 +83,6 @@ impl Engine {
         authors.sort();
         authors.dedup();
         trailers.extend(authors.into_iter().map(|(login, id)| Trailer::CoAuthor(login, id, host.clone())));
-        self.door.message("ralph: apply suggested changes", &lines, &trailers)
+        self.outbound.message("ralph: apply suggested changes", &lines, &trailers)
     }
 }

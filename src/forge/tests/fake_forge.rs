@@ -19,7 +19,7 @@ use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
 use crate::domain::report::view::CommitState;
-use crate::domain::trust::outbound::{Door, Outbound};
+use crate::domain::trust::outbound::{Outbound, OutboundFilter};
 use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
@@ -635,12 +635,12 @@ async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
     let forge = with_app(&mut world, "");
     let repo = reference(&world);
     let commit = world.forge.branch_sha(world.repo, "main").await.unwrap();
-    let door = Door::default();
+    let outbound = OutboundFilter::default();
     let status = |state: CommitState, title: &str| CommitStatus {
         commit: commit.clone(),
         state,
-        title: door.title(title),
-        summary: door.body("| check |"),
+        title: outbound.title(title),
+        summary: outbound.body("| check |"),
         url: "https://forge.test/acme/app/pull/2".to_owned(),
         annotations: Vec::new(),
     };

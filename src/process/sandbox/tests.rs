@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::process::running::installed_bubblewrap;
 use crate::process::{
-    Cookie, Finished, Flow, ProbeSettings, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier,
+    Cookie, Finished, LineDecision, ProbeSettings, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier,
     probe_sandbox, survivors,
 };
 
@@ -209,7 +209,7 @@ async fn stop_signals_processes_inside_and_leaves_none() {
         "env -i setsid sleep 300 & setsid sleep 300 & trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.02; done",
     );
     spec.cookie = Some(cookie.clone());
-    let mut lines = |_, _: &str| Flow::Stop("seen".to_owned());
+    let mut lines = |_, _: &str| LineDecision::Stop("seen".to_owned());
     let finished = crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
     assert_eq!(finished.ended, ProcessEnd::Stopped("seen".to_owned()));
     assert_eq!(finished.stdout.text(), "up\nbye\n");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
@@ -76,11 +76,11 @@ fn assistant(turn: &ModelTurn) -> Value {
 }
 
 /// Parses the answer to `request`.
-pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
     let choice = &document["choices"][0];
     let message = &choice["message"];
     if !message.is_object() {
-        return Err(Unread::Foreign("`choices` has no message".to_owned()));
+        return Err(AnswerError::Foreign("`choices` has no message".to_owned()));
     }
     let refusal = message["refusal"].as_str().filter(|refusal| !refusal.is_empty());
     let mut turn = ModelTurn { text: text_of(&message["content"]), ..ModelTurn::default() };

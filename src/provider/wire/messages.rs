@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
@@ -103,10 +103,10 @@ fn turn_blocks(turn: &ModelTurn) -> Vec<Value> {
 }
 
 /// Parses the answer to `request`.
-pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
     let content = document["content"]
         .as_array()
-        .ok_or_else(|| Unread::Foreign("`content` is missing or not a list".to_owned()))?;
+        .ok_or_else(|| AnswerError::Foreign("`content` is missing or not a list".to_owned()))?;
     let mut turn = ModelTurn::default();
     let mut given = None;
     let mut sealed = false;

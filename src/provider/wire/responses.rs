@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::fault::{self, ProviderError};
-use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
@@ -91,16 +91,17 @@ fn turn_items(turn: &ModelTurn) -> Vec<Value> {
 }
 
 /// Parses the answer to `request`.
-pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
     if document["status"] == "failed" {
         let mut fault: ProviderError = fault::of_document(&document["error"]);
         if fault.messages.is_empty() {
             fault.messages.push("the response failed".to_owned());
         }
-        return Err(Unread::Provider(fault));
+        return Err(AnswerError::Provider(fault));
     }
-    let output =
-        document["output"].as_array().ok_or_else(|| Unread::Foreign("`output` is missing or not a list".to_owned()))?;
+    let output = document["output"]
+        .as_array()
+        .ok_or_else(|| AnswerError::Foreign("`output` is missing or not a list".to_owned()))?;
     let mut turn = ModelTurn::default();
     let mut refused = false;
     let mut kept_items = Vec::new();

@@ -51,7 +51,7 @@ fn with_tools() -> ChatRequest {
     }
 }
 
-fn read(wire: Wire, document: Value) -> Result<ChatAnswer, Unread> {
+fn read(wire: Wire, document: Value) -> Result<ChatAnswer, AnswerError> {
     wire.answer(&request(), &document)
 }
 
@@ -317,7 +317,7 @@ fn foreign_answers_are_reported_with_missing_part() {
             json!({"choices": []}),
             json!({"choices": [{"message": "x"}]}),
         ] {
-            assert!(matches!(read(wire, document.clone()), Err(Unread::Foreign(_))), "{wire:?} {document}");
+            assert!(matches!(read(wire, document.clone()), Err(AnswerError::Foreign(_))), "{wire:?} {document}");
         }
         // Invalid parts are ignored.
         let odd = json!({"content": [1, {}, {"type": 7}], "output": [null, {"type": "message", "content": 3}],
@@ -384,11 +384,11 @@ fn errors_are_parsed_in_all_shapes() {
         Wire::Responses,
         json!({"status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}),
     );
-    let Err(Unread::Provider(failed)) = failed else { panic!("{failed:?}") };
+    let Err(AnswerError::Provider(failed)) = failed else { panic!("{failed:?}") };
     assert!(failed.is_temporary() && failed.summary() == "server_error: sorry");
     for wire in ALL {
         let gateway = read(wire, json!({"error": {"message": "no provider", "code": 502, "metadata": {"raw": "why"}}}));
-        let Err(Unread::Provider(gateway)) = gateway else { panic!("{gateway:?}") };
+        let Err(AnswerError::Provider(gateway)) = gateway else { panic!("{gateway:?}") };
         assert_eq!(gateway.messages, ["no provider", "why"]);
     }
     let long = fault::of_body("ä".repeat(100_000).as_bytes());

@@ -7,7 +7,7 @@ use crate::domain::knowledge::memory::{
     Content, Learning, MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, MemorySettings, PROPOSAL_DAYS,
     Proposal, ProposalState, Remark, asks_for_the_same, is_proposed, sightings,
 };
-use crate::domain::loops::ToldProposal;
+use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
 
@@ -179,7 +179,12 @@ pub(super) fn accept_same(
 
 /// Returns the open proposals of a repository that a loop tells people about, at most `limit`, and reserves them for it. Each is
 /// told once; one whose loop ended without telling it is free again.
-pub fn reserve_untold(c: &Connection, repo: &RepoRef, id: &LoopId, limit: usize) -> StoreResult<Vec<ToldProposal>> {
+pub fn reserve_untold(
+    c: &Connection,
+    repo: &RepoRef,
+    id: &LoopId,
+    limit: usize,
+) -> StoreResult<Vec<PublishedProposal>> {
     let sql = "UPDATE proposals SET told_in = ?3 WHERE id IN (
             SELECT p.id FROM proposals p LEFT JOIN loops l ON l.id = p.told_in
             WHERE p.forge = ?1 AND p.repo_id = ?2 AND p.state = 'open' AND p.told_at IS NULL
@@ -189,7 +194,7 @@ pub fn reserve_untold(c: &Connection, repo: &RepoRef, id: &LoopId, limit: usize)
     let mut statement = c.prepare_cached(sql)?;
     let row = params![repo.forge.as_str(), repo.id.0, id.as_str(), limit as i64];
     let rows = statement.query_map(row, |row| {
-        Ok(ToldProposal { number: row.get::<_, i64>(0)?.unsigned_abs(), text: row.get(1)?, loops: row.get(2)? })
+        Ok(PublishedProposal { number: row.get::<_, i64>(0)?.unsigned_abs(), text: row.get(1)?, loops: row.get(2)? })
     })?;
     let mut found = rows.collect::<Result<Vec<_>, _>>()?;
     found.sort_by_key(|proposal| proposal.number);

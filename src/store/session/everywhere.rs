@@ -147,7 +147,7 @@ pub struct TextHit {
     /// Iteration; `None` for title, reason and place.
     pub iteration: Option<u32>,
     /// Kind of the text.
-    pub place: TextPlace,
+    pub place: SearchedText,
     /// Row of the text; `None` for title, reason and summary.
     pub row: Option<TextRow>,
     /// 1-based line of the first match in that text.
@@ -160,7 +160,7 @@ pub struct TextHit {
 
 /// Part of a loop that a search can match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TextPlace {
+pub enum SearchedText {
     /// Title, person, repository, branch or number of the issue.
     Title,
     /// Reason of the loop's state.
@@ -175,7 +175,7 @@ pub enum TextPlace {
     Response,
 }
 
-impl TextPlace {
+impl SearchedText {
     /// Returns the name in answers.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -365,10 +365,10 @@ fn hit(
     let Some(of) = listing::row(c, &id)? else { return Ok(None) };
     let (line, snippet) = located(&text, finder, mask);
     let row = match place {
-        TextPlace::Prompt => Some(TextRow::Prompt(row)),
-        TextPlace::Response => Some(TextRow::Answer(row)),
-        TextPlace::Event(_) => Some(TextRow::Event(row)),
-        TextPlace::Title | TextPlace::Reason | TextPlace::Summary => None,
+        SearchedText::Prompt => Some(TextRow::Prompt(row)),
+        SearchedText::Response => Some(TextRow::Answer(row)),
+        SearchedText::Event(_) => Some(TextRow::Event(row)),
+        SearchedText::Title | SearchedText::Reason | SearchedText::Summary => None,
     };
     Ok(Some(TextHit { of, iteration, place, row, line, snippet, at }))
 }
@@ -377,7 +377,7 @@ fn hit(
 struct LocatedText {
     id: LoopId,
     iteration: Option<u32>,
-    place: TextPlace,
+    place: SearchedText,
     text: String,
     at: Timestamp,
 }
@@ -389,7 +389,7 @@ fn loop_text(c: &Connection, row: i64, finder: Option<&Regex>) -> StoreResult<Op
     });
     Ok(read.optional()?.map(|(id, title, reason, at)| {
         let in_reason = finder.is_some_and(|finder| !finder.is_match(&title) && finder.is_match(&reason));
-        let (place, text) = if in_reason { (TextPlace::Reason, reason) } else { (TextPlace::Title, title) };
+        let (place, text) = if in_reason { (SearchedText::Reason, reason) } else { (SearchedText::Title, title) };
         LocatedText { id: LoopId::new(id), iteration: None, place, text, at: Timestamp(at) }
     }))
 }
@@ -412,7 +412,7 @@ fn turn_text(
         Some(kind) => kind == TextKind::Prompt,
         None => best_line(&prompt, finder).words > best_line(&response, finder).words,
     };
-    let (place, text) = if in_prompt { (TextPlace::Prompt, prompt) } else { (TextPlace::Response, response) };
+    let (place, text) = if in_prompt { (SearchedText::Prompt, prompt) } else { (SearchedText::Response, response) };
     let id = LoopId::new(row.get::<_, String>(0)?);
     Ok(Some(LocatedText { id, iteration: Some(row.get(1)?), place, text, at: Timestamp(row.get(5)?) }))
 }
@@ -427,7 +427,7 @@ fn event_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     // What was searched, on one line before the text.
     let head: Vec<&str> = [found.tool.as_deref(), found.path.as_deref()].into_iter().flatten().collect();
     let text = if head.is_empty() { found.text } else { format!("{}: {}", head.join(" "), found.text) };
-    let place = TextPlace::Event(found.kind);
+    let place = SearchedText::Event(found.kind);
     Ok(Some(LocatedText { id, iteration: Some(found.iteration), place, text, at: found.at }))
 }
 
@@ -439,7 +439,7 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     let text = super::summary_text(&summary);
     let id = LoopId::new(id);
     let at = summary.made_at;
-    Ok(Some(LocatedText { id, iteration: Some(summary.to), place: TextPlace::Summary, text, at }))
+    Ok(Some(LocatedText { id, iteration: Some(summary.to), place: SearchedText::Summary, text, at }))
 }
 
 /// Line of a text that a search leads to.

@@ -286,7 +286,7 @@ async fn listen(
     })?;
     Ok(live::stream(listener, move |item| {
         let (name, value) = described(item)?;
-        Some((name, state.engine.door.json(value).into_value().to_string()))
+        Some((name, state.engine.outbound.json(value).into_value().to_string()))
     }))
 }
 

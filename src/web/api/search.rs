@@ -79,8 +79,8 @@ async fn search(
     let scope = narrowed(&state, &viewer, query.forge.as_deref(), named).await?;
     let query =
         TextQuery { of, states, kind: query.kind, before, ..TextQuery::of(text, scope.read, scope.write, limit) };
-    let door = state.engine.door.clone();
-    let found = state.engine.store.read(move |c| search_texts(c, &query, &|text| door.masked(text))).await?;
+    let outbound = state.engine.outbound.clone();
+    let found = state.engine.store.read(move |c| search_texts(c, &query, &|text| outbound.masked(text))).await?;
     let next = found.next.map(|next| next.to_string());
     ok(&state, &ApiSearchPage { hits: found.hits.into_iter().map(ApiHit::from).collect(), next, early: found.early })
 }

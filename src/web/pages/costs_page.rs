@@ -152,7 +152,7 @@ pub(super) async fn csv(
         Err(error) => return error.page(&state, &viewer),
     };
     let by = query.by().as_str();
-    let text = state.engine.door.masked(&csv_text(by, &rows));
+    let text = state.engine.outbound.masked(&csv_text(by, &rows));
     let name = format!("attachment; filename=\"costs-{by}-{}-{}.csv\"", date_of(first), date_of(last));
     ([(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)], text).into_response()
 }

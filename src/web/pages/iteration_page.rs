@@ -128,8 +128,8 @@ async fn transcript_of(
     let (turns, events, running) = read.await?;
     let mut parts = transcript::parts(found(current, number)?, &turns, &events, running.as_ref());
     for part in &mut parts {
-        part.text = state.engine.door.masked(&part.text);
-        part.title = state.engine.door.masked(&part.title);
+        part.text = state.engine.outbound.masked(&part.text);
+        part.title = state.engine.outbound.masked(&part.title);
     }
     Ok((parts, events))
 }
@@ -139,7 +139,7 @@ async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total
     let commit = iteration.commit.as_ref()?;
     let from: &Sha = if total { current.base.as_ref()? } else { &iteration.parent };
     let patch = state.engine.patch_of(current, from, commit).await?;
-    Some((state.engine.door.masked(&patch.text), patch.truncated))
+    Some((state.engine.outbound.masked(&patch.text), patch.truncated))
 }
 
 async fn part_text(

@@ -176,13 +176,13 @@ pub(super) fn page(
     context: Json,
     trusted: Vec<(&'static str, String)>,
 ) -> Response {
-    let all = match state.engine.door.masked_json(context) {
+    let all = match state.engine.outbound.masked_json(context) {
         Json::Object(map) => map,
         _ => serde_json::Map::new(),
     };
     let name = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
     let frame = json!({
-        "title": state.engine.door.masked(&frame.title),
+        "title": state.engine.outbound.masked(&frame.title),
         "nav": frame.nav,
         "here": frame.here,
         "feed": frame.feed,

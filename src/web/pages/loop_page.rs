@@ -299,5 +299,5 @@ async fn audit_json(state: &WebState, viewer: &Viewer, id: &LoopId) -> Result<Js
         true => json!(events),
         false => json!(steps),
     };
-    Ok(state.engine.door.masked_json(json!({ "loop": id, "audit": trail, "events": events })))
+    Ok(state.engine.outbound.masked_json(json!({ "loop": id, "audit": trail, "events": events })))
 }

@@ -14,7 +14,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
-use crate::store::session::{FoundTexts, TextHit, TextKind, TextPlace, TextPosition, TextQuery, search_texts};
+use crate::store::session::{FoundTexts, SearchedText, TextHit, TextKind, TextPosition, TextQuery, search_texts};
 use crate::web::{Viewer, WebState};
 
 /// Maximum number of results on a page.
@@ -126,8 +126,8 @@ async fn content(state: &WebState, viewer: &Viewer, query: &SearchPageQuery) -> 
                 RepoScope::Only(chosen.map(|(repo, _)| (repo.forge.clone(), repo.id)).collect())
             };
             let asked = TextQuery { titles: with(ViewRight::Read), texts: with(ViewRight::Write), ..asked };
-            let door = state.engine.door.clone();
-            let read = state.engine.store.read(move |c| search_texts(c, &asked, &|text| door.masked(text)));
+            let outbound = state.engine.outbound.clone();
+            let read = state.engine.store.read(move |c| search_texts(c, &asked, &|text| outbound.masked(text)));
             (read.await?, String::new())
         }
     };
@@ -187,9 +187,9 @@ fn row(hit: &TextHit) -> Json {
 }
 
 /// Returns the name of a kind of text for people.
-fn place_words(place: TextPlace) -> String {
+fn place_words(place: SearchedText) -> String {
     match place {
-        TextPlace::Response => "answer".to_owned(),
+        SearchedText::Response => "answer".to_owned(),
         place => place.as_str().replace('_', " "),
     }
 }

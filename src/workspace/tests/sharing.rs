@@ -248,7 +248,8 @@ async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
         let cleared = world.workspaces.clear(clear(&merge)).await.unwrap();
         assert_eq!(cleared.map(|cleared| cleared.commit().clone()), Ok(merge.clone()), "partial: {partial}");
         world.restart();
-        world.workspaces.settings.door = Door::new(crate::process::Masker::named([("the word", "bW9yZQ-9f8a7b6c5d")]));
+        world.workspaces.settings.outbound =
+            OutboundFilter::new(crate::process::Masker::named([("the word", "bW9yZQ-9f8a7b6c5d")]));
         sh(&info.dir, "echo bW9yZQ-9f8a7b6c5d >work");
         let made = world.commit(&merge).await;
         assert!(made.leak.is_some());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
-use ralph_bot::domain::trust::outbound::Door;
+use ralph_bot::domain::trust::outbound::OutboundFilter;
 use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
 use ralph_bot::process::{self, ProcessSpec, Sandbox, SandboxTier};
 use ralph_bot::workspace::{
@@ -166,7 +166,7 @@ impl TrapWorld {
             authors: Default::default(),
             signing: None,
             protected: Vec::new(),
-            door: Door::default(),
+            outbound: OutboundFilter::default(),
         };
         let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
         let access = GitUrl {
@@ -202,7 +202,7 @@ impl TrapWorld {
     }
 
     async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
-        let message = Door::default().message("work", &[], &[]);
+        let message = OutboundFilter::default().message("work", &[], &[]);
         let request = CommitRequest {
             loop_id,
             repo: &self.repo,

@@ -62,7 +62,7 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
 
 /// Result of adding a learning.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Taken {
+pub enum AddedLearning {
     /// Known from the same source; unchanged.
     Known(Learning),
     /// Merged into an existing learning; this is its new state.
@@ -78,11 +78,11 @@ pub enum Taken {
 
 /// Adds a learning, given the similar and contradicting ones: merges it into the first that is the same, else keeps it
 /// as new and lowers the confidence of both sides of a contradiction.
-pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> Taken {
+pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> AddedLearning {
     let itself = near.iter().find(|known| known.id == new.id);
     if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
         let merged = absorb(known, &new, settings, now);
-        return if merged == *known { Taken::Known(merged) } else { Taken::Merged(merged) };
+        return if merged == *known { AddedLearning::Known(merged) } else { AddedLearning::Merged(merged) };
     }
     let mut lowered = Vec::new();
     for known in near {
@@ -92,7 +92,7 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
             lowered.push(known);
         }
     }
-    Taken::New { learning: new, lowered }
+    AddedLearning::New { learning: new, lowered }
 }
 
 /// Activates a candidate that was seen often enough, or that has a high confidence and was part of a merged pull request.

@@ -1,10 +1,10 @@
 //! Refused pushes: what pauses the loop, and what is taken back.
 
 use super::*;
-use crate::domain::loops::{PushRefusal, SecretPlace};
+use crate::domain::loops::{PushRefusal, SecretLocation};
 
 fn secret() -> PushRefusal {
-    let place = SecretPlace { kind: "API key".into(), commit: "8728dbe67".into(), path: "a.txt:4".into() };
+    let place = SecretLocation { kind: "API key".into(), commit: "8728dbe67".into(), path: "a.txt:4".into() };
     PushRefusal::Secrets { places: vec![place] }
 }
 

@@ -259,7 +259,7 @@ proptest! {
                 continue;
             }
             // What could not be put back or pushed is left, and so is what others pushed.
-            // A push that the door blocks could not send the best state either: it is on the same commits.
+            // A push that the filter blocks could not send the best state either: it is on the same commits.
             let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::PushBlocked { .. } | LoopInput::AuthorityLost { .. });
             let discards = matches!(&input, LoopInput::Command { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. });
             run.tell(input);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::proactive::Threshold;
 use super::settings::BackendRole;
-use super::state::{DisabledFor, ParkedFor};
+use super::state::{CooldownReason, DisabledFor};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
@@ -114,7 +114,7 @@ pub struct Blocked {
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
     /// Cooldown, with its reason.
-    Parked(ParkedFor, String),
+    Parked(CooldownReason, String),
     /// Disabled until a person acts or the configuration changes, with the reason.
     Disabled(DisabledFor, String),
     /// `enabled: false` in the configuration.

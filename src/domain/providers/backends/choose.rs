@@ -7,7 +7,7 @@ use super::parking::settling_ms;
 use super::proactive;
 use super::rotation;
 use super::settings::BackendsSettings;
-use super::state::{BackendState, BackendStatus, Backends, InFlight, ParkedFor, Probation};
+use super::state::{BackendState, BackendStatus, Backends, CooldownReason, InFlight, Probation};
 use crate::domain::model::ids::Timestamp;
 
 /// Time after which another call is let through if a trial call has not been answered, in milliseconds. The trial may
@@ -99,7 +99,7 @@ fn availability(
                 return Availability::Blocked(BlockedBy::Parked(park.kind, park.reason.clone()), Some(ends));
             }
             // Its end was not noticed yet.
-            (park.kind != ParkedFor::Threshold, now.since(ends) >= settling_ms(backend, now))
+            (park.kind != CooldownReason::Threshold, now.since(ends) >= settling_ms(backend, now))
         }
         BackendStatus::Active { since, probation } => {
             if probation.as_ref().is_some_and(|probation| !has_room(backend, *since, probation, now)) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::reasons::{DisabledFor, ParkedFor};
+use super::reasons::{CooldownReason, DisabledFor};
 use crate::domain::model::ids::Timestamp;
 
 /// Maximum number of loops whose reports are kept per backend.
@@ -20,7 +20,7 @@ const FLAPPING_MS: i64 = 2 * 3_600_000;
 #[serde(tag = "for", content = "kind", rename_all = "snake_case")]
 pub enum ClaimedState {
     /// A cooldown.
-    Parked(ParkedFor),
+    Parked(CooldownReason),
     /// Disabled until a person acts.
     Disabled(DisabledFor),
 }

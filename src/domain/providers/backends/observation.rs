@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::settings::BackendRole;
-use super::state::{Backends, DisabledFor, ParkedFor};
+use super::state::{Backends, CooldownReason, DisabledFor};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::Limit;
@@ -70,7 +70,7 @@ pub enum BackendObservation {
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum BackendChange {
     /// The backend cools down until `until`; also reported if the end of a cooldown changes.
-    Parked { backend: String, kind: ParkedFor, until: Timestamp, reason: String },
+    Parked { backend: String, kind: CooldownReason, until: Timestamp, reason: String },
     /// A run reported a refusal, which keeps the backend from its loop until `until`, or until a person acts.
     Claimed { backend: String, loop_id: String, until: Option<Timestamp>, reason: String },
     /// The cooldown is over; `probation` states whether one call has to try the backend first.

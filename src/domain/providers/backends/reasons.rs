@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Reason of a cooldown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ParkedFor {
+pub enum CooldownReason {
     /// Too many requests or tokens.
     Rate,
     /// The plan's share is used up.
@@ -20,7 +20,7 @@ pub enum ParkedFor {
     Threshold,
 }
 
-impl fmt::Display for ParkedFor {
+impl fmt::Display for CooldownReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Rate => "rate limit",

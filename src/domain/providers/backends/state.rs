@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
 use super::ledger::UsageLedger;
-pub use super::reasons::{DisabledFor, ParkedFor};
+pub use super::reasons::{CooldownReason, DisabledFor};
 use super::settings::BackendRole;
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -14,7 +14,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 /// Maximum number of errors stored per backend.
 pub(super) const MAX_ERRORS: usize = 10;
 /// Maximum number of cooldowns stored per backend.
-pub(super) const MAX_PARKS: usize = 10;
+pub(super) const MAX_COOLDOWNS: usize = 10;
 /// Maximum number of missing models stored per backend.
 pub(super) const MAX_MISSING: usize = 16;
 /// Time during which a missing model is not requested again, in milliseconds.
@@ -92,7 +92,7 @@ pub enum BackendStatus {
         probation: Option<Probation>,
     },
     /// It may not be called before the end of a cooldown.
-    Parked(Park),
+    Parked(Cooldown),
     /// Disabled until a person acts or its configuration changes.
     Disabled {
         /// Start of the state.
@@ -136,13 +136,13 @@ pub struct Probation {
 
 /// Cooldown of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Park {
+pub struct Cooldown {
     /// Start.
     pub since: Timestamp,
     /// End.
     pub until: Timestamp,
     /// Reason.
-    pub kind: ParkedFor,
+    pub kind: CooldownReason,
     /// Whether the end was reported rather than estimated.
     #[serde(default)]
     pub known: bool,
@@ -151,7 +151,7 @@ pub struct Park {
     pub reason: String,
 }
 
-impl Park {
+impl Cooldown {
     /// Returns the end as of `now`: at most `longest_ms` from now. If the clock was set back to before the start,
     /// the cooldown is not longer than originally planned.
     pub fn ends(&self, longest_ms: i64, now: Timestamp) -> Timestamp {
@@ -221,7 +221,7 @@ impl BackendState {
 
     pub(super) fn note_park(&mut self, now: Timestamp) {
         self.parks.push(now);
-        let excess = self.parks.len().saturating_sub(MAX_PARKS);
+        let excess = self.parks.len().saturating_sub(MAX_COOLDOWNS);
         self.parks.drain(..excess);
     }
 }

@@ -7,7 +7,7 @@ use super::parking;
 use super::proactive;
 use super::settings::{BackendRole, BackendsSettings};
 use super::state::{
-    BackendState, BackendStatus, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation,
+    BackendState, BackendStatus, Backends, Cooldown, CooldownReason, DisabledFor, InFlight, MAX_MISSING, Probation,
 };
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -69,7 +69,7 @@ impl PendingTransition<'_> {
                     park.since = park.since.min(now);
                     park.until = ends;
                     if ends <= now {
-                        let probation = park.kind != ParkedFor::Threshold;
+                        let probation = park.kind != CooldownReason::Threshold;
                         backend.status = if probation { active(now, true) } else { BackendStatus::default() };
                         backend.clear_errors();
                         self.changes.push(BackendChange::Reactivated { backend: name.clone(), probation });
@@ -214,9 +214,9 @@ impl PendingTransition<'_> {
         // Errors of one loop can be its own doing.
         let is_of_one = call.role == BackendRole::Agent && backend.error_loops.len() < 2 && !call.loop_id.is_empty();
         if (on_trial || backend.consecutive_errors >= most) && is_of_one {
-            self.claim(call, ClaimedState::Parked(ParkedFor::Errors), None, error, seed);
+            self.claim(call, ClaimedState::Parked(CooldownReason::Errors), None, error, seed);
         } else if on_trial || backend.consecutive_errors >= most {
-            self.park(&call.backend, ParkedFor::Errors, None, error, seed, true);
+            self.park(&call.backend, CooldownReason::Errors, None, error, seed, true);
         }
     }
 
@@ -225,9 +225,9 @@ impl PendingTransition<'_> {
         let state = match limit.kind {
             LimitKind::Auth => ClaimedState::Disabled(DisabledFor::Auth),
             LimitKind::Billing => ClaimedState::Disabled(DisabledFor::Billing),
-            LimitKind::Rate => ClaimedState::Parked(ParkedFor::Rate),
-            LimitKind::Quota => ClaimedState::Parked(ParkedFor::Quota),
-            LimitKind::Overload => ClaimedState::Parked(ParkedFor::Overload),
+            LimitKind::Rate => ClaimedState::Parked(CooldownReason::Rate),
+            LimitKind::Quota => ClaimedState::Parked(CooldownReason::Quota),
+            LimitKind::Overload => ClaimedState::Parked(CooldownReason::Overload),
             LimitKind::ModelMissing => {
                 self.end(call, cost);
                 let (now, model) = (self.now, call.model.clone());
@@ -301,9 +301,9 @@ impl PendingTransition<'_> {
                 self.backend(name).note_error(&limit.evidence, now);
                 let reported = limit.until.filter(|until| *until > now);
                 let kind = match limit.kind {
-                    LimitKind::Quota => ParkedFor::Quota,
-                    LimitKind::Overload => ParkedFor::Overload,
-                    _ => ParkedFor::Rate,
+                    LimitKind::Quota => CooldownReason::Quota,
+                    LimitKind::Overload => CooldownReason::Overload,
+                    _ => CooldownReason::Rate,
                 };
                 // A limit of an older call without an end is over, as the backend became active since.
                 if ended.fresh || reported.is_some() {
@@ -315,19 +315,27 @@ impl PendingTransition<'_> {
 
     /// Starts the cooldown of an active backend. A backend that cools down gets the later of two reported ends; a
     /// reported end replaces an estimated one.
-    fn park(&mut self, name: &str, kind: ParkedFor, reported: Option<Timestamp>, reason: &str, seed: u64, fresh: bool) {
+    fn park(
+        &mut self,
+        name: &str,
+        kind: CooldownReason,
+        reported: Option<Timestamp>,
+        reason: &str,
+        seed: u64,
+        fresh: bool,
+    ) {
         let (now, settings) = (self.now, self.settings);
         let backend = self.backend(name);
         let again = match &backend.status {
             BackendStatus::Disabled { .. } => return,
-            BackendStatus::Parked(park) if park.kind != ParkedFor::Threshold => Some(park.clone()),
+            BackendStatus::Parked(park) if park.kind != CooldownReason::Threshold => Some(park.clone()),
             BackendStatus::Parked(_) | BackendStatus::Active { .. } => None,
         };
         // Concurrent calls that meet the same limit count once.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
         let (mut until, known) = parking::end(reported, step, &settings.cooldown, seed, now);
         if let BackendStatus::Parked(own) = &backend.status
-            && own.kind == ParkedFor::Threshold
+            && own.kind == CooldownReason::Threshold
         {
             until = until.max(own.until);
         }
@@ -340,11 +348,11 @@ impl PendingTransition<'_> {
             }
         }
         let reason = super::shortened(reason);
-        self.set_park(name, Park { since: now, until, kind, known, reason });
+        self.set_park(name, Cooldown { since: now, until, kind, known, reason });
     }
 
-    fn set_park(&mut self, name: &str, park: Park) {
-        let Park { kind, until, reason, .. } = park.clone();
+    fn set_park(&mut self, name: &str, park: Cooldown) {
+        let Cooldown { kind, until, reason, .. } = park.clone();
         self.backend(name).status = BackendStatus::Parked(park);
         self.changes.push(BackendChange::Parked { backend: name.to_owned(), kind, until, reason });
     }
@@ -360,7 +368,7 @@ impl PendingTransition<'_> {
         }
         if let Some((threshold, until)) = proactive::reached(backend, thresholds, now) {
             let reason = format!("`{threshold}` is reached");
-            self.set_park(name, Park { since: now, until, kind: ParkedFor::Threshold, known: true, reason });
+            self.set_park(name, Cooldown { since: now, until, kind: CooldownReason::Threshold, known: true, reason });
         }
     }
 
@@ -412,9 +420,8 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),
-        BackendStatus::Active { since: None, .. } | BackendStatus::Parked(Park { kind: ParkedFor::Threshold, .. }) => {
-            true
-        }
+        BackendStatus::Active { since: None, .. }
+        | BackendStatus::Parked(Cooldown { kind: CooldownReason::Threshold, .. }) => true,
         BackendStatus::Parked(_) | BackendStatus::Disabled { .. } => begun.is_none(),
     }
 }

@@ -98,7 +98,7 @@ impl ScheduledAction {
 
 /// A rule that fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Firing {
+pub struct FiredRule {
     /// 0-based index of the rule.
     pub rule: usize,
     /// Action.
@@ -113,7 +113,7 @@ pub struct Firing {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
     /// Rules that fire, in their order.
-    pub firings: Vec<Firing>,
+    pub firings: Vec<FiredRule>,
     /// Rules that could not be evaluated, one sentence each; they have no effect.
     pub broken: Vec<String>,
 }
@@ -199,7 +199,7 @@ impl Schedule {
             }
             if let Some(trigger) = fired.or_else(|| entry.trigger_reason(facts, &since)) {
                 let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
-                look.firings.push(Firing { rule: index, action: entry.action.clone(), reason, trigger });
+                look.firings.push(FiredRule { rule: index, action: entry.action.clone(), reason, trigger });
             }
         }
         state.remember(held);
@@ -213,7 +213,7 @@ impl Schedule {
         let firing = |(rule, entry): (usize, &CompiledEntry)| {
             let trigger = entry.is_in(errors.as_deref()?)?;
             let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
-            Some(Firing { rule, action: entry.action.clone(), reason, trigger })
+            Some(FiredRule { rule, action: entry.action.clone(), reason, trigger })
         };
         Look { firings: self.entries.iter().enumerate().filter_map(firing).collect(), broken: Vec::new() }
     }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FileLine, FileLinks, Link, PlaceLine, PlanLine};
-use crate::domain::loops::ToldProposal;
+use super::{CheckLine, CommandHint, FailureLocation, FileLine, FileLinks, Link, PlanLine};
+use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
 
@@ -57,7 +57,7 @@ pub struct PullView {
     pub dashboard: Option<Link>,
     /// Lines that failing checks name and that exist in the commit.
     #[serde(default)]
-    pub places: Vec<PlaceLine>,
+    pub places: Vec<FailureLocation>,
     /// Addresses of the files that the text names.
     #[serde(default)]
     pub links: FileLinks,
@@ -195,7 +195,7 @@ pub struct CompletionView {
     pub opinion: String,
     /// Review remarks that recur in the repository and could become conventions.
     #[serde(default)]
-    pub proposals: Vec<ToldProposal>,
+    pub proposals: Vec<PublishedProposal>,
 }
 
 /// Severity of an escalation.

@@ -251,7 +251,7 @@ pub struct IterationView {
     pub cost: Option<Money>,
     /// Lines that failing checks name and that exist in the commit.
     #[serde(default)]
-    pub places: Vec<PlaceLine>,
+    pub places: Vec<FailureLocation>,
     /// Addresses of the files that the text names.
     #[serde(default)]
     pub links: FileLinks,
@@ -262,7 +262,7 @@ pub struct IterationView {
 
 /// Line that a failing check names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlaceLine {
+pub struct FailureLocation {
     /// Path relative to the repository's root and line, with a colon between them.
     pub place: String,
     /// Name of the check.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Door, FoundSecret};
+use super::{FoundSecret, OutboundFilter};
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::ids::Sha;
 
@@ -44,14 +44,14 @@ impl ClearedCommit {
 /// Scan of the objects of some commits.
 #[derive(Debug)]
 pub struct ObjectScan<'a> {
-    door: &'a Door,
+    outbound: &'a OutboundFilter,
     leak: Option<Leak>,
 }
 
 impl<'a> ObjectScan<'a> {
     /// Begins a scan.
-    pub fn new(door: &'a Door) -> Self {
-        Self { door, leak: None }
+    pub fn new(outbound: &'a OutboundFilter) -> Self {
+        Self { outbound, leak: None }
     }
 
     /// Scans the head and message of a commit.
@@ -81,7 +81,7 @@ impl<'a> ObjectScan<'a> {
 
     /// Returns what is found in the content of a file or the target of a link, to be reported by [`Self::report`].
     pub fn content(&self, content: &[u8]) -> Vec<FoundSecret> {
-        self.door.secrets_in(content)
+        self.outbound.secrets_in(content)
     }
 
     /// Reports what [`Self::content`] found, except what an earlier version of the file held already.
@@ -107,7 +107,7 @@ impl<'a> ObjectScan<'a> {
     }
 
     fn text(&mut self, text: &[u8], place: impl FnOnce() -> String) {
-        if let Some(found) = self.door.secrets_in(text).into_iter().next() {
+        if let Some(found) = self.outbound.secrets_in(text).into_iter().next() {
             self.found(found.name.to_string(), place());
         }
     }
@@ -124,7 +124,7 @@ impl<'a> ObjectScan<'a> {
 
     /// Returns a path as people may see it.
     fn shown(&self, path: &[u8]) -> String {
-        let path = self.door.masked(&String::from_utf8_lossy(path));
+        let path = self.outbound.masked(&String::from_utf8_lossy(path));
         path.chars().filter(|c| !is_invisible(*c) && *c != '`' && *c != '\n').take(NAME_CHARACTERS).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Texts and commits at the door.
+//! Texts and commits at the outbound.
 
 use data_encoding::BASE64;
 use secrecy::SecretString;
@@ -9,43 +9,44 @@ use crate::domain::model::ids::Sha;
 
 const SECRET: &str = "Zq7Wm2-Rk9Tx4Lp8Vb3Nc6";
 
-fn door() -> Door {
-    Door::new(Masker::named([("the token of forge `work`", SECRET)]))
+fn outbound() -> OutboundFilter {
+    OutboundFilter::new(Masker::named([("the token of forge `work`", SECRET)]))
 }
 
 /// See docs/threats.md#i7, docs/threats.md#s8.
 #[test]
 fn secrets_are_replaced_by_their_names() {
-    let door = door();
+    let outbound = outbound();
     let encoded = BASE64.encode(format!("user:{SECRET}").as_bytes());
     let split = format!("\"{}\" + \"{}\"", &SECRET[..9], &SECRET[9..]);
     for text in [SECRET, &encoded, &split] {
-        let body = door.body(&format!("see {text} there"));
+        let body = outbound.body(&format!("see {text} there"));
         assert!(body.as_str().contains("(removed: the token of forge `work`)"), "{}", body.as_str());
         assert!(!body.as_str().contains(&SECRET[10..]), "{}", body.as_str());
     }
-    let json = door.json(json!({ "a": [SECRET, 1], SECRET: { "b": format!("x{SECRET}") } })).into_value().to_string();
+    let json =
+        outbound.json(json!({ "a": [SECRET, 1], SECRET: { "b": format!("x{SECRET}") } })).into_value().to_string();
     assert!(!json.contains(SECRET) && json.matches("removed").count() == 3, "{json}");
 }
 
 /// See docs/threats.md#s8.
 #[test]
 fn learned_values_are_removed() {
-    let door = door();
-    let (other, clone) = ("learned-0123456789-ABC", door.clone());
-    assert_eq!(door.answer(other).as_str(), other);
+    let outbound = outbound();
+    let (other, clone) = ("learned-0123456789-ABC", outbound.clone());
+    assert_eq!(outbound.answer(other).as_str(), other);
     clone.learn("a token of a run", &SecretString::from(other));
     clone.learn("again", &SecretString::from(other));
     clone.learn("known", &SecretString::from(SECRET));
-    assert_eq!(door.answer(other).as_str(), "(removed: a token of a run)");
-    assert_eq!(format!("{door:?}"), "Door");
+    assert_eq!(outbound.answer(other).as_str(), "(removed: a token of a run)");
+    assert_eq!(format!("{outbound:?}"), "OutboundFilter");
     let token = |n: usize| format!("token-{n:02}-9f8a7b6c5d4e");
     for n in 0..40 {
-        door.learn("a later token", &SecretString::from(token(n)));
+        outbound.learn("a later token", &SecretString::from(token(n)));
     }
-    let removed = |n: usize| door.answer(&token(n)).as_str() == "(removed: a later token)";
+    let removed = |n: usize| outbound.answer(&token(n)).as_str() == "(removed: a later token)";
     assert!((8..40).all(removed), "at least 32 values are remembered");
-    assert!(!removed(0) && door.answer(other).as_str() == other, "tokens that ended long ago are forgotten");
+    assert!(!removed(0) && outbound.answer(other).as_str() == other, "tokens that ended long ago are forgotten");
 }
 
 /// See docs/threats.md#g16, docs/threats.md#i8.
@@ -58,7 +59,7 @@ fn messages_of_commits_have_no_foreign_effects() {
     ];
     let lines = ["- a: fixes #2\nSigned-off-by: Eve <e@x>".to_owned()];
     let message =
-        door().message(&format!("ralph: fixes #1 [skip ci]\n\nSkip-Checks: true {SECRET}"), &lines, &trailers);
+        outbound().message(&format!("ralph: fixes #1 [skip ci]\n\nSkip-Checks: true {SECRET}"), &lines, &trailers);
     assert_eq!(
         message.as_str(),
         "ralph: fixes no. 1 (skip ci) Skip Checks: true (removed: the token of forge `work`)\n\n\
@@ -70,20 +71,20 @@ fn messages_of_commits_have_no_foreign_effects() {
 /// See docs/threats.md#i9.
 #[test]
 fn bodies_and_titles_have_no_invisible_characters() {
-    assert_eq!(door().body("a\u{202e}b\u{200b} ⚠️\n\tc").as_str(), "ab ⚠️\n\tc");
-    assert_eq!(door().title("a\u{2066}\nb").as_str(), "a b");
+    assert_eq!(outbound().body("a\u{202e}b\u{200b} ⚠️\n\tc").as_str(), "ab ⚠️\n\tc");
+    assert_eq!(outbound().title("a\u{2066}\nb").as_str(), "a b");
     let words = "`[skip ci]` [CI-Skip] [1, 2] [no. 1](x) ***NO_CI***\nskip-checks: true [ no\nci ]";
     let inert = "`(skip ci)` (CI-Skip) [1, 2] [no. 1](x) NO CI\nskip checks: true ( no\nci )";
-    assert_eq!(door().body(words).as_str(), inert);
-    assert_eq!(door().body(inert).as_str(), inert);
+    assert_eq!(outbound().body(words).as_str(), inert);
+    assert_eq!(outbound().body(inert).as_str(), inert);
 }
 
 /// See docs/threats.md#i7, docs/threats.md#g11.
 #[test]
 fn objects_with_secrets_are_not_cleared() {
-    let door = door();
+    let outbound = outbound();
     let id = Sha::parse(&"a".repeat(40)).expect("an id");
-    let clean = ObjectScan::new(&door).finish(&id).expect("nothing was scanned");
+    let clean = ObjectScan::new(&outbound).finish(&id).expect("nothing was scanned");
     assert_eq!(clean.commit(), &id);
     let scans: [(&str, &dyn Fn(&mut ObjectScan<'_>)); 6] = [
         ("message", &|scan| scan.commit(&id, format!("author x <{SECRET}>").as_bytes())),
@@ -97,12 +98,12 @@ fn objects_with_secrets_are_not_cleared() {
         }),
     ];
     for (word, scan_it) in scans {
-        let mut scan = ObjectScan::new(&door);
+        let mut scan = ObjectScan::new(&outbound);
         scan_it(&mut scan);
         let leak = scan.finish(&id).expect_err(word).to_string();
         assert!(leak.contains(word) && !leak.contains(SECRET), "{leak}");
     }
-    let mut scan = ObjectScan::new(&door);
+    let mut scan = ObjectScan::new(&outbound);
     let content = format!("new\n{SECRET}\n");
     scan.report(b"f", content.as_bytes(), scan.content(content.as_bytes()), Some(SECRET.as_bytes()));
     scan.path("src/ü-✔️.rs".as_bytes());

@@ -16,7 +16,7 @@ const MOST_DIGITS: u8 = 8;
 
 /// Position of a matching thread: before a symbol, or inside an escape sequence, with the part already read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ScanPlace {
+enum ScanPosition {
     /// Before the symbol.
     Symbol,
     /// After `%`.
@@ -51,7 +51,7 @@ struct Thread {
     form: u16,
     /// Number of symbols that matched.
     matched: u16,
-    place: ScanPlace,
+    place: ScanPosition,
     /// Position of the first byte in the stream.
     start: usize,
     /// Number of bytes since the last symbol.
@@ -70,7 +70,8 @@ pub(super) struct Scan {
 impl Scan {
     /// Reads a byte. Returns the position of the first byte of a secret that ends here.
     pub(super) fn next(&mut self, forms: &SecretForms, byte: u8) -> Option<usize> {
-        let fresh = Thread { form: ANY_FORM, matched: 0, place: ScanPlace::Symbol, start: self.position, skipped: 0 };
+        let fresh =
+            Thread { form: ANY_FORM, matched: 0, place: ScanPosition::Symbol, start: self.position, skipped: 0 };
         self.next.clear();
         let mut found: Option<usize> = None;
         let mut step = Step { forms, next: &mut self.next, found: &mut found };
@@ -126,47 +127,59 @@ impl Step<'_> {
     fn read(&mut self, thread: Thread, byte: u8) {
         let digit = char::from(byte).to_digit(16);
         match (thread.place, byte) {
-            (ScanPlace::Symbol, _) => self.symbol(thread, byte),
-            (ScanPlace::Percent, b'u' | b'U') => self.go(thread, ScanPlace::Unicode(0, 0)),
-            (ScanPlace::Percent, _) => {
+            (ScanPosition::Symbol, _) => self.symbol(thread, byte),
+            (ScanPosition::Percent, b'u' | b'U') => self.go(thread, ScanPosition::Unicode(0, 0)),
+            (ScanPosition::Percent, _) => {
                 if byte == b'2' {
-                    self.go(thread, ScanPlace::PercentTwo);
+                    self.go(thread, ScanPosition::PercentTwo);
                 }
                 self.hex(thread, 0, 0, byte);
             }
-            (ScanPlace::PercentTwo, b'5') => self.go(thread, ScanPlace::Percent),
-            (ScanPlace::Backslash, b'\\') => self.go(thread, ScanPlace::Backslash),
-            (ScanPlace::Backslash, b'u' | b'U') => self.go(thread, ScanPlace::Unicode(0, 0)),
-            (ScanPlace::Backslash, b'x' | b'X') => self.go(thread, ScanPlace::Hex(0, 0)),
-            (ScanPlace::Backslash, b'0'..=b'7') => self.go(thread, ScanPlace::Octal(1, u32::from(byte - b'0'))),
-            (ScanPlace::Backslash, b'n' | b'r' | b't') => self.skip(thread),
-            (ScanPlace::Zero, b'x' | b'X') => self.go(thread, ScanPlace::Hex(0, 0)),
-            (ScanPlace::Hex(count, value), _) => self.hex(thread, count, value, byte),
-            (ScanPlace::Unicode(0, _), b'{') => self.go(thread, ScanPlace::Braced(0, 0)),
-            (ScanPlace::Unicode(count, value), _) => {
+            (ScanPosition::PercentTwo, b'5') => self.go(thread, ScanPosition::Percent),
+            (ScanPosition::Backslash, b'\\') => self.go(thread, ScanPosition::Backslash),
+            (ScanPosition::Backslash, b'u' | b'U') => self.go(thread, ScanPosition::Unicode(0, 0)),
+            (ScanPosition::Backslash, b'x' | b'X') => self.go(thread, ScanPosition::Hex(0, 0)),
+            (ScanPosition::Backslash, b'0'..=b'7') => self.go(thread, ScanPosition::Octal(1, u32::from(byte - b'0'))),
+            (ScanPosition::Backslash, b'n' | b'r' | b't') => self.skip(thread),
+            (ScanPosition::Zero, b'x' | b'X') => self.go(thread, ScanPosition::Hex(0, 0)),
+            (ScanPosition::Hex(count, value), _) => self.hex(thread, count, value, byte),
+            (ScanPosition::Unicode(0, _), b'{') => self.go(thread, ScanPosition::Braced(0, 0)),
+            (ScanPosition::Unicode(count, value), _) => {
                 let Some(digit) = digit else { return };
                 let (count, value) = (count + 1, value * 16 + digit);
-                if count == 4 { self.decoded(thread, value) } else { self.go(thread, ScanPlace::Unicode(count, value)) }
+                if count == 4 {
+                    self.decoded(thread, value)
+                } else {
+                    self.go(thread, ScanPosition::Unicode(count, value))
+                }
             }
-            (ScanPlace::Braced(_, value), b'}')
-            | (ScanPlace::Decimal(_, value) | ScanPlace::HexEntity(_, value), b';') => {
+            (ScanPosition::Braced(_, value), b'}')
+            | (ScanPosition::Decimal(_, value) | ScanPosition::HexEntity(_, value), b';') => {
                 self.decoded(thread, value);
             }
-            (ScanPlace::Braced(count, value), _) => self.number(thread, digit, 16, count, value, ScanPlace::Braced),
-            (ScanPlace::HexEntity(count, value), _) => {
-                self.number(thread, digit, 16, count, value, ScanPlace::HexEntity)
+            (ScanPosition::Braced(count, value), _) => {
+                self.number(thread, digit, 16, count, value, ScanPosition::Braced)
             }
-            (ScanPlace::Decimal(count, value), _) => self.number(thread, digit, 10, count, value, ScanPlace::Decimal),
-            (ScanPlace::Octal(count, value), b'0'..=b'7') => {
+            (ScanPosition::HexEntity(count, value), _) => {
+                self.number(thread, digit, 16, count, value, ScanPosition::HexEntity)
+            }
+            (ScanPosition::Decimal(count, value), _) => {
+                self.number(thread, digit, 10, count, value, ScanPosition::Decimal)
+            }
+            (ScanPosition::Octal(count, value), b'0'..=b'7') => {
                 let (count, value) = (count + 1, value * 8 + u32::from(byte - b'0'));
-                if count == 3 { self.decoded(thread, value) } else { self.go(thread, ScanPlace::Octal(count, value)) }
+                if count == 3 {
+                    self.decoded(thread, value)
+                } else {
+                    self.go(thread, ScanPosition::Octal(count, value))
+                }
             }
-            (ScanPlace::Ampersand(0), b'#') => self.go(thread, ScanPlace::Entity),
-            (ScanPlace::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
-                self.go(thread, ScanPlace::Ampersand((read + 1) % 4));
+            (ScanPosition::Ampersand(0), b'#') => self.go(thread, ScanPosition::Entity),
+            (ScanPosition::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
+                self.go(thread, ScanPosition::Ampersand((read + 1) % 4));
             }
-            (ScanPlace::Entity, b'x' | b'X') => self.go(thread, ScanPlace::HexEntity(0, 0)),
-            (ScanPlace::Entity, _) => self.number(thread, digit, 10, 0, 0, ScanPlace::Decimal),
+            (ScanPosition::Entity, b'x' | b'X') => self.go(thread, ScanPosition::HexEntity(0, 0)),
+            (ScanPosition::Entity, _) => self.number(thread, digit, 10, 0, 0, ScanPosition::Decimal),
             _ => {}
         }
     }
@@ -175,11 +188,11 @@ impl Step<'_> {
     fn symbol(&mut self, thread: Thread, byte: u8) {
         self.decoded(thread, u32::from(byte));
         match byte {
-            b'%' => self.go(thread, ScanPlace::Percent),
-            b'\\' => self.go(thread, ScanPlace::Backslash),
-            b'&' => self.go(thread, ScanPlace::Ampersand(0)),
-            b'=' => self.go(thread, ScanPlace::Hex(0, 0)),
-            b'0' => self.go(thread, ScanPlace::Zero),
+            b'%' => self.go(thread, ScanPosition::Percent),
+            b'\\' => self.go(thread, ScanPosition::Backslash),
+            b'&' => self.go(thread, ScanPosition::Ampersand(0)),
+            b'=' => self.go(thread, ScanPosition::Hex(0, 0)),
+            b'0' => self.go(thread, ScanPosition::Zero),
             _ => {}
         }
         let is_loose = self.forms.forms.get(usize::from(thread.form)).is_some_and(|form| form.is_loose);
@@ -191,7 +204,7 @@ impl Step<'_> {
     fn hex(&mut self, thread: Thread, count: u8, value: u8, byte: u8) {
         let Some(digit) = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else { return };
         let value = (value << 4) | digit;
-        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, ScanPlace::Hex(1, value)) }
+        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, ScanPosition::Hex(1, value)) }
     }
 
     fn number(
@@ -201,7 +214,7 @@ impl Step<'_> {
         radix: u32,
         count: u8,
         value: u32,
-        place: fn(u8, u32) -> ScanPlace,
+        place: fn(u8, u32) -> ScanPosition,
     ) {
         if let Some(digit) = digit.filter(|digit| *digit < radix && count < MOST_DIGITS) {
             self.go(thread, place(count + 1, value.saturating_mul(radix).saturating_add(digit)));
@@ -211,7 +224,7 @@ impl Step<'_> {
     /// Takes a decoded character as the next symbol.
     fn decoded(&mut self, thread: Thread, value: u32) {
         // Separators can be escaped, too: the zero bytes of wide characters.
-        if value == 0 && thread.place != ScanPlace::Symbol {
+        if value == 0 && thread.place != ScanPosition::Symbol {
             self.skip(thread);
         }
         let Ok(byte) = u8::try_from(value) else { return };
@@ -230,17 +243,17 @@ impl Step<'_> {
             // Of forms that end here the shortest match counts: the others begin with unrelated bytes before it.
             *self.found = Some(self.found.map_or(thread.start, |start| start.max(thread.start)));
         } else {
-            self.next.push(Thread { matched, place: ScanPlace::Symbol, skipped: 0, ..thread });
+            self.next.push(Thread { matched, place: ScanPosition::Symbol, skipped: 0, ..thread });
         }
     }
 
     fn skip(&mut self, thread: Thread) {
         if thread.form != ANY_FORM && thread.skipped < MOST_SKIPPED {
-            self.next.push(Thread { place: ScanPlace::Symbol, skipped: thread.skipped + 1, ..thread });
+            self.next.push(Thread { place: ScanPosition::Symbol, skipped: thread.skipped + 1, ..thread });
         }
     }
 
-    fn go(&mut self, thread: Thread, place: ScanPlace) {
+    fn go(&mut self, thread: Thread, place: ScanPosition) {
         self.next.push(Thread { place, ..thread });
     }
 }

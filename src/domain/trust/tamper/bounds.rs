@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::code_tokens::with_sign;
 use super::language::{Language, arguments};
-use super::lexis::with_sign;
 use super::versions::{AssertionChange, fails_under_condition, is_same_value, literals};
 
 pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:\.?[eE][-+]?\d+)?");

@@ -3,10 +3,10 @@
 
 use regex::Regex;
 
+use super::code_tokens::Difference;
 use super::config_files::{is_check_script, is_makefile};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
-use super::lexis::Difference;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::blocks::{TestFile, TestLine};
+use super::code_tokens::{CodeTokens, Difference};
 use super::diff::LineChange;
 use super::language::Language;
-use super::lexis::{Difference, Lexis};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -93,7 +93,7 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
             findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, whole.changes_code);
         }
         let Some(was) = ASSIGNED.captures(old.text) else { continue };
-        let values = Lexis::of(&was[2]);
+        let values = CodeTokens::of(&was[2]);
         if values.literals.is_empty() || tests.language.asserts(old.text) {
             continue;
         }
@@ -106,7 +106,7 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
             findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, whole.changes_code);
             continue;
         }
-        let now = Lexis::of(&is);
+        let now = CodeTokens::of(&is);
         if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
             let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
             findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);

@@ -2,9 +2,9 @@
 //! Python.
 
 use super::blocks::{TestFile, TestLine};
+use super::code_tokens::Difference;
 use super::diff::LineChange;
 use super::language::Language;
-use super::lexis::Difference;
 use super::matcher::compare;
 use super::tests_lost::DiffSummary;
 use super::versions::AssertionChange;

@@ -2,9 +2,9 @@
 //! that nothing calls. Words of control flow are the same in most languages.
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::code_tokens::Difference;
 use super::diff::LineChange;
 use super::language::Language;
-use super::lexis::Difference;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
 
@@ -200,7 +200,7 @@ fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary
 
 /// Whether a function asserts, by its name.
 pub(super) fn is_assertion_name(name: &str) -> bool {
-    let words = super::lexis::words(name);
+    let words = super::code_tokens::words(name);
     let is = |word: &String| {
         ["assert", "expect", "check", "verify", "should", "must", "ensure", "require", "validate", "compare", "fail"]
             .iter()

@@ -129,7 +129,7 @@ pattern!(
 
 /// Rank of an assertion: what it demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Demand {
+pub(super) enum AssertionStrength {
     /// Always holds.
     Nothing,
     /// Nearly every value satisfies it.
@@ -261,15 +261,15 @@ impl Language {
     }
 
     /// Rank of what an assertion demands.
-    pub fn demand(self, line: &str) -> Demand {
+    pub fn demand(self, line: &str) -> AssertionStrength {
         if self.holds_always(line) {
-            Demand::Nothing
+            AssertionStrength::Nothing
         } else if matches(self.syntax().weak.as_ref(), line) {
-            Demand::Little
+            AssertionStrength::Little
         } else if matches(self.syntax().exact.as_ref(), line) {
-            Demand::Exact
+            AssertionStrength::Exact
         } else {
-            Demand::Some
+            AssertionStrength::Some
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
     for hunk in &file.hunks {
         let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
         for old in of(LineChange::Removed).filter(|old| !whole.has(&old.text)) {
-            let alike = |new: &&DiffLine| super::lexis::Difference::between(&old.text, &new.text).similarity;
+            let alike = |new: &&DiffLine| super::code_tokens::Difference::between(&old.text, &new.text).similarity;
             let Some(new) = of(LineChange::Added).max_by(|a, b| alike(a).total_cmp(&alike(b))) else { continue };
             if alike(&new) >= 0.5 && alike(&new) < 1.0 {
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());

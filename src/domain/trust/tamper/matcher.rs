@@ -2,8 +2,8 @@
 //! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
 
 use super::bounds::{adds_tolerance, compare_values, demands_more, has_wider_tolerance, numbers, with_plain_numbers};
-use super::language::{Demand, Language};
-use super::lexis::{Difference, Lexis};
+use super::code_tokens::{CodeTokens, Difference};
+use super::language::{AssertionStrength, Language};
 use super::versions::{AssertionChange, fails_under_condition, is_same_value, literals, shape};
 
 // Patterns that match every text.
@@ -221,7 +221,7 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     let difference = Difference::between(old, new);
     let fails_if = fails_under_condition(old);
     let (lost, gained) = (&difference.lost, &difference.gained);
-    if language.demand(old) == Demand::Exact && language.demand(new) == Demand::Little {
+    if language.demand(old) == AssertionStrength::Exact && language.demand(new) == AssertionStrength::Little {
         return AssertionChange::Wider;
     }
     let types = TYPE.is_match(new) && !TYPE.is_match(old);
@@ -324,7 +324,7 @@ fn asks_little(difference: &Difference, types: bool, fails_if: bool) -> bool {
     let demanded = lost.literals.iter().any(|literal| !is_trivial(literal));
     let negated = gained.has_word(&NEGATION) && !gained.literals.is_empty() && !fails_if;
     let denied = negated && demanded && gained.literals.iter().all(|literal| is_trivial(literal));
-    let soft = |lexis: &Lexis| lexis.has_word(&["soft", "softly", "nofail"]);
+    let soft = |code_tokens: &CodeTokens| code_tokens.has_word(&["soft", "softly", "nofail"]);
     types && demanded || denied || soft(gained) && !soft(lost)
 }
 
@@ -379,8 +379,8 @@ fn is_trivial(literal: &str) -> bool {
     )
 }
 
-fn loose_sign(lexis: &Lexis) -> bool {
-    lexis.has_sign(&["<", ">", "<=", ">=", "!=", "!==", "=~", "-lt", "-gt", "-le", "-ge", "-ne"])
+fn loose_sign(code_tokens: &CodeTokens) -> bool {
+    code_tokens.has_sign(&["<", ">", "<=", ">=", "!=", "!==", "=~", "-lt", "-gt", "-le", "-ge", "-ne"])
 }
 
 /// Signs of equality; of inequality where the comparison is of what fails.
@@ -392,8 +392,8 @@ fn exact_signs(fails_if: bool) -> &'static [&'static str] {
 fn has_alternative(language: Language, difference: &Difference, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let spoken = matches!(language, Language::Python | Language::Ruby | Language::Php);
-    let or = |lexis: &Lexis| lexis.has_sign(&["||"]) || (spoken && lexis.has_word(&["or"]));
-    let and = |lexis: &Lexis| lexis.has_sign(&["&&"]) || (spoken && lexis.has_word(&["and"]));
+    let or = |code_tokens: &CodeTokens| code_tokens.has_sign(&["||"]) || (spoken && code_tokens.has_word(&["or"]));
+    let and = |code_tokens: &CodeTokens| code_tokens.has_sign(&["&&"]) || (spoken && code_tokens.has_word(&["and"]));
     let more = if fails_if { and(gained) && !and(lost) } else { or(gained) && !or(lost) };
     more && language != Language::Shell
 }

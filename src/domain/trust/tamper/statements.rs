@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::blocks::{TestFile, TestLine, indent};
+use super::code_tokens::Difference;
 use super::diff::LineChange;
-use super::lexis::Difference;
 
 /// Maximum number of lines of a statement.
 const MAX_LINES: usize = 40;

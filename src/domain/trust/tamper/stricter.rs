@@ -1,8 +1,8 @@
 //! Changes of configuration by what they do to its elements: some only demand more, and others build or run fewer parts.
 
+use super::code_tokens::Difference;
 use super::commands;
 use super::diff::{FileDiff, LineChange};
-use super::lexis::Difference;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
-use super::language::{Demand, Language, excludes_others, is_group, is_table, is_test_path};
+use super::language::{AssertionStrength, Language, excludes_others, is_group, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
 /// Minimum number of removed assertions that a few added ones do not replace.
@@ -495,7 +495,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
             let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
             let helper = key.is_none_or(|at| tests.new[at].helper) && !matches!(language, Language::Shell);
             let small = |line: &&&TestLine<'_>| {
-                whole.names_removed_code(line.text) || language.demand(line.text) == Demand::Little
+                whole.names_removed_code(line.text) || language.demand(line.text) == AssertionStrength::Little
             };
             let few = added > 0 && !many;
             let weak = few || outnumbered || helper || group.removed.iter().filter(small).count() == removed;

@@ -1,6 +1,6 @@
 //! Two versions of a line or an assertion: what they have in common but for their literals, and how they can differ.
 
-use super::lexis::with_sign;
+use super::code_tokens::with_sign;
 
 pattern!(
     LITERAL,

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::blocks::{TestFile, TestLine};
 use super::bounds::{compare_values, numbers};
+use super::code_tokens::{CodeTokens, Difference};
 use super::diff::LineChange;
 use super::flow;
-use super::language::{Demand, Language};
-use super::lexis::{Difference, Lexis};
+use super::language::{AssertionStrength, Language};
 use super::matcher::compare;
 use super::rows::{is_row, is_text_row};
 use super::statements::{Statement, Statements, balance};
@@ -344,7 +344,7 @@ impl<'a> ChangeGroup<'a> {
                 && SUCCESS.is_match(line.text)
                 && !tests.language.asserts(line.text)
         });
-        let computed = |line: &&&TestLine<'a>| Lexis::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
+        let computed = |line: &&&TestLine<'a>| CodeTokens::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
         let helper = |line: &TestLine<'a>| line.new.is_none_or(|at| tests.new[at].helper);
         if let Some((new, old)) = new.zip(unpaired.iter().find(computed)).filter(|(new, _)| helper(new)) {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
@@ -380,7 +380,7 @@ impl<'a> ChangeGroup<'a> {
         let difference = Difference::between(old.text, new.text);
         let (lost, gained) = (&difference.lost, &difference.gained);
         let double = |word: &String| DOUBLES.iter().any(|double| word.strip_suffix('s').unwrap_or(word) == *double);
-        let doubles = |lexis: &Lexis| lexis.words.iter().any(double);
+        let doubles = |code_tokens: &CodeTokens| code_tokens.words.iter().any(double);
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
         let weak = whole.changes_code || IMPORTS.is_match(old.text);
         const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
@@ -425,7 +425,7 @@ impl<'a> ChangeGroup<'a> {
             }
             let Some(new) = by_start.get(start(old.text)).filter(|_| FEW_CASES.is_match(old.text)) else { continue };
             let items = |text: &str| {
-                let rest = Lexis::of(&text.trim()[start(text).len()..]);
+                let rest = CodeTokens::of(&text.trim()[start(text).len()..]);
                 [rest.literals, rest.words].concat()
             };
             let (before, after) = (items(old.text), items(new.text));
@@ -441,21 +441,21 @@ impl<'a> ChangeGroup<'a> {
     /// Reports exact assertions in whose place one stands that nearly every value satisfies.
     fn weaker_matchers(&self, tests: &TestFile<'_>, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
         let language = tests.language;
-        let is = |line: &TestLine<'_>, demand: Demand| demand_of(language, line.text) == Some(demand);
-        let exact = |lines: &[&TestLine<'_>]| lines.iter().filter(|line| is(line, Demand::Exact)).count();
+        let is = |line: &TestLine<'_>, demand: AssertionStrength| demand_of(language, line.text) == Some(demand);
+        let exact = |lines: &[&TestLine<'_>]| lines.iter().filter(|line| is(line, AssertionStrength::Exact)).count();
         let added: Vec<&TestLine<'_>> = self
             .added
             .iter()
             .copied()
             .filter(|line| !tests.is_in_new_test(line) && tests.is_about_tests(line))
             .collect();
-        let little = added.iter().filter(|line| is(line, Demand::Little)).count();
-        let before = unpaired.iter().filter(|line| is(line, Demand::Little)).count();
+        let little = added.iter().filter(|line| is(line, AssertionStrength::Little)).count();
+        let before = unpaired.iter().filter(|line| is(line, AssertionStrength::Little)).count();
         if exact(unpaired) > exact(&added)
             && little > before
             && let (Some(old), Some(new)) = (
-                unpaired.iter().find(|line| is(line, Demand::Exact)),
-                added.iter().find(|line| is(line, Demand::Little)),
+                unpaired.iter().find(|line| is(line, AssertionStrength::Exact)),
+                added.iter().find(|line| is(line, AssertionStrength::Little)),
             )
             && !findings.has(tests.file.path(), new.number, TamperKind::AssertionWeakened)
         {
@@ -509,9 +509,9 @@ fn waits_longer(old: &str, difference: &Difference) -> bool {
 }
 
 /// Rank of what an assertion demands; `None` for other lines.
-fn demand_of(language: Language, line: &str) -> Option<Demand> {
+fn demand_of(language: Language, line: &str) -> Option<AssertionStrength> {
     let demand = language.demand(line);
-    let counts = language.asserts(line) || matches!(demand, Demand::Little | Demand::Exact);
+    let counts = language.asserts(line) || matches!(demand, AssertionStrength::Little | AssertionStrength::Exact);
     (counts && !language.is_comment(line)).then_some(demand)
 }
 

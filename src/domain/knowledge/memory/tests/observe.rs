@@ -321,7 +321,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
 #[test]
 fn proposals_are_told_with_the_review() {
     let (_, mut before) = after(&[8, 0], |_| {});
-    before.proposals = vec![crate::domain::loops::ToldProposal { number: 3, text: "x".into(), loops: 3 }];
+    before.proposals = vec![crate::domain::loops::PublishedProposal { number: 3, text: "x".into(), loops: 3 }];
     let mut after = before.clone();
     after.proposals.clear();
     assert_eq!(observed_step(&before, &after), [], "the work is not ready");

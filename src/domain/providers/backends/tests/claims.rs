@@ -91,7 +91,7 @@ fn errors_of_one_loop_do_not_park_for_others() {
     assert!(scene.state.backends["a"].is_active() && blocked(&scene, "two", at(9)).is_none());
     assert!(blocked(&scene, "one", at(9)).is_some());
     fail(&mut scene, "two", 10);
-    assert!(matches!(scene.status("a"), BackendStatus::Parked(park) if park.kind == ParkedFor::Errors));
+    assert!(matches!(scene.status("a"), BackendStatus::Parked(park) if park.kind == CooldownReason::Errors));
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn d2_cooldown_end_clears_consecutive_errors() {
         scene.fail("x", "a", at(minute));
     }
     let first = scene.until("a");
-    assert!(matches!(scene.status("a"), BackendStatus::Parked(Park { kind: ParkedFor::Errors, .. })));
+    assert!(matches!(scene.status("a"), BackendStatus::Parked(Cooldown { kind: CooldownReason::Errors, .. })));
     scene.see(BackendObservation::Elapsed, first);
     assert_eq!(scene.state.backends["a"].consecutive_errors, 0);
     assert_eq!(scene.chosen(None, first), "a");

@@ -194,7 +194,7 @@ fn thresholds_block_calls_until_capacity_returns() {
     assert_eq!(scene.chosen(None, at(3)), "b");
     let BackendStatus::Parked(park) = scene.status("a").clone() else { panic!() };
     // A quarter of 4 is free when the first of them is 10 minutes old.
-    assert_eq!((park.kind, park.until), (ParkedFor::Threshold, at(10)));
+    assert_eq!((park.kind, park.until), (CooldownReason::Threshold, at(10)));
     assert_eq!(scene.chosen(None, at(10)), "a");
 
     let mut scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(5.0))));

@@ -21,9 +21,9 @@ const MAX_AGE_MS: i64 = 30 * 24 * 3_600_000;
 
 /// Times at which repositories were last seen under the names that are stored.
 #[derive(Debug, Default)]
-pub struct KnownPlaces(Mutex<HashMap<(ForgeName, RepoId), Timestamp>>);
+pub struct ConfirmedRepositories(Mutex<HashMap<(ForgeName, RepoId), Timestamp>>);
 
-impl KnownPlaces {
+impl ConfirmedRepositories {
     fn lock(&self) -> MutexGuard<'_, HashMap<(ForgeName, RepoId), Timestamp>> {
         // Code under this lock runs a single map operation, so the map is valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,7 +45,7 @@ impl KnownPlaces {
 
 /// Whether a repository takes changes now.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum RepositoryAccess {
     /// Accepts changes, under this name.
     Usable(RepoRef),
     /// Accepts no changes, for a reason that people can remove; `why` says how, as a sentence without a full stop.
@@ -72,17 +72,22 @@ fn obstacle(found: &Repository, watched: bool) -> Option<String> {
 impl Engine {
     /// Returns the current name of the repository with this id, and whether it accepts changes. A name that was confirmed some
     /// seconds ago is used without a request unless `anew`.
-    pub(super) async fn place(&self, account: &ForgeAccount, repo: &RepoRef, anew: bool) -> Result<Place, EffectError> {
+    pub(super) async fn place(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        anew: bool,
+    ) -> Result<RepositoryAccess, EffectError> {
         let known = self.present_name(repo).await?;
         let now = self.clock.now();
-        if !anew && self.places.is_recent(&known, now) {
-            return Ok(Place::Usable(known));
+        if !anew && self.repository_access.is_recent(&known, now) {
+            return Ok(RepositoryAccess::Usable(known));
         }
         let name = known.full_name();
         let found = match account.forge.repository(&known).await {
             Ok(found) => found,
             Err(error) => {
-                self.places.set(&known, None);
+                self.repository_access.set(&known, None);
                 let why = match error.kind {
                     ForgeErrorKind::NotFound => format!(
                         "{name} cannot be read any more ({}): it was deleted or made private, or the bot was removed; give \
@@ -96,7 +101,7 @@ impl Engine {
                     ),
                     _ => return Err(error.into()),
                 };
-                return Ok(Place::Unusable { why });
+                return Ok(RepositoryAccess::Unusable { why });
             }
         };
         if found.repo.full_name() != name {
@@ -105,10 +110,10 @@ impl Engine {
             self.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
         }
         let obstacle = obstacle(&found, self.settings.watches(&found.repo));
-        self.places.set(&found.repo, obstacle.is_none().then_some(now));
+        self.repository_access.set(&found.repo, obstacle.is_none().then_some(now));
         Ok(match obstacle {
-            Some(why) => Place::Unusable { why },
-            None => Place::Usable(found.repo),
+            Some(why) => RepositoryAccess::Unusable { why },
+            None => RepositoryAccess::Usable(found.repo),
         })
     }
 
@@ -159,12 +164,15 @@ mod tests {
     #[test]
     fn confirmed_name_is_used_for_some_seconds() {
         let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
-        let (places, at) = (KnownPlaces::default(), Timestamp(1_000_000));
-        assert!(!places.is_recent(&repo, at));
-        places.set(&repo, Some(at));
-        assert!(places.is_recent(&repo, at.plus_ms(KNOWN_MS - 1)) && !places.is_recent(&repo, at.plus_ms(KNOWN_MS)));
-        assert!(!places.is_recent(&repo, at.plus_ms(-1)), "the clock was set back");
-        places.set(&repo, None);
-        assert!(!places.is_recent(&repo, at));
+        let (repository_access, at) = (ConfirmedRepositories::default(), Timestamp(1_000_000));
+        assert!(!repository_access.is_recent(&repo, at));
+        repository_access.set(&repo, Some(at));
+        assert!(
+            repository_access.is_recent(&repo, at.plus_ms(KNOWN_MS - 1))
+                && !repository_access.is_recent(&repo, at.plus_ms(KNOWN_MS))
+        );
+        assert!(!repository_access.is_recent(&repo, at.plus_ms(-1)), "the clock was set back");
+        repository_access.set(&repo, None);
+        assert!(!repository_access.is_recent(&repo, at));
     }
 }

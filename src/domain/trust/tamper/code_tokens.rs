@@ -18,7 +18,7 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Words, literals and signs of a piece of code, each as often as it stands there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Lexis {
+pub(super) struct CodeTokens {
     /// Parts of names, in lower case: `assertEqual` has two.
     pub words: Vec<String>,
     /// Those of names that are more than a variable: called, of several parts, or behind a dot.
@@ -27,28 +27,28 @@ pub(super) struct Lexis {
     pub signs: Vec<String>,
 }
 
-impl Lexis {
+impl CodeTokens {
     pub fn of(text: &str) -> Self {
-        let mut lexis = Self::default();
+        let mut code_tokens = Self::default();
         for found in TOKEN.captures_iter(text) {
             if let Some(literal) = found.name("literal") {
                 let start = with_sign(text, literal.start());
                 if text[start..literal.start()].starts_with('-') {
-                    lexis.signs.pop();
+                    code_tokens.signs.pop();
                 }
-                lexis.literals.push(text[start..literal.end()].to_owned());
+                code_tokens.literals.push(text[start..literal.end()].to_owned());
             } else if let Some(name) = found.name("name") {
                 let parts = words(name.as_str());
                 let called = text[name.end()..].starts_with(['(', '!']) || text[..name.start()].ends_with(['.', '>']);
                 if called || parts.len() > 1 {
-                    lexis.calls.extend(parts.clone());
+                    code_tokens.calls.extend(parts.clone());
                 }
-                lexis.words.extend(parts);
+                code_tokens.words.extend(parts);
             } else if let Some(sign) = found.name("sign") {
-                lexis.signs.push(sign.as_str().to_owned());
+                code_tokens.signs.push(sign.as_str().to_owned());
             }
         }
-        lexis
+        code_tokens
     }
 
     /// Number of words, literals and signs.
@@ -89,15 +89,15 @@ pub(super) fn with_sign(text: &str, start: usize) -> usize {
 
 /// Difference of two versions of a piece of code.
 pub(super) struct Difference {
-    pub lost: Lexis,
-    pub gained: Lexis,
+    pub lost: CodeTokens,
+    pub gained: CodeTokens,
     /// Share of what both have, 0..=1.
     pub similarity: f64,
 }
 
 impl Difference {
     pub fn between(old: &str, new: &str) -> Self {
-        let (old, new) = (Lexis::of(old), Lexis::of(new));
+        let (old, new) = (CodeTokens::of(old), CodeTokens::of(new));
         let lost = old.without(&new);
         let gained = new.without(&old);
         let all = old.len() + new.len();
@@ -106,7 +106,7 @@ impl Difference {
     }
 }
 
-impl Lexis {
+impl CodeTokens {
     fn without(&self, other: &Self) -> Self {
         Self {
             words: rest(&self.words, &other.words),
@@ -195,9 +195,9 @@ mod tests {
             ("(.5)", &[".5"], &[]),
             ("pair.0 - 1..2", &["0", "1", "2"], &["-"]),
         ] {
-            let lexis = Lexis::of(text);
-            assert_eq!(lexis.literals, literals, "{text}");
-            assert_eq!(lexis.signs, signs, "{text}");
+            let code_tokens = CodeTokens::of(text);
+            assert_eq!(code_tokens.literals, literals, "{text}");
+            assert_eq!(code_tokens.signs, signs, "{text}");
         }
     }
 }
