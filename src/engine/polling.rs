@@ -192,11 +192,18 @@ impl Engine {
         let mut found = Vec::new();
         for issue in issues.into_iter().filter(|issue| !issue.is_pull) {
             let (of, number) = (repo.clone(), issue.number);
-            let known = self.store.read(move |c| forge_state::labels(c, &of, number)).await?.unwrap_or_default();
+            let known =
+                self.store.read(move |c| Ok((forge_state::labels(c, &of, number)?, loops::find(c, &of, number)?)));
+            let (known, found_loop) = known.await?;
+            let (known, open) = (known.unwrap_or_default(), found_loop.is_some_and(|(_, _, open)| open));
             for label in &labels {
                 let (has, had) = (issue.has_label(label), names_label(&known, label));
-                let concerns = has && issue.open || had && scope.open.iter().any(|l| l.place.issue == number);
-                if has == had || !concerns {
+                if has == had || has && !issue.open {
+                    continue;
+                }
+                if had && !open {
+                    // There is nothing to pause; if it is set again, that is new.
+                    self.keep_labels(repo, &issue).await?;
                     continue;
                 }
                 let last = history.last_label_change(repo, number, label, issue.updated_at).await?;
@@ -205,8 +212,7 @@ impl Engine {
                     continue;
                 };
                 if change.by.id == scope.own && !(self.settings.is_trial && change.added) {
-                    let (of, labels, at) = (repo.clone(), issue.labels.clone(), issue.updated_at);
-                    self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?;
+                    self.keep_labels(repo, &issue).await?;
                     continue;
                 }
                 let key = format!("label/{}/{number}/{}", repo.id, change.id);
@@ -219,6 +225,12 @@ impl Engine {
             }
         }
         Ok(found)
+    }
+
+    /// Stores the labels that an issue has.
+    async fn keep_labels(&self, repo: &RepoRef, issue: &IssueSnapshot) -> Result<(), IntakeError> {
+        let (of, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
+        Ok(self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?)
     }
 
     /// Returns new comments with commands, and all new ones in the conversations of loops' pull requests.

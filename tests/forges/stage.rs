@@ -102,7 +102,7 @@ pub struct Stage {
     made: Arc<Mutex<Made>>,
 }
 
-/// What a story made or was about to make, for the end.
+/// Names of what a story makes, noted before it is made, for the end.
 #[derive(Default)]
 struct Made {
     /// Owner of the organizations and repositories.

@@ -209,7 +209,11 @@ impl Core {
                 }
                 None => Vec::new(),
             };
-            let push = BranchPush { branch: name.clone(), before: old, after: new, forced, commits };
+            let head = match (&new, commits.last()) {
+                (Some(new), None) => self.git.commits(repo, None, new, 1).await?.pop(),
+                (_, newest) => newest.cloned(),
+            };
+            let push = BranchPush { branch: name.clone(), before: old, after: new, forced, commits, head };
             self.act(|state| state.pushed(actor, repo, push));
             self.refresh_pulls(actor, repo, name).await?;
         }

@@ -425,7 +425,8 @@ async fn test_hook(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> R
     let tip = core.git.branch(repo, &branch).await?;
     let tip = tip.ok_or_else(|| FakeRefusal::NotFound(format!("the branch {branch}")))?;
     let commits = core.git.commits(repo, None, &tip, MAX_LISTED_COMMITS.min(1)).await?;
-    let push = BranchPush { branch, before: Some(tip.clone()), after: Some(tip), forced: false, commits };
+    let head = commits.last().cloned();
+    let push = BranchPush { branch, before: Some(tip.clone()), after: Some(tip), forced: false, commits, head };
     core.act(|state| {
         let hook = find_hook(state.repo(repo)?, wanted)?.clone();
         let event = FakeEvent { repo, actor, what: FakeEventKind::Pushed(Box::new(push.clone())) };

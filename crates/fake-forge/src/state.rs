@@ -260,7 +260,7 @@ pub struct FakePull {
     pub reviews: Vec<FakeReview>,
     /// Reads that still find the forge checking whether it can be merged.
     pub checking: u32,
-    /// What the forge said before the last push about whether it can be merged, and the number of reads that still find that.
+    /// Answer of before the last push about whether it can be merged, and the number of reads that still find it.
     pub stale_mergeable: Option<(bool, u32)>,
     /// Merge that the forge makes once the rules of the base are satisfied: account and method.
     pub auto_merge: Option<(UserId, MergeMethod)>,
@@ -446,6 +446,8 @@ pub struct BranchPush {
     pub forced: bool,
     /// New commits, oldest first, at most 20.
     pub commits: Vec<PushedCommit>,
+    /// Newest commit, which is none of the new ones if another branch has it; `None` for a deleted branch.
+    pub head: Option<PushedCommit>,
 }
 
 /// Request that changed the labels of an issue.

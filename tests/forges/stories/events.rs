@@ -38,6 +38,8 @@ async fn missed_label_with_a_new_title_needs_confirmation(on: On, name: &'static
     story(on, name, StoryPlan::new(), async |stage| {
         stage.bot.stop().await;
         stage.label().await;
+        // Servers record whole seconds.
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         stage.repo.edit_issue(&stage.mira, stage.issue, serde_json::json!({ "title": "Another task" })).await;
         stage.bot.start().await;
         let question = stage.says(stage.issue, "--confirm ").await;

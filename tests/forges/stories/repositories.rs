@@ -138,7 +138,7 @@ async fn repository_that_took_over_the_name_gets_nothing(on: On, name: &'static 
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
-        stage.bot.until_idle().await;
+        stage.shows(stage.issue, "running").await;
         stage.repo.rename(&stage.mira, "renamed").await;
         let other = stage.another_repository("app").await;
         other.push(&stage.mira, "main", &[("readme.md", "Another program.\n")], "Initial commit").await;

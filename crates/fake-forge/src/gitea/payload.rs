@@ -263,7 +263,7 @@ fn push_events(shape: &GiteaShape<'_>, repo: &FakeRepo, event: &FakeEvent, push:
         let fields = json!({
             "ref": format!("refs/heads/{}", push.branch), "before": before, "after": after,
             "compare_url": shape.core.at(&compare), "total_commits": commits.len(),
-            "head_commit": commits.first().cloned().unwrap_or(Value::Null), "commits": commits,
+            "head_commit": push.head.as_ref().map(|head| shape.commit(repo, head)), "commits": commits,
             "pusher": shape.user(event.actor),
         });
         payloads.push(one("push", fields));

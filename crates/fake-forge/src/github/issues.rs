@@ -128,9 +128,13 @@ fn comments(core: &Core, call: &FakeCall, repo: RepoId, of: Option<Number>) -> F
 fn events(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
     let list = core.act(|state| {
         let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
-        state.issue(repo, of)?;
+        let issue = state.issue(repo, of)?;
         let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
-        Ok(about.filter_map(|op| shape.label_event(entry, op)).collect())
+        let labels = about.filter_map(|op| Some((op.at_seq, shape.label_event(entry, op)?)));
+        let titles = issue.titles.iter().map(|edit| (edit.at_seq, shape.rename_event(entry, edit)));
+        let mut events: Vec<(u64, Value)> = labels.chain(titles).collect();
+        events.sort_by_key(|(at, _)| *at);
+        Ok(events.into_iter().map(|(_, event)| event).collect())
     })?;
     Ok(call.page(list, &address(core, call), PAGE))
 }

@@ -246,7 +246,7 @@ fn about_push(shape: &GitHubShape<'_>, repo: &FakeRepo, actor: UserId, push: &Br
         "ref": format!("refs/heads/{}", push.branch), "before": before, "after": after,
         "created": push.before.is_none(), "deleted": push.after.is_none(), "forced": push.forced, "base_ref": null,
         "compare": shape.page(repo, &format!("/compare/{before}...{after}")),
-        "head_commit": commits.last().cloned().unwrap_or(Value::Null), "commits": commits,
+        "head_commit": push.head.as_ref().map(written), "commits": commits,
         "pusher": {"name": login, "email": format!("{login}@noreply.localhost")},
     })
 }

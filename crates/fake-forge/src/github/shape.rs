@@ -6,9 +6,9 @@ use crate::call::utc;
 use crate::core::Core;
 use crate::state::apps::{FakeApp, TokenScope};
 use crate::state::{
-    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakeReaction, FakeRepo, FakeState, Op, OpKind,
+    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakeReaction, FakeRepo, FakeState, Op, OpKind, TitleEdit,
 };
-use ralph_types::ids::{AccountKind, RepoId, UserId};
+use ralph_types::ids::{AccountKind, RepoId, Timestamp, UserId};
 
 /// Address fields of an account, with their path below its address.
 const USER_LINKS: [(&str, &str); 10] = [
@@ -189,12 +189,24 @@ impl GitHubShape<'_> {
             _ => return None,
         };
         let color = repo.labels.iter().find(|label| label.name == op.detail).map_or("ededed", |label| &label.color);
-        Some(json!({
-            "id": op.at_seq, "node_id": format!("LE_{}", op.at_seq), "event": event, "actor": self.user(op.actor.id),
-            "url": self.api(repo, &format!("/issues/events/{}", op.at_seq)), "commit_id": null, "commit_url": null,
-            "created_at": utc(op.at), "performed_via_github_app": null,
-            "label": {"name": op.detail, "color": color},
-        }))
+        let mut written = self.issue_event(repo, (op.at_seq, event), op.actor.id, op.at);
+        written["label"] = json!({"name": op.detail, "color": color});
+        Some(written)
+    }
+
+    /// Returns the event of a change of the title.
+    pub fn rename_event(&self, repo: &FakeRepo, edit: &TitleEdit) -> Value {
+        let mut written = self.issue_event(repo, (edit.at_seq, "renamed"), edit.editor, edit.at);
+        written["rename"] = json!({"from": edit.titles.0, "to": edit.titles.1});
+        written
+    }
+
+    fn issue_event(&self, repo: &FakeRepo, (id, event): (u64, &str), by: UserId, at: Timestamp) -> Value {
+        json!({
+            "id": id, "node_id": format!("LE_{id}"), "event": event, "actor": self.user(by),
+            "url": self.api(repo, &format!("/issues/events/{id}")), "commit_id": null, "commit_url": null,
+            "created_at": utc(at), "performed_via_github_app": null,
+        })
     }
 
     pub fn labels(&self, repo: &FakeRepo, issue: &FakeIssue) -> Value {
