@@ -45,13 +45,9 @@ impl LoopRun {
             self.agent(AgentEnd::Finished);
         }
         let found = findings.to_vec();
-        let files = findings.iter().map(|one| FileStat {
-            path: one.found.path.clone(),
-            added: 0,
-            removed: 5,
-            binary: false,
-            change: None,
-        });
+        // A branch without a change is never done.
+        let paths = findings.iter().map(|one| one.found.path.clone()).chain(["src/app.py".to_owned()]);
+        let files = paths.map(|path| FileStat { path, added: 0, removed: 5, binary: false, change: None });
         let stat = DiffStat { files: files.collect() };
         self.committed(|change| {
             change.branch_findings = Some(found);
