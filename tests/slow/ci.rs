@@ -273,7 +273,7 @@ async fn limit_with_an_unresolved_conflict_is_not_called_complete(dialect: Diale
         let comments = world.bot_comments();
         let unsolved = "The branch conflicts with `main`; the conflict is not resolved.";
         let last = comments.iter().find(|body| body.contains(unsolved)).unwrap_or_else(|| panic!("{comments:#?}"));
-        assert!(last.contains("**Not solved**") && !last.contains("100 %"), "{last}");
+        assert!(last.contains("**Unresolved**") && !last.contains("100 %"), "{last}");
         world.comment("/ralph resume --max-iterations 2").await;
         world.settle().await;
         assert_conflict_is_resolved(world).await;
