@@ -88,6 +88,20 @@ async fn open_page_shows_the_agents_output_while_it_runs(dialect: Dialect) {
     .await;
 }
 
+/// Lets the agent finish while the page gets no events, so that it still shows a running loop.
+async fn finish_unseen(world: &World, gates: &Path, browser: &mut Browser) {
+    open_gate(gates, "open");
+    world.until("a review", |l| l.state == LoopState::Review).await;
+    world.wait_until_idle().await;
+    assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+}
+
+/// Waits until the page shows the end of the loop without having been loaded again.
+async fn assert_catches_up(browser: &mut Browser) {
+    browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+    assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+}
+
 /// A connection that ends before anything was sent on it, and a loop that changes meanwhile.
 async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
     let Some(mut browser) = Browser::start().await else { return };
@@ -103,13 +117,9 @@ async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
         browser.evaluate("window.same = true").await;
         line.cut();
         browser.until("document.getElementById('feed')._htmx.sse.attempt > 0").await;
-        open_gate(gates.path(), "open");
-        world.until("a review", |l| l.state == LoopState::Review).await;
-        world.wait_until_idle().await;
-        assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+        finish_unseen(world, gates.path(), &mut browser).await;
         line.mend();
-        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
-        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+        assert_catches_up(&mut browser).await;
     })
     .await;
 }
@@ -127,13 +137,9 @@ async fn page_catches_up_after_its_tab_was_hidden(dialect: Dialect) {
         browser.evaluate("window.same = true").await;
         browser.call(json!({ "command": "hide" })).await;
         browser.until("document.getElementById('feed')._htmx.sse.reader === null").await;
-        open_gate(gates.path(), "open");
-        world.until("a review", |l| l.state == LoopState::Review).await;
-        world.wait_until_idle().await;
-        assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+        finish_unseen(world, gates.path(), &mut browser).await;
         browser.call(json!({ "command": "show" })).await;
-        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
-        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+        assert_catches_up(&mut browser).await;
     })
     .await;
 }
@@ -150,12 +156,9 @@ async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
         browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
         browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
         browser.evaluate("window.same = true").await;
-        open_gate(gates.path(), "open");
-        world.until("a review", |l| l.state == LoopState::Review).await;
-        world.wait_until_idle().await;
+        finish_unseen(world, gates.path(), &mut browser).await;
         browser.call(json!({ "command": "block", "urls": [] })).await;
-        browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
-        assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+        assert_catches_up(&mut browser).await;
     })
     .await;
 }
