@@ -12,7 +12,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
 
-on_both_forges!(files_are_searchable_by_path);
+on_both_forges!(
+    files_are_searchable_by_path,
+    session_continues_until_full,
+    resumed_session_is_told_of_attempts_summaries_and_warnings,
+);
 
 on_one_forge!(
     refused_run_continues_on_next_backend,
@@ -25,8 +29,6 @@ on_one_forge!(
     daily_budget_is_not_exceeded,
     spent_daily_budget_resumes_next_day,
     long_wait_is_reported_once,
-    session_continues_until_full,
-    resumed_session_is_told_of_attempts_summaries_and_warnings,
     model_change_and_retry_start_new_session,
     model_rules_override_control,
     lost_session_costs_no_iteration,

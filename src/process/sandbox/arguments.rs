@@ -273,7 +273,10 @@ impl Arguments {
             return Err(format!("{path:?} cannot be added to it: it does not exist"));
         }
         if let (Ok(target), false) = (std::fs::read_link(path), writable) {
-            self.mount("--symlink", &target, path);
+            // A link in a folder of the system is shown with its folder.
+            if !in_system(path) {
+                self.mount("--symlink", &target, path);
+            }
             return Ok(());
         }
         self.mount(if writable { "--bind" } else { "--ro-bind" }, path, path);
