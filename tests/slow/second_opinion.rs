@@ -184,7 +184,7 @@ async fn reviewer_cannot_change_the_work(dialect: Dialect) {
         assert_eq!(world.file(&done.branch, "new.txt").await, None);
         let tree = world.tree().await;
         assert!(!tree.join("new.txt").exists() && tree.join("check.sh").exists());
-        assert!(world.the_pull().await.body.contains("is no approval"), "{}", world.the_pull().await.body);
+        assert!(world.the_pull().await.body.contains("is not an approval"), "{}", world.the_pull().await.body);
     })
     .await;
 }
