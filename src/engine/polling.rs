@@ -100,6 +100,11 @@ impl Engine {
         }
         let texts = changed.iter().filter(|issue| keeps_texts && !issue.is_pull && issue.open).cloned().collect();
         let seen = newest.map_or(cursor, |newest| newest.max(cursor)).min(begun.plus_ms(CLOCKS_MS));
+        // Another repository may have taken over the name; then the next time asks under the present one.
+        let news = !found.is_empty() || times.seen != Some(seen);
+        if news && !self.is_named(account, repo).await {
+            return Ok(!scope.open.is_empty());
+        }
         self.take_found(repo, found, texts, (key, seen, begun)).await?;
 
         let numbers: HashSet<Number> = changed.iter().map(|issue| issue.number).collect();

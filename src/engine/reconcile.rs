@@ -317,6 +317,9 @@ impl Engine {
             if open || heard || waited < DELIVERY_MS {
                 continue;
             }
+            if !self.is_named(account, repo).await {
+                return Ok(());
+            }
             // What the forge records about the label is the same whether it is read here or in its delivery.
             if !self.missed_label(account, repo, &issue, run).await? && waited >= self.settings.missed_event_after_ms {
                 tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
@@ -428,7 +431,11 @@ impl Engine {
                 _ => Ok(()),
             };
         }
-        let usable = async || matches!(self.place(account, &repo, true).await, Ok(RepositoryAccess::Usable(_)));
+        // An answer under a name that another repository has taken over says nothing about this loop.
+        let tell_if_named = async |what: &str, input: LoopInput| match self.is_named(account, &repo).await {
+            true => tell(what, input).await,
+            false => Ok(()),
+        };
         let issue = match account.forge.issue(&repo, current.place.issue).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
                 return match self.place(account, &repo, true).await {
@@ -436,7 +443,7 @@ impl Engine {
                     Ok(RepositoryAccess::Unusable { why }) => {
                         tell("unavailable", LoopInput::RepositoryUnavailable { ticket: current.ticket, why }).await
                     }
-                    Ok(RepositoryAccess::Usable(_)) if e.kind == ForgeErrorKind::NotFound => {
+                    Ok(RepositoryAccess::Usable(now)) if e.kind == ForgeErrorKind::NotFound && now == repo => {
                         tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await
                     }
                     _ => Ok(()),
@@ -452,31 +459,38 @@ impl Engine {
         if let Some(pull) = &current.pull {
             match account.forge.pull(&repo, pull.number).await {
                 // A merge may also close the issue.
-                Ok(now) if now.merged => return tell("merged", LoopInput::PullMerged).await,
-                Ok(now) if !now.open => return tell("pull-closed", LoopInput::PullClosed).await,
-                Ok(_) if !issue.open => return tell("closed", closed).await,
+                Ok(now) if now.merged => return tell_if_named("merged", LoopInput::PullMerged).await,
+                Ok(now) if !now.open => return tell_if_named("pull-closed", LoopInput::PullClosed).await,
+                Ok(_) if !issue.open => return tell_if_named("closed", closed).await,
                 Ok(now) if now.base_branch != current.base_branch => {
                     let input = LoopInput::PullRetargeted { base: now.base_branch.clone() };
-                    return tell(&format!("pull-to-{}", now.base_branch), input).await;
+                    return tell_if_named(&format!("pull-to-{}", now.base_branch), input).await;
                 }
                 Ok(_) => {}
-                Err(error) if error.kind == ForgeErrorKind::NotFound && usable().await => {
-                    return tell("pull-gone", LoopInput::PullGone).await;
+                Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                    return tell_if_named("pull-gone", LoopInput::PullGone).await;
                 }
                 Err(error) => tracing::debug!(%error, "the pull request could not be read"),
             }
         } else if !issue.open {
-            return tell("closed", closed).await;
+            return tell_if_named("closed", closed).await;
         }
-        self.missed_removal(&current, &repo, issue).await
+        self.missed_removal(account, &current, &repo, issue).await
     }
 
     /// Pauses the loop if its labels were removed without a delivery. It is unknown who removed it; pausing is the
     /// safe choice.
-    async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
+    async fn missed_removal(
+        &self,
+        account: &ForgeAccount,
+        current: &Loop,
+        repo: &RepoRef,
+        issue: IssueSnapshot,
+    ) -> Result<(), StoreError> {
         let (all, now) = (self.start_labels(repo), self.clock.now());
         if all.iter().any(|label| issue.has_label(label))
             || now.since(issue.updated_at) < self.settings.missed_event_after_ms
+            || !self.is_named(account, repo).await
         {
             return Ok(());
         }
@@ -522,6 +536,9 @@ impl Engine {
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };
         let issue = account.forge.issue(repo, number).await?;
+        if !self.is_named(account, repo).await {
+            return Ok(());
+        }
         let origin = Origin::found_comment(repo, &comment, self.clock.now());
         self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
     }

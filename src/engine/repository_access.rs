@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::executor::EffectError;
 use super::{Engine, ForgeAccount};
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
-use crate::forge::{ForgeErrorKind, Repository};
+use crate::forge::{ForgeErrorKind, ForgeResult, Repository};
 use crate::store::outbox::ClaimedEffect;
-use crate::store::{forge_state, loops};
+use crate::store::{StoreError, forge_state, loops};
 
 /// Time for which an answer about a repository is used, in milliseconds. Within it, another repository could take over a
 /// name that was given up.
@@ -84,10 +84,9 @@ impl Engine {
             return Ok(RepositoryAccess::Usable(known));
         }
         let name = known.full_name();
-        let found = match account.forge.repository(&known).await {
+        let found = match self.read_by_id(account, &known).await? {
             Ok(found) => found,
             Err(error) => {
-                self.repository_access.set(&known, None);
                 let why = match error.kind {
                     ForgeErrorKind::NotFound => format!(
                         "{name} cannot be read any more ({}): it was deleted or made private, or the bot was removed; give \
@@ -104,17 +103,33 @@ impl Engine {
                 return Ok(RepositoryAccess::Unusable { why });
             }
         };
-        if found.repo.full_name() != name {
-            tracing::info!(from = name, to = found.repo.full_name(), "a repository was renamed or transferred");
-            let renamed = found.repo.clone();
-            self.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
-        }
         let obstacle = obstacle(&found, self.settings.watches(&found.repo));
         self.repository_access.set(&found.repo, obstacle.is_none().then_some(now));
         Ok(match obstacle {
             Some(why) => RepositoryAccess::Unusable { why },
             None => RepositoryAccess::Usable(found.repo),
         })
+    }
+
+    /// Reads the repository with this id, and stores a new name.
+    async fn read_by_id(&self, account: &ForgeAccount, known: &RepoRef) -> Result<ForgeResult<Repository>, StoreError> {
+        let found = account.forge.repository(known).await;
+        match &found {
+            Ok(found) if found.repo != *known => {
+                tracing::info!(from = %known, to = %found.repo, "a repository was renamed or transferred");
+                let (renamed, now) = (found.repo.clone(), self.clock.now());
+                self.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
+            }
+            Ok(_) => {}
+            Err(_) => self.repository_access.set(known, None),
+        }
+        Ok(found)
+    }
+
+    /// Whether the repository with this id has this name now. Asked after reading under a stored name: if it has not, another
+    /// repository may have answered.
+    pub(super) async fn is_named(&self, account: &ForgeAccount, repo: &RepoRef) -> bool {
+        matches!(self.read_by_id(account, repo).await, Ok(Ok(found)) if found.repo == *repo)
     }
 
     /// Returns the outcome of an effect on the forge whose repository takes no changes: it waits, unless nobody needs it.

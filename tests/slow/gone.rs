@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use fake_forge::{Access, Dialect, FakeFault, OpKind};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
+use ralph_bot::domain::model::ids::RepoId;
 
-use crate::harness::{Setup, World, on_both_forges, story};
+use crate::harness::{Setup, UpdateMode, World, on_both_forges, story};
 
 on_both_forges!(
     loop_waits_for_an_archived_repository,
@@ -14,6 +15,7 @@ on_both_forges!(
     deleted_issue_ends_the_loop_without_retries,
     deleted_pull_request_ends_the_loop,
     repository_that_took_over_the_name_gets_nothing,
+    repository_that_took_over_the_name_changes_no_loop,
     loop_whose_label_was_removed_stays_paused,
 );
 
@@ -172,19 +174,81 @@ async fn repository_that_took_over_the_name_gets_nothing(dialect: Dialect) {
     took_over(dialect, Duration::ZERO, |kind| creates.contains(&kind)).await;
 }
 
+/// Renames the repository, and gives its former name to another one, whose id is returned.
+async fn take_over_the_name(world: &World) -> RepoId {
+    let (owner, name) = world.forge.with(|state| {
+        let repo = state.repo(world.repo).expect("the repository");
+        (state.user(repo.owner).login.clone(), repo.name.clone())
+    });
+    world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
+    let other = world.forge.create_repo(&owner, &name, &[("a", "b", false)]).await.expect("another repository");
+    world.forge.grant(other, &world.bot, Access::Admin).expect("granted");
+    other
+}
+
+/// What a look under the former name finds there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum FoundThere {
+    NoIssue,
+    ClosedIssue,
+    LabeledIssue,
+    Command,
+}
+
+/// See docs/faults.md#f12.
+async fn repository_that_took_over_the_name_changes_no_loop(dialect: Dialect) {
+    for updates in [UpdateMode::Webhooks, UpdateMode::Both] {
+        for there in [FoundThere::NoIssue, FoundThere::ClosedIssue, FoundThere::LabeledIssue, FoundThere::Command] {
+            // Boxed, because futures of stories are large.
+            Box::pin(looked_under_the_former_name(dialect, updates, there)).await;
+        }
+    }
+}
+
+async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, there: FoundThere) {
+    story(Setup { updates, ..Setup::new(dialect) }, async |world| {
+        about_to_push(world).await;
+        world.forge.hooks().drop_next(10_000);
+        let other = take_over_the_name(world).await;
+        world.forge.grant(other, &world.outsider, Access::Admin).expect("granted");
+        let by = &world.outsider;
+        if there != FoundThere::NoIssue {
+            let issue = world.forge.open_issue(by, other, "Another", "", &[]).await.expect("an issue");
+            assert_eq!(issue, world.issue, "a request under the former name finds it");
+            match there {
+                FoundThere::ClosedIssue => world.forge.close_issue(by, other, issue).await.expect("closed"),
+                FoundThere::Command => drop(world.forge.comment(by, other, issue, "/ralph abort").await.expect("said")),
+                _ => {
+                    let second = world.forge.open_issue(by, other, "Free work", "", &[]).await.expect("an issue");
+                    world.forge.label(by, other, second, "ralph:run").await.expect("labeled");
+                }
+            }
+        }
+        // A label whose delivery is missing is looked at after a time. A full round lists the repositories with their names.
+        world.clock.advance_ms(600_000);
+        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.recover().await;
+        // The other repository may have loops of its own.
+        let mut all = world.all_loops().await;
+        all.retain(|one| one.place.repo.id == world.repo);
+        let states: Vec<_> = all.iter().map(|one| (one.place.issue.0, one.state, one.why.as_str())).collect();
+        assert_eq!(all.len(), 1, "{updates:?}, {there:?}: {states:?}");
+        assert_eq!(all[0].state, LoopState::Review, "{updates:?}, {there:?}: {states:?}");
+        if there == FoundThere::Command {
+            let commented = world.forge.comments(other, world.issue);
+            assert!(commented.iter().all(|one| one.author != Some(world.bot.id)), "{updates:?}: {commented:?}");
+        }
+    })
+    .await;
+}
+
 /// Lets another repository take over the name in the middle of a loop, and asserts that after a time no operation of these kinds is
 /// done there.
 async fn took_over(dialect: Dialect, after: Duration, unwanted: impl Fn(OpKind) -> bool) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;
         world.forge.hooks().drop_next(10_000);
-        let (owner, name) = world.forge.with(|state| {
-            let repo = state.repo(world.repo).expect("the repository");
-            (state.user(repo.owner).login.clone(), repo.name.clone())
-        });
-        world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
-        let other = world.forge.create_repo(&owner, &name, &[("a", "b", false)]).await.expect("another repository");
-        world.forge.grant(other, &world.bot, Access::Admin).expect("granted");
+        let other = take_over_the_name(world).await;
         let theirs = world.forge.open_issue(&world.maintainer, other, "Another", "", &[]).await.expect("an issue");
         assert_eq!(theirs, world.issue, "a request under the former name would find it");
         world.advance(after).await;
