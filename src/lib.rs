@@ -18,6 +18,8 @@ pub mod http;
 pub mod mcp;
 pub mod net;
 pub mod process;
+#[cfg(test)]
+mod property_cases;
 pub mod provider;
 pub mod render;
 pub mod setup;

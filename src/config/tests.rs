@@ -972,7 +972,7 @@ fn invalid_repository_keys_are_reported() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::property_cases::cases(300))]
 
     #[test]
     fn arbitrary_text_does_not_panic(text in "\\PC{0,200}") {

@@ -593,7 +593,7 @@ fn model_advice_is_framed_and_stripped() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+    #![proptest_config(crate::property_cases::cases(48))]
     #[test]
     fn arbitrary_advice_keeps_the_prompt_structure(
         parts in proptest::collection::vec(

@@ -180,9 +180,9 @@ fn large_and_binary_files_are_refused() {
 /// See docs/threats.md#g9.
 #[test]
 fn random_paths_never_leave_the_tree() {
-    use proptest::test_runner::{Config, TestRunner};
+    use proptest::test_runner::TestRunner;
     let place = EditFixture::new();
-    let tried = TestRunner::new(Config::with_cases(128)).run(&r"[./a~ -]{0,12}", |path| {
+    let tried = TestRunner::new(crate::property_cases::cases(128)).run(&r"[./a~ -]{0,12}", |path| {
         let _ = place.edit(json!({"command": "create", "path": path, "file_text": "x"}));
         let _ = place.edit(json!({"command": "view", "path": path}));
         proptest::prop_assert_eq!(fs::read_dir(place.root.path()).unwrap().count(), 2);

@@ -237,7 +237,7 @@ fn stops_stored_before_are_readable() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::property_cases::cases(400))]
     #[test]
     fn no_loop_stops_below_its_best(
         start in 0usize..2,

@@ -487,7 +487,7 @@ fn any_finding(number: &u8) -> BranchFinding {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(crate::property_cases::cases(150))]
     #[test]
     fn no_sequence_with_open_finding_reaches_review(events in prop::collection::vec(any_event(), 1..60)) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);

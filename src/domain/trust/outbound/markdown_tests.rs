@@ -214,7 +214,7 @@ fn markdown_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases::cases(250))]
 
     /// See docs/threats.md#i8, docs/threats.md#i9.
     #[test]

@@ -114,7 +114,7 @@ fn active_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases::cases(500))]
 
     /// See docs/threats.md#i8, docs/threats.md#i9.
     #[test]

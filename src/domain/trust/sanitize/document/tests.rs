@@ -401,7 +401,7 @@ fn container() -> impl Strategy<Value = (&'static str, &'static str)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases::cases(400))]
 
     /// See docs/threats.md#i2.
     #[test]

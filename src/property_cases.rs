@@ -1,0 +1,13 @@
+//! Number of cases of property tests, which `PROPTEST_CASES` scales.
+
+use proptest::test_runner::Config;
+
+/// Number of cases that tests without a number of their own have where `PROPTEST_CASES` is not set.
+const DEFAULT: u32 = 256;
+
+/// Returns the configuration of a property test with `count` cases, scaled as `PROPTEST_CASES` is to its default.
+pub fn cases(count: u32) -> Config {
+    let default = Config::default();
+    let scaled = u64::from(count) * u64::from(default.cases) / u64::from(DEFAULT);
+    Config { cases: u32::try_from(scaled).unwrap_or(count).max(1), ..default }
+}
