@@ -300,6 +300,13 @@ impl World {
 
     // Actions of people.
 
+    /// Creates an account with a permission on the repository.
+    pub fn person(&self, login: &str, access: Access) -> User {
+        let user = self.forge.add_user(login, AccountKind::User);
+        self.forge.grant(self.repo, &user, access).expect("granted");
+        user
+    }
+
     /// The maintainer sets the label `ralph:run` on the issue.
     pub async fn label(&self) {
         self.forge.label(&self.maintainer, self.repo, self.issue, "ralph:run").await.expect("labeled");

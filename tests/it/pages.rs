@@ -295,9 +295,9 @@ async fn enlarge(world: &World, id: &LoopId) -> String {
     let enlarged = world.engine().store.write(move |c| {
         let data: String = c.query_row("SELECT data FROM loops WHERE id = ?1", [of.as_str()], |row| row.get(0))?;
         let mut current: Loop = serde_json::from_str(&data)?;
-        let long = "A sentence with <angles> & \"quotes\" / slashes, which is repeated. ".repeat(200);
+        let long = "A sentence with <angles> & \"quotes\" / slashes, which is repeated. ".repeat(40);
         let template = current.iterations[0].clone();
-        current.task.body = long.repeat(5);
+        current.task.body = long.repeat(25);
         current.why = long.clone();
         current.iterations = (1..=100)
             .map(|number| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeFault, OpKind, Outgoing, PullDraft, ReviewDraft};
+use fake_forge::{Access, Dialect, FakeFault, Outgoing, PullDraft, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
@@ -32,7 +32,6 @@ on_both_forges!(
 on_one_forge!(
     permission_is_rechecked_before_work,
     permission_is_rechecked_before_push,
-    permission_that_is_lost_at_any_step_changes_nothing_at_the_forge,
     push_an_hour_later_rests_on_a_new_answer,
     unknown_permission_waits,
     replies_are_rate_limited,
@@ -46,7 +45,6 @@ on_one_forge!(
     resume_after_merge_gets_one_reply,
     copied_marker_is_ignored,
     concurrent_resumes_are_applied_once,
-    many_labels_respect_the_slots,
 );
 
 /// Replaces the sender of deliveries.
@@ -97,12 +95,6 @@ async fn label_claimed_by(world: &World, user: &User, on: bool) {
     world.settle().await;
 }
 
-fn person(world: &World, login: &str, access: Access) -> User {
-    let user = world.forge.add_user(login, AccountKind::User);
-    world.forge.grant(world.repo, &user, access).expect("granted");
-    user
-}
-
 /// Hash in the newest comment of the bot that asks for confirmation.
 fn shown_hash(world: &World) -> String {
     let question = world.bot_comments().into_iter().rfind(|b| b.contains("--confirm ")).expect("a question");
@@ -135,7 +127,7 @@ async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
 async fn insufficient_permission_is_explained_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let little = if dialect == Dialect::GitHub { Access::Triage } else { Access::Read };
-        let (first, second) = (person(world, "tria", little), person(world, "trib", little));
+        let (first, second) = (world.person("tria", little), world.person("trib", little));
         for user in [&first, &second, &first] {
             label_by(world, user, true).await;
             label_by(world, user, false).await;
@@ -156,7 +148,7 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
 /// See docs/threats.md#p4.
 async fn permission_is_rechecked_before_work(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(world, "nora", Access::Write);
+        let nora = world.person("nora", Access::Write);
         world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
         world.stop_at("the start", |l| l.step == LoopStep::Prepare).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
@@ -180,7 +172,7 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
 /// See docs/threats.md#p4.
 async fn permission_is_rechecked_before_push(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(world, "nora", Access::Write);
+        let nora = world.person("nora", Access::Write);
         world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
         let ready = world.stop_at("the push", |l| l.step == LoopStep::Push).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
@@ -196,48 +188,6 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
         assert!(world.escalations().is_empty());
     })
     .await;
-}
-
-/// A person is downgraded or removed from the repository after a loop reached a step: the
-/// branch stays where it is, no pull request is opened, and the forge merges nothing.
-///
-/// See docs/threats.md#p4 and docs/faults.md#inv9.
-async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialect: Dialect) {
-    let steps = [LoopStep::Prepare, LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push];
-    for (number, step) in steps.into_iter().enumerate() {
-        for left in [Access::Read, Access::None] {
-            story(Setup::new(dialect), async |world| {
-                let nora = person(world, "nora", Access::Write);
-                world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
-                let reached = world.stop_at("the step", |l| l.step == step).await;
-                world.forge.grant(world.repo, &nora, left).expect("revoked");
-                let before = world.forge.ops().len();
-                world.settle().await;
-                let paused = world.the_loop().await;
-                assert_eq!(paused.state, LoopState::Paused, "{step:?} {left:?}: {}", paused.why);
-                assert!(paused.why.contains("nora"), "{step:?} {left:?}: {}", paused.why);
-                let agents = usize::from(number > 0);
-                assert!(world.prompts().await.len() <= agents, "{step:?} {left:?}: further agents ran");
-                assert_eq!(world.forge.branch_sha(world.repo, &reached.branch).await, None, "{step:?} {left:?}");
-                let changes = [
-                    OpKind::BranchPushed,
-                    OpKind::BranchForced,
-                    OpKind::PullOpened,
-                    OpKind::PullMerged,
-                    OpKind::AutoMergeEnabled,
-                ];
-                let done: Vec<_> =
-                    world.forge.ops().into_iter().skip(before).filter(|op| changes.contains(&op.kind)).collect();
-                assert!(done.is_empty(), "{step:?} {left:?}: {done:?}");
-                // Who lost the right cannot go on with the loop either.
-                let resume = world.forge.comment(&nora, world.repo, world.issue, "/ralph resume");
-                resume.await.expect("the repository is public");
-                world.settle().await;
-                assert_eq!(world.the_loop().await.state, LoopState::Paused, "{step:?} {left:?}");
-            })
-            .await;
-        }
-    }
 }
 
 /// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
@@ -310,9 +260,9 @@ async fn reused_login_has_no_permission(dialect: Dialect) {
 
 async fn allowed_team_members_may_start_loops(dialect: Dialect) {
     story(Setup::new(dialect).config("permissions: { teams: [acme/leads] }"), async |world| {
-        let reader = person(world, "reader", Access::Read);
-        let invited = person(world, "invited", Access::Read);
-        let member = person(world, "member", Access::Read);
+        let reader = world.person("reader", Access::Read);
+        let invited = world.person("invited", Access::Read);
+        let member = world.person("member", Access::Read);
         world.forge.with(|state| {
             state.add_team_member("acme", "leads", member.id, true);
             // Gitea tells who is in a team to its members.
@@ -1071,7 +1021,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
 /// See docs/faults.md#f20.
 async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(world, "nora", Access::Write);
+        let nora = world.person("nora", Access::Write);
         world.label().await;
         world.stop_at("the agent", |l| l.step == LoopStep::Agent).await;
         world.comment("/ralph pause --now").await;
@@ -1085,41 +1035,6 @@ async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
         let mut marks = [world.reactions(first).remove(1), world.reactions(second).remove(1)];
         marks.sort();
         assert_eq!(marks, ["confused", "rocket"]);
-    })
-    .await;
-}
-
-/// See docs/threats.md#p15.
-async fn many_labels_respect_the_slots(dialect: Dialect) {
-    const ISSUES: usize = 6;
-    let limits = "limits: { loops: 2, loops_per_repository: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
-    story(Setup::new(dialect).config(limits), async |world| {
-        for n in 0..ISSUES {
-            let title = format!("Issue {n} of the flood");
-            let labels = ["ralph:run"];
-            world.forge.open_issue(&world.maintainer, world.repo, &title, "", &labels).await.expect("an issue");
-        }
-        let engine = world.engine();
-        for _ in 0..2_000 {
-            world.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
-            if !any {
-                any = engine.work_step().await.expect("work");
-            }
-            let all = world.all_loops().await;
-            let busy = all.iter().filter(|l| l.state.holds_slot()).count();
-            assert!(busy <= 2, "{busy} loops run");
-            if !any {
-                break;
-            }
-        }
-        let all = world.all_loops().await;
-        assert_eq!(all.len(), ISSUES);
-        for one in &all {
-            assert_eq!(one.state, LoopState::Review, "{}", one.why);
-        }
     })
     .await;
 }

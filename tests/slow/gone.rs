@@ -186,7 +186,7 @@ async fn take_over_the_name(world: &World) -> RepoId {
     other
 }
 
-/// What a look under the former name finds there.
+/// Contents of the other repository that a look under the former name finds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundThere {
     NoIssue,

@@ -38,6 +38,7 @@ mod mail;
 mod merges;
 mod messages;
 mod observability;
+mod permission;
 mod polling;
 mod power;
 mod processes;

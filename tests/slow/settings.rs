@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fake_forge::{Access, Dialect};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::domain::model::ids::{AccountKind, User};
+use ralph_bot::domain::model::ids::User;
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, on_both_forges, on_one_forge, story};
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 
 on_both_forges!(
@@ -29,12 +29,6 @@ on_one_forge!(
     every_repository_setting_takes_effect,
     broken_setup_is_returned_to_the_agent,
 );
-
-fn person(world: &World, login: &str, access: Access) -> User {
-    let user = world.forge.add_user(login, AccountKind::User);
-    world.forge.grant(world.repo, &user, access).expect("granted");
-    user
-}
 
 /// Repository file with four limits below the operator's, and one above.
 /// See docs/threats.md#p15.
@@ -261,7 +255,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         .file(".gitignore", "made.txt\n")
         .config("label_prefix: 'bot:'\nbranch_prefix: 'auto/'\ndelete_branch: true\nprogress: status-only");
     story(setup, async |world| {
-        let nora = person(world, "nora", Access::Write);
+        let nora = world.person("nora", Access::Write);
         world.label().await;
         world.settle().await;
         assert!(world.all_loops().await.is_empty(), "the label has another prefix");
@@ -307,10 +301,10 @@ async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
 /// See docs/threats.md#p2.
 async fn minimum_permission_is_configurable(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let (writer, reader) = (person(world, "writer", Access::Write), person(world, "reader", Access::Read));
+        let (writer, reader) = (world.person("writer", Access::Write), world.person("reader", Access::Read));
         // Only GitHub has a right between the two.
         let between = if dialect == Dialect::GitHub { Access::Maintain } else { Access::Admin };
-        let maintainer = person(world, "maint", between);
+        let maintainer = world.person("maint", between);
         let admin = world.maintainer.clone();
         let may = |floor: &str, user: &User| match floor {
             "maintain" => user.id != writer.id,

@@ -214,8 +214,6 @@ fn markdown_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(250))]
-
     /// See docs/threats.md#i8, docs/threats.md#i9.
     #[test]
     fn shown_text_is_a_fixed_point_and_does_nothing(text in markdown_like()) {

@@ -114,8 +114,6 @@ fn active_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(500))]
-
     /// See docs/threats.md#i8, docs/threats.md#i9.
     #[test]
     fn plain_text_is_a_fixed_point_and_does_nothing(text in active_like()) {
