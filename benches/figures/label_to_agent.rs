@@ -1,4 +1,4 @@
-//! Time from the label to the start of the agent.
+//! Times from the label to the start of the agent and to the ready pull request.
 
 use std::time::Duration;
 
@@ -15,8 +15,10 @@ use crate::{FigureRun, Size};
 pub const DESCRIPTION: &str = "\
     The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a maintainer sets the \
     label to the first line of the agent's script, which records the time. This includes delivery, permission, \
-    decision, fetch, tree, checks before the first iteration, prompt and sandbox. Loops run one after the other; \
-    median. The first loop, which also creates the mirror, is listed separately.";
+    decision, fetch, tree, checks before the first iteration, prompt and sandbox. Then to the pull request that is \
+    marked as ready after one iteration, whose agent does its work at once: commit, check, verification in a fresh \
+    checkout, push and all comments, without pauses between changes. Loops run one after the other; median. The \
+    first loop, which also creates the mirror, is listed separately.";
 
 const NAME: &str = "label";
 /// File in the worktree to which the agent writes its start time.
@@ -32,21 +34,26 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let files = files.map(|(path, text)| (path.to_owned(), text));
     let agent = format!("date +%s%3N >{NOTE}\n");
     let world = BenchWorld::start(run.folder()?, &files, &agent, Role::All).await?;
-    let mut times = Vec::new();
+    let (mut times, mut ready) = (Vec::new(), Vec::new());
     for _ in 0..=rounds {
-        times.push(one(&world).await?);
+        let (agent, pull) = one(&world).await?;
+        times.push(agent);
+        ready.push(pull);
     }
     let sandbox = if world.sandboxed { "in bubblewrap" } else { "without a sandbox: it does not hold here" };
-    let first = times.remove(0);
+    let (first, first_ready) = (times.remove(0), ready.remove(0));
     let words = format!("label to agent, {sandbox}, median of {rounds}");
-    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(1.0)));
+    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(0.3)));
     run.add(Row::new(NAME, "first loop", first.as_secs_f64(), "s"));
+    let words = format!("label to ready pull request, {sandbox}, median of {rounds}");
+    run.add(Row::new(NAME, words, median(ready).as_secs_f64(), "s").target(FigureTarget::Below(3.0)));
+    run.add(Row::new(NAME, "first ready pull request", first_ready.as_secs_f64(), "s"));
     world.app.stop().await;
     Ok(())
 }
 
-/// Labels a new issue and waits for the end of its loop. Returns the time to the start of the agent.
-async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
+/// Labels a new issue and waits for its pull request. Returns the times to the start of the agent and to the ready pull request.
+async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
     let issue = world.issue().await?;
     world.forge.flush().await;
     let labeled = Clock::System.now();
@@ -61,11 +68,15 @@ async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
             Ok(noted.filter(|at| *at >= labeled.0))
         })
         .await?;
-    world
-        .until("the end of the loop", async || {
-            let found = world.newest().await?;
-            Ok(found.filter(|l| !matches!(l.state, LoopState::Queued | LoopState::Running)).map(drop))
+    let ready = world
+        .until("the ready pull request", async || {
+            let Some(found) = world.newest().await?.filter(|l| l.state == LoopState::Review) else { return Ok(None) };
+            let Some(pull) = found.pull else { return Ok(None) };
+            let title =
+                world.forge.with(|state| state.issue(world.repo, pull.number).map(|issue| issue.title.clone()))?;
+            Ok((!title.starts_with("WIP")).then(|| Clock::System.now()))
         })
         .await?;
-    Ok(Duration::from_millis(u64::try_from(began - labeled.0).unwrap_or(0)))
+    let since = |at: i64| Duration::from_millis(u64::try_from(at - labeled.0).unwrap_or(0));
+    Ok((since(began), since(ready.0)))
 }
