@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn events_without_a_begin_of_the_key_wait_for_nothing() {
         let mut redactor = EventRedactor::new(forms(), MARK);
-        let event = b"event: x\ndata: {\"delta\":{\"text\":\"sk-ant\"}}\n";
+        let event = b"event: x\ndata: {\"delta\":{\"text\":\"Hello\"}}\n";
         assert_eq!(redactor.push(event), event);
     }
 
