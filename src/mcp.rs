@@ -22,6 +22,7 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Mutex;
 
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::outbound::OutboundFilter;
@@ -108,6 +109,8 @@ pub struct Session {
     pub answer_tokens: usize,
     /// OutboundFilter that answers pass.
     pub outbound: OutboundFilter,
+    /// Lock of the question that is being answered: one at a time, so that no run occupies all readers of the store.
+    pub turn: Arc<Mutex<()>>,
 }
 
 /// Listens on a new socket in `folder`, accessible only to this user; also returns its path. Paths longer than a

@@ -99,6 +99,9 @@ pub enum StoreError {
         "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
     )]
     Failed { path: PathBuf, detail: String },
+    /// A query was ended by [`within`].
+    #[error("the query took too long")]
+    TooSlow,
     /// A statement or a stored value does not match this version.
     #[error("the database contains a value that this version does not understand: {detail}")]
     Bug { detail: String },
@@ -109,6 +112,7 @@ impl From<rusqlite::Error> for StoreError {
         use rusqlite::ErrorCode as Code;
         match error.sqlite_error_code() {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
+            Some(Code::OperationInterrupted) => Self::TooSlow,
             Some(Code::DiskFull) => Self::Full { path: PathBuf::new() },
             Some(Code::ConstraintViolation) => Self::Duplicate { detail: error.to_string() },
             Some(Code::SystemIoFailure | Code::DatabaseCorrupt | Code::NotADatabase | Code::ReadOnly) => {
@@ -117,6 +121,21 @@ impl From<rusqlite::Error> for StoreError {
             _ => Self::Bug { detail: error.to_string() },
         }
     }
+}
+
+/// Instructions of the database between two looks at the time, well below a millisecond.
+const LOOK_AT_TIME: i32 = 10_000;
+
+/// Runs queries for at most about `limit`.
+///
+/// # Errors
+/// [`StoreError::TooSlow`] if they take longer.
+pub fn within<T>(c: &Connection, limit: Duration, work: impl FnOnce(&Connection) -> StoreResult<T>) -> StoreResult<T> {
+    let watch = Stopwatch::start();
+    c.progress_handler(LOOK_AT_TIME, Some(move || watch.elapsed() > limit))?;
+    let result = work(c);
+    c.progress_handler(0, None::<fn() -> bool>)?;
+    result
 }
 
 impl From<serde_json::Error> for StoreError {

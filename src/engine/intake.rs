@@ -322,7 +322,7 @@ impl Engine {
             ForgeEvent::IssueGone { repo, number, .. } => {
                 self.issue_is_gone(account, &repo, number).await?;
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
-                self.tell_state(&repo, (number, IssueRole::Issue), "gone", input).await
+                self.tell_state(account, &repo, (number, IssueRole::Issue), "gone", input).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
                 let origin = origin.comment(&repo, &comment);
@@ -450,7 +450,7 @@ impl Engine {
             true => ("merged", LoopInput::PullMerged),
             false => ("closed", LoopInput::IssueEnded { how: "closed".into() }),
         };
-        self.tell_state(repo, (number, IssueRole::Issue), what, input).await
+        self.tell_state(account, repo, (number, IssueRole::Issue), what, input).await
     }
 
     async fn open_loop(
@@ -487,6 +487,7 @@ impl Engine {
     /// Tells the open loop with this issue or pull request what the forge says about it now.
     async fn tell_state(
         &self,
+        account: &ForgeAccount,
         repo: &RepoRef,
         (number, role): (Number, IssueRole),
         what: &str,
@@ -498,7 +499,10 @@ impl Engine {
             _ => Ok(None),
         });
         match open.await? {
-            Some(current) => self.enqueue(&current.id, input, Origin::state(&current, what), None).await,
+            Some(current) => {
+                self.still_named(account, repo).await?;
+                self.enqueue(&current.id, input, Origin::state(&current, what), None).await
+            }
             None => ignored("no loop is open there"),
         }
     }

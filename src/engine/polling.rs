@@ -208,7 +208,7 @@ impl Engine {
                 }
                 if had && !open {
                     // There is nothing to pause; if it is set again, that is new.
-                    self.keep_labels(repo, &issue).await?;
+                    self.keep_labels(account, repo, &issue).await?;
                     continue;
                 }
                 let last = history.last_label_change(repo, number, label, issue.updated_at).await?;
@@ -217,7 +217,7 @@ impl Engine {
                     continue;
                 };
                 if change.by.id == scope.own && !(self.settings.is_trial && change.added) {
-                    self.keep_labels(repo, &issue).await?;
+                    self.keep_labels(account, repo, &issue).await?;
                     continue;
                 }
                 let key = format!("label/{}/{number}/{}", repo.id, change.id);
@@ -232,8 +232,14 @@ impl Engine {
         Ok(found)
     }
 
-    /// Stores the labels that an issue has.
-    async fn keep_labels(&self, repo: &RepoRef, issue: &IssueSnapshot) -> Result<(), IntakeError> {
+    /// Stores the labels that an issue has, unless it may be one of another repository.
+    async fn keep_labels(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+    ) -> Result<(), IntakeError> {
+        self.still_named(account, repo).await?;
         let (of, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
         Ok(self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?)
     }

@@ -260,7 +260,8 @@ impl Engine {
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
-        let fully = fully || last.0.is_none();
+        let first = last.0.is_none();
+        let fully = fully || first;
         let last = match last {
             (Some(text), _) => text.parse().map_or(begun, Timestamp),
             (None, oldest) => oldest.unwrap_or(begun),
@@ -269,8 +270,8 @@ impl Engine {
         let since = last.min(begun).plus_ms(-LOOK_BACK_MS);
         let changed = polling.issues_changed_since(repo, since).await?;
         let busy = !changed.is_empty();
+        // The time stays the same while nothing changes: another repository may have answered.
         if !busy && !fully {
-            self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
             return Ok(false);
         }
         self.missed_labels(account, repo).await?;
@@ -279,6 +280,7 @@ impl Engine {
             Err(error) if error.kind == ForgeErrorKind::NotFound => Vec::new(),
             other => other?,
         };
+        let news = busy || !comments.is_empty() || first;
         for (number, comment) in comments {
             self.delete_late_duplicate(account, repo, &comment).await?;
             self.missed_comment(account, repo, number, comment, since).await?;
@@ -293,7 +295,9 @@ impl Engine {
                 }
             }
         }
-        self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
+        if news && self.is_named(account, repo).await {
+            self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
+        }
         Ok(busy)
     }
 
@@ -317,14 +321,15 @@ impl Engine {
             if open || heard || waited < DELIVERY_MS {
                 continue;
             }
+            // What the forge records about the label is the same whether it is read here or in its delivery.
+            if self.missed_label(account, repo, &issue, run).await? || waited < self.settings.missed_event_after_ms {
+                continue;
+            }
             if !self.is_named(account, repo).await {
                 return Ok(());
             }
-            // What the forge records about the label is the same whether it is read here or in its delivery.
-            if !self.missed_label(account, repo, &issue, run).await? && waited >= self.settings.missed_event_after_ms {
-                tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
-                self.ask_about(repo, &issue, run).await;
-            }
+            tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
+            self.ask_about(repo, &issue, run).await;
         }
         Ok(())
     }
@@ -536,9 +541,6 @@ impl Engine {
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };
         let issue = account.forge.issue(repo, number).await?;
-        if !self.is_named(account, repo).await {
-            return Ok(());
-        }
         let origin = Origin::found_comment(repo, &comment, self.clock.now());
         self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
     }

@@ -112,7 +112,11 @@ impl Engine {
     }
 
     /// Reads the repository with this id, and stores a new name.
-    async fn read_by_id(&self, account: &ForgeAccount, known: &RepoRef) -> Result<ForgeResult<Repository>, StoreError> {
+    pub(super) async fn read_by_id(
+        &self,
+        account: &ForgeAccount,
+        known: &RepoRef,
+    ) -> Result<ForgeResult<Repository>, StoreError> {
         let found = account.forge.repository(known).await;
         match &found {
             Ok(found) if found.repo != *known => {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ServerHandler;
 use rmcp::model::{
@@ -12,18 +13,21 @@ use rmcp::model::{
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
+use rusqlite::Connection;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{Learnings, Session};
 use crate::domain::knowledge::session::{self, SessionQuery};
 use crate::domain::trust::outbound::{AnswerText, Outbound};
-use crate::store::{self, StoreError};
+use crate::store::{self, StoreError, within};
 
 /// Maximum number of pending requests per connection.
 const MAX_WAITING: usize = 16;
+/// Maximum time of a search.
+const MAX_TIME: Duration = Duration::from_secs(5);
 /// Maximum length of a query for learnings, in characters.
 const MAX_LEARNINGS_QUERY: usize = 2_000;
 /// Instructions of the server for the agent.
@@ -59,13 +63,12 @@ struct LearningArguments {
 pub struct Tools {
     session: Arc<Session>,
     waiting: Arc<Semaphore>,
-    one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Tools {
     /// Creates the tools of a run.
     pub fn new(session: Arc<Session>) -> Self {
-        Self { session, waiting: Arc::new(Semaphore::new(MAX_WAITING)), one_at_a_time: Arc::default() }
+        Self { session, waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
     /// Returns name, description and JSON Schema of the arguments of each tool.
@@ -128,8 +131,10 @@ impl Tools {
         answer.map(|text| outbound.answer(&text)).map_err(|text| outbound.answer(&text))
     }
 
-    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool.
+    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool. One at a time of a run, on whatever
+    /// connections.
     async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
+        let _turn = self.session.turn.lock().await;
         Some(match (name, &self.session.learnings) {
             ("search", _) => self.search(arguments).await,
             ("list_summaries", _) => self.list_summaries(arguments).await,
@@ -145,7 +150,7 @@ impl Tools {
         let found = self
             .session
             .store
-            .read(move |c| store::session::search(c, &id, &query))
+            .read(move |c| within(c, MAX_TIME, |c| store::session::search(c, &id, &query)))
             .await
             .map_err(store_error_message)?;
         Ok(session::found_text(&found, self.session.answer_tokens))
@@ -154,14 +159,15 @@ impl Tools {
     async fn list_summaries(&self, arguments: JsonObject) -> Result<String, String> {
         let SummaryArguments { since } = read(arguments)?;
         let id = self.session.loop_id.clone();
-        let read = self.session.store.read(move |c| store::session::summaries(c, &id, since));
+        let read = self.session.store.read(move |c| within(c, MAX_TIME, |c| store::session::summaries(c, &id, since)));
         Ok(session::summaries_text(&read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
     async fn get_turn(&self, arguments: JsonObject) -> Result<String, String> {
         let TurnArguments { iteration } = read(arguments)?;
         let id = self.session.loop_id.clone();
-        let read = self.session.store.read(move |c| store::session::turns(c, &id, iteration..=iteration));
+        let turns = move |c: &Connection| store::session::turns(c, &id, iteration..=iteration);
+        let read = self.session.store.read(move |c| within(c, MAX_TIME, turns));
         Ok(session::turns_text(iteration, &read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
@@ -200,8 +206,6 @@ impl ServerHandler for Tools {
             let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
             return Ok(told_back(self.passed(Err(told))));
         };
-        // Requests of a run are serialized, so that one agent cannot occupy all readers of the store.
-        let _turn = self.one_at_a_time.lock().await;
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
             Some(answer) => Ok(told_back(self.passed(answer))),
             None => Err(ErrorData::invalid_params(self.unknown(&request.name), None)),
@@ -240,5 +244,8 @@ fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
 /// Returns the message for the agent after a failure of the store; the cause is logged.
 fn store_error_message(error: StoreError) -> String {
     tracing::warn!(%error, "the session memory could not be read");
+    if matches!(error, StoreError::TooSlow) {
+        return format!("the search took longer than {} s; ask for less", MAX_TIME.as_secs());
+    }
     "the session memory cannot be read just now; go on without it".to_owned()
 }

@@ -57,7 +57,7 @@ const FORBIDS_NESTING: (u32, u32) = (0, 8);
 const LIMITS_SIZES: (u32, u32) = (0, 7);
 /// Numbers of the descriptors from which bubblewrap reads the filters of system calls, `/etc/passwd`, `/etc/group` and the
 /// environment, and of the one to which it writes its status.
-const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 9;
+const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 10;
 /// Capabilities with which the working directory is entered and a program's user is set; the program does not have them.
 const USER_CAPABILITIES: [&str; 4] = ["CAP_DAC_READ_SEARCH", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
 /// Name of the exit code in bubblewrap's status.

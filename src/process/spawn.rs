@@ -31,8 +31,8 @@ use crate::domain::trust::limits::SandboxLimits;
 const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
 /// Maximum bytes for a further descriptor: they are written to a pipe, whose capacity is 64 KiB, before it is read.
 const MAX_FD_BYTES: usize = 60 * 1024;
-/// Maximum number of open files of a process in a sandbox.
-const MOST_DESCRIPTORS: u64 = 65_536;
+/// Maximum number of open files of a process in a sandbox, and of a user's on their way through sockets.
+const MOST_DESCRIPTORS: u64 = 16_384;
 /// Added to the niceness of a sandbox, so that the service gets processors first.
 const NICE: i32 = 5;
 /// Maximum attempts to start a program that is briefly held open for writing by a child of another thread.

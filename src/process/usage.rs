@@ -18,11 +18,15 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const BLOCK: u64 = 512;
 /// Bytes that a socket can hold by the kernel's own default, where the machine's settings name no more.
 const SOCKET_DEFAULT: u64 = 212_992;
+/// Bytes that a pipe can hold of a user whose pipes have `fs.pipe-user-pages-soft` pages together.
+const PIPE: u64 = 8 << 10;
+/// Maximum number of descriptors that the processes of a run have open together, beyond which they take too long to look at.
+const MOST_OPEN: u64 = 131_072;
 /// Folders in memory of a sandbox.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
 
 /// Memory and processes at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     memory_mib: u64,
     processes: u64,
@@ -30,17 +34,28 @@ struct Usage {
     deleted: u64,
     /// Open sockets, each counted once.
     sockets: u64,
+    /// Open pipes, each counted once.
+    pipes: u64,
+    /// Open descriptors, at most one more than a run may have.
+    descriptors: u64,
 }
 
-/// Returns the reason if a limit is exceeded. `socket` is the number of bytes that a socket can hold; 0 if a control group counts them.
+/// Returns the reason if a limit is exceeded. `socket` is the number of bytes that a socket can hold; 0 if a control group counts what
+/// sockets and pipes hold.
 fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
-    let held_mib = usage.sockets.saturating_mul(socket) >> 20;
-    if usage.memory_mib > limits.memory_mib {
+    let Usage { sockets, pipes, .. } = usage;
+    let of_pipes = if socket == 0 { 0 } else { pipes.saturating_mul(PIPE) };
+    let held_mib = sockets.saturating_mul(socket).saturating_add(of_pipes) >> 20;
+    if usage.descriptors > MOST_OPEN {
+        // The rest was not looked at.
+        Some(format!("its processes had more than {MOST_OPEN} descriptors open together"))
+    } else if usage.memory_mib > limits.memory_mib {
         Some(format!("it used {} MiB of memory; the limit is {} MiB", usage.memory_mib, limits.memory_mib))
     } else if held_mib > limits.memory_mib {
-        let Usage { sockets, .. } = usage;
         let most = limits.memory_mib;
-        Some(format!("it had {sockets} sockets, which can hold {held_mib} MiB of memory; the limit is {most} MiB"))
+        Some(format!(
+            "it had {sockets} sockets and {pipes} pipes, which can hold {held_mib} MiB of memory; the limit is {most} MiB"
+        ))
     } else if usage.processes > limits.processes {
         Some(format!("it had {} processes and threads; the limit is {}", usage.processes, limits.processes))
     } else {
@@ -93,18 +108,20 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
         // Pages that several processes share were counted several times; dividing them takes longer to read.
         memory_mib = found().filter_map(|process| proportional_kib(process.pid)).sum::<u64>() >> 10;
     }
-    let OpenFiles { in_memory, deleted, sockets } = open_files(found().map(|process| process.pid), devices);
+    let OpenFiles { in_memory, deleted, sockets, pipes, descriptors } =
+        open_files(found().map(|process| process.pid), devices, MOST_OPEN);
+    let tables_kib: u64 = found().filter_map(|process| page_tables_kib(process.pid)).sum();
     let last = found().map(|process| process.pid).max();
-    memory_mib += (in_memory + last.map_or(0, folders_in_memory)) >> 20;
+    memory_mib += (in_memory + (tables_kib << 10) + last.map_or(0, folders_in_memory)) >> 20;
     // A file in memory that is on its way through a socket is open in no process. Only the machine's sum shows its size.
     let grown_mib = shared_kib().saturating_sub(shared_at_start) >> 10;
     if grown_mib > limits.memory_mib && found().any(|process| has_files_in_flight(process.pid)) {
         memory_mib = memory_mib.max(grown_mib);
     }
-    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted, sockets }
+    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted, sockets, pipes, descriptors }
 }
 
-/// Files without a name and sockets that processes have open.
+/// Files without a name, sockets and pipes that processes have open.
 #[derive(Debug, Default)]
 struct OpenFiles {
     /// Bytes of files in memory without a name.
@@ -113,20 +130,31 @@ struct OpenFiles {
     deleted: u64,
     /// Number of sockets.
     sockets: u64,
+    /// Number of pipes.
+    pipes: u64,
+    /// Number of descriptors, at most one more than are looked at.
+    descriptors: u64,
 }
 
-/// Counts the files without a name and the sockets that processes have open, each once. `devices` are those of the run's folders.
-fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>) -> OpenFiles {
+/// Counts the files without a name, the sockets and the pipes that processes have open, each once. `devices` are those of the run's
+/// folders. Stops after `most` descriptors.
+fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>, most: u64) -> OpenFiles {
     let (mut known, mut found) = (BTreeSet::new(), OpenFiles::default());
     for pid in pids {
         for open in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            found.descriptors += 1;
+            if found.descriptors > most {
+                return found;
+            }
             let Ok(file) = fs::metadata(open.path()) else { continue };
-            let (is_nameless, is_socket) = (file.is_file() && file.nlink() == 0, file.file_type().is_socket());
-            if !(is_nameless || is_socket) || !known.insert((file.dev(), file.ino())) {
+            let (is_nameless, kind) = (file.is_file() && file.nlink() == 0, file.file_type());
+            if !(is_nameless || kind.is_socket() || kind.is_fifo()) || !known.insert((file.dev(), file.ino())) {
                 continue;
             }
-            if is_socket {
+            if kind.is_socket() {
                 found.sockets += 1;
+            } else if kind.is_fifo() {
+                found.pipes += 1;
             } else {
                 let bytes = if devices.contains(&file.dev()) { &mut found.deleted } else { &mut found.in_memory };
                 *bytes += file.blocks() * BLOCK;
@@ -172,6 +200,12 @@ fn has_files_in_flight(pid: u32) -> bool {
     text.filter_map(count).any(|count| count > 0)
 }
 
+/// Returns the size of a process's page tables, in KiB. They are no part of its resident memory.
+fn page_tables_kib(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("VmPTE:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
+}
+
 /// Returns the proportional set size of a process, in KiB.
 fn proportional_kib(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -208,16 +242,25 @@ mod tests {
     #[test]
     fn limits_are_exceeded_above_their_number() {
         let limits = SandboxLimits { memory_mib: 10, processes: 3, ..SandboxLimits::default() };
-        let usage = |memory_mib, processes, sockets| Usage { memory_mib, processes, deleted: 0, sockets };
+        let usage = |memory_mib, processes, sockets| Usage { memory_mib, processes, sockets, ..Usage::default() };
         assert_eq!(reason(limits, usage(10, 3, 40), 1 << 18), None);
         for (memory_mib, processes, sockets, words) in [
             (11, 1, 0, "11 MiB of memory; the limit is 10"),
             (1, 4, 0, "4 processes"),
-            (1, 1, 44, "it had 44 sockets, which can hold 11 MiB of memory; the limit is 10 MiB"),
+            (1, 1, 44, "it had 44 sockets and 0 pipes, which can hold 11 MiB of memory; the limit is 10 MiB"),
         ] {
             assert!(reason(limits, usage(memory_mib, processes, sockets), 1 << 18).unwrap().contains(words));
         }
         assert_eq!(reason(limits, usage(10, 3, u64::MAX), 0), None, "a control group counts them");
+        let pipes = |pipes| Usage { pipes, ..usage(10, 3, 40) };
+        assert_eq!(
+            reason(limits, pipes(128), 1 << 18),
+            Some("it had 40 sockets and 128 pipes, which can hold 11 MiB of memory; the limit is 10 MiB".to_owned(),)
+        );
+        assert_eq!((reason(limits, pipes(127), 1 << 18), reason(limits, pipes(u64::MAX), 0)), (None, None));
+        let open = |descriptors| reason(limits, Usage { descriptors, ..usage(10, 3, 0) }, 1 << 18);
+        assert_eq!(open(MOST_OPEN), None);
+        assert!(open(MOST_OPEN + 1).unwrap().contains("more than 131072 descriptors"));
     }
 
     #[test]
@@ -234,13 +277,50 @@ mod tests {
     /// See docs/threats.md#s10.
     #[test]
     fn sockets_are_counted_once_each() {
-        let count = || open_files([std::process::id()].into_iter(), &BTreeSet::new()).sockets;
+        let count = || open_files([std::process::id()].into_iter(), &BTreeSet::new(), MOST_OPEN).sockets;
         let pairs: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
         let copies: Vec<_> = pairs.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
         let (with, before) = (count(), pairs.len() as u64 * 2);
         assert!((before..before + 100).contains(&with), "{with} of {before}");
         drop((pairs, copies));
         assert!(bytes_of_socket() >= SOCKET_DEFAULT);
+    }
+
+    /// See docs/threats.md#s10.
+    #[test]
+    fn pipes_are_counted_once_each_and_not_beyond_the_number_of_descriptors() {
+        let open = |most| open_files([std::process::id()].into_iter(), &BTreeSet::new(), most);
+        let pipes: Vec<_> = (0..200).map(|_| std::io::pipe().unwrap()).collect();
+        let copies: Vec<_> = pipes.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
+        let found = open(MOST_OPEN);
+        assert!((200..300).contains(&found.pipes) && found.descriptors >= 600, "{found:?}");
+        let few = open(100);
+        assert!(few.descriptors == 101 && few.pipes <= 100, "{few:?}");
+        drop((pipes, copies));
+    }
+
+    /// Reading untouched memory maps a page of zeros, which is no memory of the process; its page tables are.
+    /// See docs/threats.md#s10.
+    #[test]
+    #[expect(unsafe_code, reason = "memory is mapped and read")]
+    fn page_tables_are_measured() {
+        const STEP: usize = 2 << 20;
+        const STEPS: usize = 8 << 10;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let limits = SandboxLimits { memory_mib: 16, ..SandboxLimits::default() };
+        let used = || measure(std::process::id(), limits, &BTreeSet::new(), shared_kib()).memory_mib;
+        let before = used();
+        // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
+        unsafe {
+            let start = libc::mmap(std::ptr::null_mut(), STEP * STEPS, libc::PROT_READ, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            for step in 0..STEPS {
+                std::ptr::read_volatile(start.cast::<u8>().add(step * STEP));
+            }
+            let after = used();
+            assert_eq!(libc::munmap(start, STEP * STEPS), 0);
+            assert!(after >= before + 24, "{before} MiB, then {after} MiB");
+        }
     }
 
     /// See docs/threats.md#s10.

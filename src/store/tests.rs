@@ -86,6 +86,22 @@ async fn reopening_keeps_data() {
 }
 
 #[tokio::test]
+async fn query_that_takes_too_long_is_ended_and_the_connection_used_again() {
+    const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let ask = |sql: &'static str, limit: Duration| {
+        store.read(move |c| within(c, limit, |c| Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?)))
+    };
+    let ended = ask(ENDLESS, Duration::from_millis(50)).await;
+    assert!(matches!(ended, Err(StoreError::TooSlow)), "{ended:?}");
+    assert_eq!(ask("SELECT 7", Duration::from_secs(60)).await.expect("read"), 7);
+    let unlimited =
+        store.read(|c| Ok(c.query_row("SELECT count(*) FROM (VALUES (1), (2))", [], |row| row.get::<_, i64>(0))?));
+    assert_eq!(unlimited.await.expect("read"), 2);
+}
+
+#[tokio::test]
 async fn failing_job_does_not_affect_others_of_its_commit() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");

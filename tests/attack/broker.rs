@@ -442,6 +442,13 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         chat("enabled search", json!({ "enable_search": true })),
         chat("other models of a gateway", json!({ "models": ["a", "b"] })),
         chat("image of chat", part(json!({ "type": "image_url", "image_url": { "url": "HTTPS://evil.example" } }))),
+        chat("file of a gateway", part(json!({ "type": "file", "file": { "file_data": "https://evil.example/?d" } }))),
+        chat(
+            "sound by address",
+            part(json!({ "type": "input_audio", "input_audio": { "data": "https://evil.example" } })),
+        ),
+        chat("image without a type", part(json!({ "image": "https://evil.example/?d" }))),
+        chat("list of pictures", part(json!({ "type": "video", "video": ["https://evil.example/?d"] }))),
         chat("file of chat", part(json!({ "type": "file", "file": { "file_id": "f" } }))),
         responses("web search of responses", of_type("web_search_preview_2025_03_11")),
         responses("file search", of_type("file_search")),

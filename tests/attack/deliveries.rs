@@ -14,6 +14,7 @@
 //! - replays: the origins of labels and reviews are those of their deliveries ("label-again", "review-again" run an agent);
 //! - repositories and installations: `confirmed_repository` returns the reported one ("comment-in-another-repository",
 //!   "another-installation");
+//! - former names: `still_named` returns `Ok(())` ("comment-under-the-former-name" starts a loop);
 //! - secrets: `secrets_for` returns the forge's (status 202);
 //! - texts and times: `ApprovedText::of` takes the reported issue, `OLDEST_COMMAND_MS` is a year.
 
@@ -38,6 +39,7 @@ on_both_forges!(
     replays_act_once,
     old_deliveries_do_not_act_on_later_loops,
     deliveries_of_other_repositories_start_nothing,
+    former_names_with_the_old_number_start_nothing,
     foreign_secrets_are_refused,
     forged_text_is_never_the_task,
     held_back_approvals_need_the_text_of_their_time,
@@ -728,6 +730,45 @@ async fn deliveries_of_other_repositories_start_nothing(dialect: Dialect) {
         assert_eq!((begun.state, begun.place.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
     })
     .await;
+}
+
+/// The repository was renamed, which no delivery told, and an outsider has its former name. What is true there is reported with the
+/// number of the renamed repository.
+/// See docs/threats.md#w8.
+async fn former_names_with_the_old_number_start_nothing(dialect: Dialect) {
+    for labels in [false, true] {
+        story(Setup::new(dialect), async |world| {
+            let (mira, otto, issue) = (world.maintainer.clone(), world.outsider.clone(), world.issue);
+            world.engine().reconcile_step(true).await.expect("the name is known");
+            let mut held = match labels {
+                true => label_kept_back(world, &mira, issue).await,
+                false => comment_kept_back(world, &mira, issue, "/ralph run").await,
+            };
+            world.forge.with(|state| state.rename_repo(mira.id, world.repo, "renamed")).expect("renamed");
+            let taken = world.forge.create_repo("mira", "app", &[("a.txt", "a", false)]).await.expect("a repository");
+            world.forge.grant(taken, &world.bot, Access::Admin).expect("granted");
+            world.forge.grant(taken, &otto, Access::Admin).expect("granted");
+            let there = world.forge.open_issue(&otto, taken, "Free work", "For me.", &[]).await.expect("an issue");
+            assert_eq!(there, issue, "both have the same number");
+            name_user(&mut held.1, "/sender", &otto);
+            let name = if labels {
+                world.forge.label(&otto, taken, issue, "ralph:run").await.expect("labeled");
+                "label-under-the-former-name"
+            } else {
+                name_user(&mut held.1, "/comment/user", &otto);
+                let id = world.forge.comment(&otto, taken, issue, "/ralph run").await.expect("commented");
+                held.1["comment"]["id"] = json!(id.0);
+                "comment-under-the-former-name"
+            };
+            assert_without_effect(world, vec![case(name, &held, |_| {})]).await;
+            // Honest: the repository under its present name.
+            world.comment("/ralph run").await;
+            world.settle().await;
+            let begun = world.the_loop().await;
+            assert_eq!((begun.state, begun.place.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
+        })
+        .await;
+    }
 }
 
 /// Sends a delivery that is signed with `secret`, and returns the status.

@@ -343,6 +343,7 @@ async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
     assert_eq!(closed.len() + OPEN_WITHOUT_NAMESPACES.len(), all.len(), "a name is unknown or occurs twice");
     let broken = machine.broken_by(&closed, &[]).await;
     assert!(broken.is_empty(), "{broken:#?}");
+    assert!(closed.len() + git::scripts() + limits::scripts_without_namespaces() >= 240);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

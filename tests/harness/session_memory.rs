@@ -14,6 +14,7 @@ use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_
 use rmcp::service::{RoleClient, RunningService};
 use tempfile::TempDir;
 use tokio::process::Child;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,8 @@ pub struct Served {
     folder: TempDir,
     pub socket: PathBuf,
     pub token: Token,
+    /// Lock of the question that is being answered.
+    pub turn: Arc<Mutex<()>>,
     cancel: CancellationToken,
     service: JoinSet<()>,
 }
@@ -60,6 +63,7 @@ impl Served {
         std::fs::create_dir(&run).expect("a folder");
         let (listener, socket) = mcp::listen(&run).expect("it listens");
         let token = Token::new(b"a key of the tests", &id, "3-1");
+        let turn = Arc::new(Mutex::new(()));
         let session = Session {
             store,
             loop_id: id,
@@ -67,11 +71,12 @@ impl Served {
             learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
             answer_tokens: ANSWER_TOKENS,
             outbound,
+            turn: turn.clone(),
         };
         let cancel = CancellationToken::new();
         let mut service = JoinSet::new();
         service.spawn(mcp::serve(listener, session, cancel.clone()));
-        Self { folder, socket, token, cancel, service }
+        Self { folder, socket, token, turn, cancel, service }
     }
 
     /// Writes the MCP configuration for Claude Code and returns its path.

@@ -1,5 +1,7 @@
 //! Session memory as agents use it: a real MCP client, the real `ralph-bot mcp`, and the service's socket.
 
+use std::time::Duration;
+
 use ralph_bot::domain::model::ids::LoopId;
 use ralph_bot::mcp::{ANSWER_TOKENS, Token};
 use rmcp::model::{CallToolRequestParams, CallToolResult};
@@ -180,4 +182,26 @@ async fn invalid_requests_do_not_affect_others() {
     tokio::time::timeout(WAIT_LIMIT, answered).await.expect("in time");
     let (_child, client) = served.client().await;
     assert!(!call(&client, "list_summaries", json!({})).await.1, "another connection is served");
+}
+
+#[tokio::test]
+async fn questions_of_a_run_are_answered_one_at_a_time_on_all_connections() {
+    let served = Served::start(false).await;
+    let (_one, first) = served.client().await;
+    let (_other, second) = served.client().await;
+    let answered = served.turn.lock().await;
+    let both =
+        async { tokio::join!(call(&first, "list_summaries", json!({})), call(&second, "list_summaries", json!({}))) };
+    tokio::pin!(both);
+    let each = async {
+        tokio::select! {
+            _ = call(&first, "get_turn", json!({ "iteration": 1 })) => {}
+            _ = call(&second, "get_turn", json!({ "iteration": 1 })) => {}
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_millis(500), each).await.is_err(), "one was answered meanwhile");
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut both).await.is_err(), "both were answered meanwhile");
+    drop(answered);
+    let ((_, first), (_, second)) = tokio::time::timeout(WAIT_LIMIT, both).await.expect("in time");
+    assert!(!first && !second);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, FakeFault, ReviewDraft};
+use fake_forge::{Access, Dialect, FakeFault, ReviewDraft};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::store::audit;
@@ -17,6 +17,7 @@ on_both_forges!(
     image_in_a_comment_on_a_line_reaches_the_next_run,
     failed_fetch_does_not_stop_the_loop,
     image_that_could_not_be_fetched_is_fetched_before_the_next_run,
+    image_in_the_repository_that_took_over_the_name_is_not_used,
     kill_before_an_image_is_recorded_loses_nothing,
 );
 
@@ -236,6 +237,40 @@ async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect:
         let trail = trail(world).await;
         assert!(trail[0].starts_with("the images of the issue and its comments could not be looked up: "), "{trail:?}");
         assert_eq!((trail[1].as_str(), done.images.unlisted), (used, 0), "{trail:?}");
+    })
+    .await;
+}
+
+/// Whatever the repository's name is now cannot be read before the run.
+/// See docs/faults.md#f12.
+async fn image_in_the_repository_that_took_over_the_name_is_not_used(dialect: Dialect) {
+    story(of_maintainer(dialect), async |world| {
+        let address = upload(world, "a.png", PNG).await;
+        write(world, &format!("![a]({address})")).await;
+        world.forge.faults().next(1, "GET", "/issues/1/comments$", FakeFault::status(404)).expect("a pattern");
+        world.label().await;
+        world.settle_until("the list of files fails", |l| l.images.unlisted == 1).await;
+        world.forge.hooks().drop_next(10_000);
+        world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
+        let other = world.forge.create_repo("mira", "app", &[("a", "b", false)]).await.expect("another repository");
+        for user in [&world.bot, &world.outsider] {
+            world.forge.grant(other, user, Access::Admin).expect("granted");
+        }
+        let theirs = world.forge.open_issue(&world.outsider, other, "Another", "", &[]).await.expect("an issue");
+        assert_eq!(theirs, world.issue, "a request under the former name finds it");
+        let image = world.forge.upload(&world.outsider, other, "x.gif", GIF).await.expect("uploaded");
+        let text = format!("![x]({image})");
+        world.forge.comment(&world.outsider, other, theirs, &text).await.expect("commented");
+        let repository = "/(repos/[^/]+/[^/]+|repositories/[0-9]+)$";
+        world.forge.faults().next(10_000, "GET", repository, FakeFault::status(503)).expect("a pattern");
+        world.settle().await;
+        world.forge.faults().clear();
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(!world.prompt(1).await.contains("image 1"), "{}", world.prompt(1).await);
+        let told = trail(world).await;
+        assert!(told.iter().all(|line| !line.contains("is used")), "{told:?}");
     })
     .await;
 }

@@ -1,13 +1,14 @@
 //! Removes the key from answers: from their bytes, and from the texts that a client puts together from the fields of several
 //! events, where the bytes between two parts hide a key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor};
+use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor, StreamTracker};
 
 /// Maximum length of a line that is read as an event, in bytes.
 const MAX_LINE: usize = 32 * 1024 * 1024;
@@ -18,20 +19,77 @@ const HELD_SYMBOLS: u16 = 10;
 /// Fields by which clients tell the parts of several texts apart.
 const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id"];
 
+/// Fields of events that are not what a model says, and stand between two parts of it.
+const STRUCTURE: [&str; 12] = [
+    "type",
+    "id",
+    "object",
+    "model",
+    "role",
+    "item_id",
+    "call_id",
+    "status",
+    "finish_reason",
+    "stop_reason",
+    "system_fingerprint",
+    "obfuscation",
+];
+
 /// Removes the key from one answer.
 pub(super) struct EventRedactor {
     bytes: StreamRedactor,
     line: Vec<u8>,
+    /// Whether the last line ended with a carriage return.
+    is_returned: bool,
+    event: OpenEvent,
+    waiting: WaitingEvents,
     texts: AnswerTexts,
+}
+
+/// Lines of an event whose data are not complete.
+#[derive(Default)]
+struct OpenEvent {
+    /// All lines, as they were received.
+    lines: Vec<u8>,
+    /// Lines without data.
+    others: Vec<u8>,
+    /// Data, without the names of their lines.
+    data: Vec<u8>,
+}
+
+/// An event or a line, as it was received.
+struct HeldEvent {
+    lines: Vec<u8>,
+    /// Lines that are passed on before the data if these change.
+    others: Vec<u8>,
+    data: EventData,
+    /// Position of its first text in the texts of the answer.
+    start: usize,
+    /// Position after its last text.
+    end: usize,
+}
+
+enum EventData {
+    None,
+    Text(String),
+    Document(Value),
 }
 
 impl EventRedactor {
     /// Creates a redactor of one answer.
     pub(super) fn new(forms: Arc<SecretForms>, mark: &'static [u8]) -> Self {
-        let bytes = StreamRedactor::new(forms.clone(), mark);
         Self {
-            bytes,
+            bytes: StreamRedactor::new(forms.clone(), mark),
             line: Vec::new(),
+            is_returned: false,
+            event: OpenEvent::default(),
+            waiting: WaitingEvents {
+                tracker: StreamTracker::new(forms.clone()),
+                found: Vec::new(),
+                mark,
+                events: VecDeque::new(),
+                held: 0,
+            },
             texts: AnswerTexts { forms, mark, least: HELD_SYMBOLS, known: BTreeMap::new() },
         }
     }
@@ -46,8 +104,7 @@ impl EventRedactor {
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let rest = self.bytes.finish();
         let mut clean = self.lines(&rest);
-        let line = std::mem::take(&mut self.line);
-        self.event(&line, &mut clean);
+        clean.extend(self.last_lines());
         clean
     }
 
@@ -57,15 +114,15 @@ impl EventRedactor {
         let mut redactor = Self::new(forms, mark);
         match serde_json::from_slice::<Value>(&clean) {
             Ok(mut document) => {
+                let mut is_changed = redactor.waiting.clean(&mut document);
                 // A text that ends like the begin of a key is cut only if the next one continues it.
-                let mut found = redactor.texts.anew(u16::MAX);
-                let has_key = found.clean(&mut document.clone());
-                if has_key && redactor.texts.clean(&mut document) { document.to_string().into_bytes() } else { clean }
+                let has_key = redactor.texts.anew(u16::MAX).clean(&mut document.clone());
+                is_changed |= has_key && redactor.texts.clean(&mut document);
+                if is_changed { document.to_string().into_bytes() } else { clean }
             }
             Err(_) => {
                 let mut lines = redactor.lines(&clean);
-                let line = std::mem::take(&mut redactor.line);
-                redactor.event(&line, &mut lines);
+                lines.extend(redactor.last_lines());
                 lines
             }
         }
@@ -73,28 +130,189 @@ impl EventRedactor {
 
     fn lines(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut clean = Vec::with_capacity(bytes.len());
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        for part in bytes.split_inclusive(is_end) {
             self.line.extend_from_slice(part);
-            if part.ends_with(b"\n") || self.line.len() > MAX_LINE {
+            if part.last().is_some_and(is_end) || self.line.len() > MAX_LINE {
                 let line = std::mem::take(&mut self.line);
-                self.event(&line, &mut clean);
+                self.take_line(line);
+                self.release(false, &mut clean);
             }
         }
         clean
     }
 
-    /// Passes a line on; in a line of data, the texts of its document are cleaned.
-    fn event(&mut self, line: &[u8], clean: &mut Vec<u8>) {
-        let mut document = line.strip_prefix(b"data:").and_then(|data| serde_json::from_slice::<Value>(data).ok());
-        let is_changed = document.as_mut().is_some_and(|document| self.texts.clean(document));
-        match document {
-            Some(document) if is_changed => {
-                clean.extend_from_slice(format!("data: {document}").as_bytes());
-                let end = line.iter().rposition(|byte| !byte.is_ascii_whitespace()).map_or(0, |last| last + 1);
-                clean.extend_from_slice(&line[end..]);
+    /// Returns what was held back of lines and events.
+    fn last_lines(&mut self) -> Vec<u8> {
+        let (line, mut clean) = (std::mem::take(&mut self.line), Vec::new());
+        self.take_line(line);
+        self.end_event();
+        self.release(true, &mut clean);
+        clean
+    }
+
+    /// Takes a line, with its end. Lines of an event are kept until its data are a document, or until it ends.
+    fn take_line(&mut self, line: Vec<u8>) {
+        let is_rest = std::mem::replace(&mut self.is_returned, line.ends_with(b"\r")) && line == b"\n";
+        let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        let data = line[..end].strip_prefix(b"data:").map(|data| data.strip_prefix(b" ").unwrap_or(data));
+        let is_open = !self.event.lines.is_empty();
+        match data {
+            None if end == 0 && !is_rest => {
+                self.end_event();
+                self.waiting.add(line, Vec::new(), EventData::None);
             }
-            _ => clean.extend_from_slice(line),
+            None if is_open => {
+                self.event.lines.extend_from_slice(&line);
+                if !is_rest {
+                    self.event.others.extend_from_slice(&line);
+                }
+            }
+            None => self.waiting.add(line, Vec::new(), EventData::None),
+            Some(data) => match serde_json::from_slice(data).ok().filter(|_| !is_open) {
+                Some(document) => self.waiting.add(line, Vec::new(), EventData::Document(document)),
+                None => {
+                    if is_open {
+                        self.event.data.push(b'\n');
+                    }
+                    self.event.data.extend_from_slice(data);
+                    self.event.lines.extend_from_slice(&line);
+                    if self.event.lines.len() > MAX_LINE {
+                        self.end_event();
+                    }
+                }
+            },
         }
+    }
+
+    fn end_event(&mut self) {
+        let OpenEvent { lines, others, data } = std::mem::take(&mut self.event);
+        if !lines.is_empty() {
+            let text = || EventData::Text(String::from_utf8_lossy(&data).into_owned());
+            let data = serde_json::from_slice(&data).map_or_else(|_| text(), EventData::Document);
+            self.waiting.add(lines, others, data);
+        }
+    }
+
+    /// Passes on the events that can contain no part of a key that has not ended, or all.
+    fn release(&mut self, all: bool, clean: &mut Vec<u8>) {
+        while let Some((mut event, mut is_changed)) = self.waiting.next(all) {
+            let text = match &mut event.data {
+                EventData::None => None,
+                EventData::Document(document) => {
+                    is_changed |= self.texts.clean(document);
+                    is_changed.then(|| document.to_string())
+                }
+                EventData::Text(text) => {
+                    let mut value = Value::String(std::mem::take(text));
+                    is_changed |= self.texts.clean(&mut value);
+                    is_changed.then(|| value.as_str().unwrap_or_default().replace('\n', "\ndata: "))
+                }
+            };
+            match text {
+                Some(text) => {
+                    clean.extend_from_slice(&event.others);
+                    clean.extend_from_slice(format!("data: {text}").as_bytes());
+                    let end = event.lines.iter().rposition(|byte| !byte.is_ascii_whitespace());
+                    clean.extend_from_slice(&event.lines[end.map_or(0, |last| last + 1)..]);
+                }
+                None => clean.extend_from_slice(&event.lines),
+            }
+        }
+    }
+}
+
+/// Events in order, of which the last ones wait while their texts may be the begin of a key, in whatever fields its parts are.
+struct WaitingEvents {
+    tracker: StreamTracker,
+    /// Places of keys in the texts, and whether the mark stands for them.
+    found: Vec<(Range<usize>, bool)>,
+    mark: &'static [u8],
+    events: VecDeque<HeldEvent>,
+    /// Bytes of the events that wait.
+    held: usize,
+}
+
+impl WaitingEvents {
+    fn add(&mut self, lines: Vec<u8>, others: Vec<u8>, mut data: EventData) {
+        if lines.is_empty() {
+            return;
+        }
+        let start = self.tracker.position();
+        match &mut data {
+            EventData::None => {}
+            EventData::Text(text) => self.track(text),
+            EventData::Document(document) => each_text(document, &mut |text| self.track(text)),
+        }
+        self.held += lines.len();
+        self.events.push_back(HeldEvent { lines, others, data, start, end: self.tracker.position() });
+    }
+
+    fn track(&mut self, text: &str) {
+        self.found.extend(self.tracker.push(text.as_bytes()).into_iter().map(|place| (place, false)));
+    }
+
+    /// Returns the next event without the keys that were found, and whether it had a part of one.
+    fn next(&mut self, all: bool) -> Option<(HeldEvent, bool)> {
+        let open_from = if all || self.held > MAX_LINE { usize::MAX } else { self.tracker.open_from(HELD_SYMBOLS) };
+        if self.events.front()?.end > open_from {
+            return None;
+        }
+        let mut event = self.events.pop_front()?;
+        self.held -= event.lines.len();
+        let (mut position, mut is_changed) = (event.start, false);
+        let mut cut = |text: &mut String| is_changed |= self.cut(text, &mut position);
+        match &mut event.data {
+            EventData::None => {}
+            EventData::Text(text) => cut(text),
+            EventData::Document(document) => each_text(document, &mut cut),
+        }
+        self.found.retain(|(place, _)| place.end > event.end);
+        Some((event, is_changed))
+    }
+
+    /// Removes the keys that are found in a document alone.
+    fn clean(&mut self, document: &mut Value) -> bool {
+        each_text(document, &mut |text| self.track(text));
+        let (mut position, mut is_changed) = (0, false);
+        each_text(document, &mut |text| is_changed |= self.cut(text, &mut position));
+        is_changed
+    }
+
+    /// Removes what belongs to keys from the text at a position; returns whether there is any.
+    fn cut(&mut self, text: &mut String, position: &mut usize) -> bool {
+        let (start, end) = (*position, *position + text.len());
+        *position = end;
+        let (mut clean, mut at) = (Vec::new(), start);
+        for (place, is_marked) in &mut self.found {
+            let (from, to) = (place.start.max(at), place.end.min(end));
+            if from < to {
+                clean.extend_from_slice(&text.as_bytes()[at - start..from - start]);
+                if !std::mem::replace(is_marked, true) {
+                    clean.extend_from_slice(self.mark);
+                }
+                at = to;
+            }
+        }
+        if at == start {
+            return false;
+        }
+        clean.extend_from_slice(&text.as_bytes()[at - start..]);
+        *text = String::from_utf8_lossy(&clean).into_owned();
+        true
+    }
+}
+
+/// Visits the texts of a document in order, but for those that are its structure.
+fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, visit)),
+        Value::Object(fields) => {
+            let said = fields.iter_mut().filter(|(name, _)| !STRUCTURE.contains(&name.as_str()));
+            said.for_each(|(_, value)| each_text(value, visit));
+        }
+        _ => {}
     }
 }
 
@@ -193,6 +411,84 @@ mod tests {
             assert!(said.starts_with("I say ") && said.ends_with(", done"), "{size}: {said}");
             assert!(clean.ends_with("data: [DONE]\n\n"), "{clean}");
         }
+    }
+
+    /// Texts of a document in order.
+    fn said(document: &Value) -> String {
+        let mut said = String::new();
+        each_text(&mut document.clone(), &mut |text| said.push_str(text));
+        said
+    }
+
+    /// Returns what a client reads from a stream that arrives in small parts.
+    fn read(stream: &str) -> String {
+        let mut redactor = EventRedactor::new(forms(), MARK);
+        let mut clean: Vec<u8> = stream.as_bytes().chunks(7).flat_map(|chunk| redactor.push(chunk)).collect();
+        clean.extend(redactor.finish());
+        let clean = String::from_utf8(clean).expect("text").replace("\r\n", "\n").replace('\r', "\n");
+        let events = clean.split("\n\n").map(|event| {
+            let data = event.lines().filter_map(|line| line.strip_prefix("data:"));
+            data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect::<Vec<_>>().join("\n")
+        });
+        let read = |data: String| serde_json::from_str::<Value>(&data).map_or(data, |document| said(&document));
+        events.map(read).collect()
+    }
+
+    /// See docs/threats.md#s4.
+    #[test]
+    fn key_split_over_fields_positions_and_lines_of_events_is_removed() {
+        type Written = fn(usize, &str) -> String;
+        let ways: [(&str, Written); 7] = [
+            ("carriage returns", |_, part| format!("data: {{\"delta\":{{\"text\":\"{part}\"}}}}\r\r")),
+            ("both ends of lines", |_, part| format!("data: {{\"delta\":{{\"text\":\"{part}\"}}}}\r\n\r\n")),
+            ("several lines of data", |_, part| {
+                format!("data: {{\"delta\":\nevent: x\ndata:{{\"text\":\ndata: \"{part}\"}}}}\n\n")
+            }),
+            ("several lines and carriage returns", |_, part| {
+                format!("data: {{\"delta\":\rdata: {{\"text\":\"{part}\"}}}}\r\r")
+            }),
+            ("other fields", |n, part| {
+                format!("data: {{\"type\":\"part\",\"delta\":{{\"text{n}\":\"{part}\"}},\"id\":\"i\"}}\n\n")
+            }),
+            ("other positions", |n, part| format!("data: {{\"index\":{n},\"delta\":{{\"text\":\"{part}\"}}}}\n\n")),
+            ("plain text", |_, part| format!("data: {part}\n\n")),
+        ];
+        for (name, written) in ways {
+            for size in [1, 2, 5, 9, 12, 20] {
+                let parts = KEY.as_bytes().chunks(size).map(|part| String::from_utf8_lossy(part).into_owned());
+                let all = ["I say ".to_owned()].into_iter().chain(parts).chain([", done".to_owned()]);
+                let stream: String = all.enumerate().map(|(n, part)| written(n, &part)).collect();
+                let read = read(&stream);
+                assert!(!forms().is_in(read.as_bytes()) && read.contains("[key removed]"), "{name}, {size}: {read}");
+                assert!(read.starts_with("I say ") && read.ends_with(", done"), "{name}, {size}: {read}");
+                assert!(!read.contains(&KEY[..10]) && !read.contains(&KEY[24..]), "{name}, {size}: {read}");
+            }
+            let harmless = written(0, "sk-ant is how it begins") + &written(1, "and here it ends");
+            let mut redactor = EventRedactor::new(forms(), MARK);
+            let mut clean = redactor.push(harmless.as_bytes());
+            clean.extend(redactor.finish());
+            assert_eq!(String::from_utf8_lossy(&clean), harmless, "{name}");
+        }
+    }
+
+    #[test]
+    fn events_without_a_begin_of_the_key_wait_for_nothing() {
+        let mut redactor = EventRedactor::new(forms(), MARK);
+        let event = b"event: x\ndata: {\"delta\":{\"text\":\"Hello\"}}\n";
+        assert_eq!(redactor.push(event), event);
+    }
+
+    #[test]
+    fn key_split_over_other_fields_of_a_body_is_removed() {
+        let body =
+            serde_json::json!({ "output": [{ "type": "a", "z": &KEY[..12] }, { "type": "b", "a": &KEY[12..] }] });
+        let clean = EventRedactor::whole(forms(), MARK, body.to_string().as_bytes());
+        let clean: Value = serde_json::from_slice(&clean).expect("a document");
+        assert!(!forms().is_in(said(&clean).as_bytes()), "{clean}");
+        assert_eq!(
+            (clean["output"][0]["z"].as_str(), clean["output"][1]["type"].as_str()),
+            (Some("[key removed]"), Some("b"))
+        );
     }
 
     #[test]

@@ -61,6 +61,47 @@ const DATA: [&str; 16] = [
 /// Fields that name something for the provider to fetch.
 const ADDRESSES: [&str; 9] =
     ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
+/// Begins of addresses from which a provider can fetch, whatever field they are in.
+const SCHEMES: [&str; 5] = ["http:", "https:", "ftp:", "gs:", "s3:"];
+/// Fields of a request with what the model reads.
+const READ_BY_THE_MODEL: [&str; 8] = [
+    "messages",
+    "input",
+    "contents",
+    "system",
+    "system_instruction",
+    "systemInstruction",
+    "instructions",
+    "generateContentRequest",
+];
+/// Fields whose content is a text, which may begin with an address.
+const TEXTS: [&str; 25] = [
+    "text",
+    "content",
+    "contents",
+    "parts",
+    "messages",
+    "input",
+    "output",
+    "system",
+    "instructions",
+    "thinking",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_text",
+    "summary",
+    "refusal",
+    "title",
+    "context",
+    "name",
+    "description",
+    "code",
+    "command",
+    "commands",
+    "diff",
+    "stdout",
+    "stderr",
+];
 /// Fields with a length or a number of answers, which bound what a request costs.
 const COUNTS: [&str; 8] = [
     "max_tokens",
@@ -314,6 +355,9 @@ pub(super) fn check_body(
     features.extend(model.and_then(formats::searching_model).map(str::to_owned));
     features.extend(expensive_tier(&body));
     find_features(matched.format, &Value::Object(body.clone()), &mut features);
+    let read = body.iter().filter(|(name, _)| READ_BY_THE_MODEL.contains(&name.as_str()));
+    let has_address = read.into_iter().any(|(name, value)| has_address(name, "", value));
+    features.extend(has_address.then(|| "url_sources".to_owned()));
     features.retain(|feature| !rules.allowed.contains(feature));
     features.dedup();
     match features.first() {
@@ -379,9 +423,8 @@ fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
             let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
             found.extend((kind == "item_reference").then(|| "stored_responses".to_owned()));
             for (name, value) in fields {
-                let is_data = DATA.contains(&name.as_str()) || (name == "input" && kind.ends_with("_use"));
                 match value {
-                    _ if is_data => continue,
+                    _ if is_data(name, kind) => continue,
                     Value::Array(tools) if name == "tools" => found.extend(tools.iter().filter_map(format.server_tool)),
                     Value::Null => {}
                     _ if name == "tools" => found.push("untyped_tools".to_owned()),
@@ -396,6 +439,36 @@ fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
         }
         _ => {}
     }
+}
+
+/// Whether the content of a field of an object of this type is data of the agent.
+fn is_data(name: &str, kind: &str) -> bool {
+    DATA.contains(&name) || (name == "input" && kind.ends_with("_use"))
+}
+
+/// Whether a field of an object of this type, or a field below it, contains an address and no text: vendors have many names for what
+/// they fetch.
+fn has_address(name: &str, kind: &str, value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            let is_text = TEXTS.contains(&name)
+                || (name == "data" && kind == "text")
+                || (name == "source" && kind == "search_result");
+            !is_text && is_address(text)
+        }
+        Value::Array(values) => values.iter().any(|value| has_address(name, kind, value)),
+        Value::Object(fields) => {
+            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+            fields.iter().any(|(name, value)| !is_data(name, kind) && has_address(name, kind, value))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a text is read as an address, as which leading blanks and control characters do not count.
+fn is_address(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
+    SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))
 }
 
 /// Whether an address contains its data.

@@ -40,6 +40,7 @@ pub const PROTECTED_PATHS: &[&str] = &[
     "**/Jenkinsfile*",
     ".jenkins/**",
     "azure-pipelines*",
+    "**/azure-pipelines*.y*ml",
     "azure-pipelines*/**",
     ".azure-pipelines*/**",
     ".azuredevops/**",
@@ -64,6 +65,16 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".onedev-buildspec.y*ml",
     ".prow.y*ml",
     ".prow/**",
+    ".vela.y*ml",
+    "screwdriver.y*ml",
+    ".crow*",
+    ".crow*/**",
+    "bitrise.y*ml",
+    "codemagic.y*ml",
+    "ci_scripts/**",
+    "**/Earthfile",
+    ".dagger/**",
+    "dagger.json",
     // Deployments and releases.
     "netlify.toml",
     "vercel.json",
@@ -107,6 +118,7 @@ pub const PROTECTED_PATHS: &[&str] = &[
     "**/.devcontainer.json",
     ".gitpod.*",
     ".replit",
+    ".idx/**",
     // Instructions and configuration of agents.
     "**/AGENTS*.md",
     "**/AGENT.md",
@@ -157,6 +169,12 @@ pub const PROTECTED_PATHS: &[&str] = &[
     "**/.crush/**",
     "**/CRUSH.md",
     "**/WARP.md",
+    "**/.warp/**",
+    "**/.copilot/**",
+    "**/.amp/**",
+    "**/.devin/**",
+    "**/.jules/**",
+    "**/.antigravity/**",
     "**/.rules",
 ];
 
@@ -428,6 +446,26 @@ mod tests {
             ".tabnine/guidelines/a.md",
             ".cursorignore",
             "mcp.json",
+            "build/azure-pipelines.yml",
+            "eng/ci/azure-pipelines-official.yaml",
+            ".vela.yml",
+            "screwdriver.yaml",
+            ".crow.yaml",
+            ".crow/test.yaml",
+            "bitrise.yml",
+            "codemagic.yaml",
+            "ci_scripts/ci_post_clone.sh",
+            "Earthfile",
+            "services/a/Earthfile",
+            ".dagger/main.go",
+            "dagger.json",
+            ".idx/dev.nix",
+            ".copilot/mcp-config.json",
+            "packages/a/.amp/settings.json",
+            ".devin/rules/a.md",
+            ".jules/setup.sh",
+            ".warp/workflows/a.yaml",
+            ".antigravity/rules.md",
         ];
         // Those of the presets are added by the configuration.
         let of_presets = ["**/.opencode/**", "**/.qwen/**", "**/.codex/**"];
@@ -448,6 +486,10 @@ mod tests {
             "a/b/CODEOWNERS.md",
             ".gitignore",
             ".gitattributes",
+            "docs/azure-pipelines.md",
+            "scripts/ci_scripts/a.sh",
+            "src/dagger.json",
+            "src/amp/mod.rs",
         ] {
             assert!(!set.protect(path), "{path}");
         }

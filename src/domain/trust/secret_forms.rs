@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use data_encoding::{BASE32, BASE64, BASE64URL, HEXLOWER};
 
-pub use scan::StreamRedactor;
+pub use scan::{StreamRedactor, StreamTracker};
 
 /// Minimum length of a piece of a value that is searched by itself, in bytes.
 const PIECE: usize = 16;

@@ -100,6 +100,9 @@ impl Engine {
             true => self.confirmed_comment(account, &place.repo, issue.number, &comment, &sender).await?,
             false => self.permitted(account, &place.repo, &sender).await?,
         };
+        if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::Silent, .. }) {
+            self.still_named(account, &place.repo).await?;
+        }
         if let Authorization::Deny { reason, answer } = verdict {
             match answer {
                 DenyAnswer::Silent => {}
@@ -191,7 +194,7 @@ impl Engine {
                 // The dashboard shows the stored plan.
                 if at.is_some()
                     && matches!(command, LoopCommand::Approve(_))
-                    && let Some(problem) = self.edited_plan(account, &id).await?
+                    && let Some(problem) = self.edited_plan(account, &place.repo, &id).await?
                 {
                     return refused(problem, None);
                 }

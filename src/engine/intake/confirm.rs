@@ -11,6 +11,9 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
 
+/// Wait before a delivery is handled again whose repository was renamed, in milliseconds.
+const RENAMED_WAIT_MS: i64 = 1_000;
+
 /// A label that starts loops, on an issue by the forge, and the sender's permission.
 pub(super) struct RunLabelState {
     /// The issue; `None` if it does not exist.
@@ -36,7 +39,8 @@ fn not_shown<T>(why: impl Into<String>) -> Result<T, IntakeError> {
 
 impl Engine {
     /// Returns the repository of a delivery under the name that the forge gives it. The forge is asked if the name is not the
-    /// known one, because a delivery could give a repository the name of another.
+    /// known one, because a delivery could give a repository the name of another. The known one may be outdated:
+    /// see [`Engine::still_named`].
     pub(super) async fn confirmed_repository(
         &self,
         account: &ForgeAccount,
@@ -70,6 +74,22 @@ impl Engine {
                 false => contradicted(format!("{repo} is not in the installation {named}, which the delivery names")),
             },
         }
+    }
+
+    /// Fails unless the repository with this id still has the name that was asked under; otherwise another repository may have
+    /// answered, and the delivery is handled again under the present name. Called after the last question and before anything is
+    /// obeyed.
+    pub(in crate::engine) async fn still_named(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+    ) -> Result<(), IntakeError> {
+        let now = self.read_by_id(account, repo).await??.repo;
+        if now == *repo {
+            return Ok(());
+        }
+        let why = format!("{repo} is {now} now and is asked again under that name");
+        Err(IntakeError::Retry { after_ms: Some(RENAMED_WAIT_MS), why })
     }
 
     /// Asks for an issue, the last change of a label if `reported_at` is given, and the sender's permission.

@@ -12,6 +12,7 @@ use crate::domain::report::view::{CommandReply, HelpView, View};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::permit::Authorization;
 use crate::engine::Engine;
+use crate::engine::executor::EffectError;
 use crate::store::loops::InputOutcome;
 use crate::store::{StoreError, loops};
 
@@ -68,6 +69,13 @@ pub enum DashboardCommandError {
     Store(#[from] StoreError),
 }
 
+impl From<EffectError> for DashboardCommandError {
+    fn from(error: EffectError) -> Self {
+        let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) = error;
+        Self::Unavailable(why)
+    }
+}
+
 impl From<IntakeError> for DashboardCommandError {
     fn from(error: IntakeError) -> Self {
         match error {
@@ -94,17 +102,24 @@ impl Engine {
         let wanted = id.clone();
         let current = self.store.read(move |c| loops::get(c, &wanted)).await?;
         let current = current.ok_or_else(|| DashboardCommandError::UnknownLoop(id.clone()))?;
-        let repo = &current.place.repo;
-        let Some(account) = self.forges.get(&repo.forge) else {
-            return Err(DashboardCommandError::Unavailable(format!("the forge {} is not configured", repo.forge)));
+        let forge = &current.place.repo.forge;
+        let Some(account) = self.forges.get(forge) else {
+            return Err(DashboardCommandError::Unavailable(format!("the forge {forge} is not configured")));
         };
+        let mut place = current.place.clone();
         if let DashboardAuthor::Account(user) = author {
-            let verdict = self.permitted_now(account, repo, user).await;
+            // The name may have been given to another repository, whose permissions say nothing. An archived repository has
+            // people with permissions, too.
+            self.place(account, &place.repo, true).await?;
+            place.repo = self.present_name(&place.repo).await?;
+            let verdict = self.permitted_now(account, &place.repo, user).await;
             let verdict = verdict.map_err(|error| DashboardCommandError::Unavailable(error.to_string()))?;
+            self.still_named(account, &place.repo).await?;
             if let Authorization::Deny { reason, .. } = verdict {
                 return Err(DashboardCommandError::Denied { login: user.login.clone(), reason: reason.to_string() });
             }
         }
+        place.repo = self.present_name(&place.repo).await?;
         let mut commands = command::parse(text);
         let (parsed, more) = (commands.pop(), commands.len());
         let Some(parsed) = parsed.filter(|_| more == 0) else {
@@ -132,7 +147,7 @@ impl Engine {
             entry: command.as_ref().map(|command| entry(&current, author, command)),
         };
         let written = WrittenCommand { parsed, at: None, created_at: now, given_at: now, part: 0 };
-        let given = self.give(account, &current.place, None, written, &sender, &origin).await?;
+        let given = self.give(account, &place, None, written, &sender, &origin).await?;
         match (given, command) {
             (GivenCommand::Invalid(reply), _) => Ok(DashboardAnswer { reply, outcome: DashboardOutcome::Invalid }),
             (GivenCommand::Refused(reply), _) => Ok(DashboardAnswer { reply, outcome: DashboardOutcome::Refused }),

@@ -68,6 +68,7 @@ impl Engine {
             found => {
                 let now = found?;
                 if self.start_labels(repo).map(|label| now.has_label(&label)) == has {
+                    self.still_named(account, repo).await?;
                     self.save_labels(repo, &now).await?;
                 }
             }
@@ -108,6 +109,7 @@ impl Engine {
         };
         let place = IssueRef { repo: repo.clone(), issue: number };
         if let Authorization::Deny { reason, answer } = answer.permission? {
+            self.still_named(account, repo).await?;
             match answer {
                 DenyAnswer::CannotTell(teams) => self.reply_cannot_tell(&place, &sender, &teams).await?,
                 DenyAnswer::Silent | DenyAnswer::ThumbsDown => self.reply_who_may_start(&place, &sender).await?,
@@ -123,6 +125,7 @@ impl Engine {
         let open = self.store.read(move |c| loops::find(c, &r, n)).await?;
         let outcome = if let Some((id, IssueRole::Issue, true)) = open {
             let plan = self.start_labels(repo)[1] == label;
+            self.still_named(account, repo).await?;
             self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender, plan }, origin, 0).await?
         } else {
             let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
@@ -157,6 +160,7 @@ impl Engine {
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
         let unseen = self.unseen_of(account, &place.repo, &issue, author_trusted).await?;
         let hidden_removed = unseen.hidden();
+        self.still_named(account, &place.repo).await?;
         let start = LoopStart {
             id: LoopId::from_parts(place.issue, self.random()),
             place: place.clone(),
@@ -270,6 +274,7 @@ impl Engine {
             }
             // The loop still has a label.
             Some(now) if self.start_labels(repo).iter().any(|other| now.has_label(other)) => {
+                self.still_named(account, repo).await?;
                 self.save_labels(repo, now).await?;
                 return ignored(format!("{label} was removed, another label of the loop is there"));
             }
@@ -279,7 +284,9 @@ impl Engine {
             true => &self.confirmed_change(repo, (number, label), &sender, false, &answer, origin)?,
             false => origin,
         };
-        let outcome = match answer.permission? {
+        let permission = answer.permission?;
+        self.still_named(account, repo).await?;
+        let outcome = match permission {
             Authorization::Deny { reason, .. } => ignored(format!("{} may not pause a loop: {reason}", sender.login)),
             Authorization::Allow => {
                 let input = LoopInput::RunLabelRemoved { by: Some(sender) };

@@ -2,7 +2,7 @@
 
 use super::IntakeError;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::model::ids::{CommentId, LoopId};
+use crate::domain::model::ids::{CommentId, LoopId, RepoRef};
 use crate::domain::report;
 use crate::engine::{Engine, ForgeAccount};
 use crate::store::forge_posts::{self, ForgePost, digest};
@@ -14,11 +14,16 @@ const KEY_DIGITS: usize = 8;
 impl Engine {
     /// Returns why the plan of a loop is not approved yet: a comment that shows it was edited after it was posted, so that its reader
     /// may have read another plan. The stored plan is then posted again, once for each edited text. A deleted comment shows
-    /// nobody another plan.
+    /// nobody another plan. `repo` is the repository under its present name.
     ///
     /// # Errors
     /// If the forge or the store cannot be read; the delivery is tried again.
-    pub(super) async fn edited_plan(&self, account: &ForgeAccount, id: &LoopId) -> Result<Option<String>, IntakeError> {
+    pub(super) async fn edited_plan(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        id: &LoopId,
+    ) -> Result<Option<String>, IntakeError> {
         let (of, subject) = (id.clone(), id.as_str().to_owned());
         let read = self.store.read(move |c| Ok((loops::get(c, &of)?, forge_posts::of_subject(c, &subject)?)));
         let (Some(current), posts) = read.await? else { return Ok(None) };
@@ -28,7 +33,7 @@ impl Engine {
         let shows_it =
             |other: &str| other.strip_prefix(&key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         for (_, ForgePost { forge_id, digest: posted }, _) in posts.iter().filter(|(key, ..)| shows_it(key)) {
-            let (repo, issue) = (&current.place.repo, current.place.issue);
+            let issue = current.place.issue;
             let Some(comment) = forge.comment(repo, issue, CommentId(*forge_id)).await? else { continue };
             let now = digest(&comment.body);
             let repeated = format!("{key}/{}", &now[..KEY_DIGITS]);

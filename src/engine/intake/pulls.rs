@@ -31,16 +31,18 @@ impl Engine {
         }
         let pull = self.confirmed_pull(account, repo, reported).await?;
         if pull.merged {
-            return self.tell_state(repo, (number, IssueRole::Pull), "merged", LoopInput::PullMerged).await;
+            return self.tell_state(account, repo, (number, IssueRole::Pull), "merged", LoopInput::PullMerged).await;
         }
         if !pull.open {
-            return self.tell_state(repo, (number, IssueRole::Pull), "pull-closed", LoopInput::PullClosed).await;
+            return self
+                .tell_state(account, repo, (number, IssueRole::Pull), "pull-closed", LoopInput::PullClosed)
+                .await;
         }
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
             let what = format!("pull-to-{}", pull.base_branch);
-            return self.tell_state(repo, (number, IssueRole::Pull), &what, input).await;
+            return self.tell_state(account, repo, (number, IssueRole::Pull), &what, input).await;
         }
         let concerns = |l: &Loop| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number);
         self.inspect_where(repo, false, concerns).await
@@ -89,6 +91,13 @@ impl Engine {
         }
         let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
+        let changes = review.verdict == ReviewVerdict::ChangesRequested;
+        let asks = changes || review.verdict == ReviewVerdict::Commented;
+        let mut remarks = match account.forge.reviews().filter(|_| asks) {
+            Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
+            None => Vec::new(),
+        };
+        self.still_named(account, &repo).await?;
         // Lists do not say whether a review was edited.
         let late = origin.polled && origin.received_at.since(known.submitted_at) > QUIET_BEFORE_LABEL_MS;
         let told = match late {
@@ -96,18 +105,13 @@ impl Engine {
             false => self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?,
         };
         let commanded = told > 0 || late && holds_commands(&review.body);
-        let changes = review.verdict == ReviewVerdict::ChangesRequested;
-        if !changes && review.verdict != ReviewVerdict::Commented {
+        if !asks {
             return if commanded { done("commands of a review") } else { ignored("a review without requests") };
         }
         let said = asked_for(&review.body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
         let mut suggestions = Vec::new();
-        let mut remarks = match account.forge.reviews() {
-            Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
-            None => Vec::new(),
-        };
         remarks.retain(|remark| belongs(remark, &known, &review.sender));
         for remark in remarks {
             // Edited comments are never executed as commands.
@@ -163,6 +167,7 @@ impl Engine {
             if items.is_empty() || matches!(self.permitted(account, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;
             }
+            self.still_named(account, repo).await?;
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
             self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
@@ -181,6 +186,7 @@ impl Engine {
             {
                 continue;
             }
+            self.still_named(account, repo).await?;
             known.push(key);
             let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
             let suggestions = suggestion(&reply, &sender).into_iter().collect();
@@ -229,6 +235,7 @@ impl Engine {
         if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
+        self.still_named(account, &repo).await?;
         let place = IssueRef { repo: repo.clone(), issue: number };
         let from = origin.remark(&repo, &comment);
         if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
@@ -266,6 +273,7 @@ impl Engine {
             }
             Err(trouble) => return Err(trouble),
         }
+        self.still_named(account, &repo).await?;
         let lines = [
             "A plain comment does not reach the agent. To ask for changes, submit a review, reply in the thread of a review, or comment `/ralph guide TEXT`.",
         ];

@@ -67,7 +67,17 @@ impl Engine {
         };
         let mut found = self.fetch(forge, repo, &current.images, (current, &texts, &attachments), cancel).await;
         found.listed_again = current.images.unlisted > 0;
-        found
+        self.unless_renamed(account, repo, found).await
+    }
+
+    /// Returns the images if the repository still has the name that was asked under; otherwise none, because another repository
+    /// may have answered. They are looked up again before the next run.
+    async fn unless_renamed(&self, account: &ForgeAccount, repo: &RepoRef, found: TaskImages) -> TaskImages {
+        if found == TaskImages::default() || self.is_named(account, repo).await {
+            return found;
+        }
+        let notes = vec!["the images could not be looked up: the repository was renamed meanwhile".to_owned()];
+        TaskImages { notes, unlisted: 1, ..TaskImages::default() }
     }
 
     /// Fetches the images that the loop lacks before a run: those of the current iteration's guidance, and those that could not
@@ -131,7 +141,10 @@ impl Engine {
         }
         let reviewed = given.iter().any(|guidance| guidance.source == GuidanceSource::Review);
         match listed_files(forge, repo, current, reviewed).await {
-            Ok(attachments) => self.fetch(forge, repo, known, (current, &texts, &attachments), cancel).await,
+            Ok(attachments) => {
+                let found = self.fetch(forge, repo, known, (current, &texts, &attachments), cancel).await;
+                self.unless_renamed(account, repo, found).await
+            }
             Err(error) => {
                 let notes = vec![format!("images of guidance were not used: {error}")];
                 TaskImages { notes, ..TaskImages::default() }

@@ -275,6 +275,7 @@ impl Engine {
             learnings: self.settings.memory.learns().then(|| Arc::new(learnings) as Arc<dyn mcp::Learnings>),
             answer_tokens: mcp::ANSWER_TOKENS,
             outbound: self.outbound.clone(),
+            turn: Arc::default(),
         })
     }
 

@@ -159,25 +159,38 @@ pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
 /// process has attached, and the kernel allows 4,096 of them. Databases need a few bytes.
 const MOST_SEGMENT: u64 = 64 << 10;
 
+/// Maximum number of semaphores of a set of System V where memory is only measured: the kernel allows 32,000 sets of 32,000, of 64 bytes
+/// each. Databases need twenty.
+const MOST_SEMAPHORES: u64 = 64;
+
+/// Calls that do not exist where memory is only measured: messages of System V wait in no process, up to 16,384 empty ones in each of
+/// 32,000 queues, and a pipe that is given a page of a process keeps the large page of which that is a part.
+const WITH_UNSEEN_MEMORY: [libc::c_long; 2] = [libc::SYS_msgget, libc::SYS_vmsplice];
+
 /// Options of sockets with which a program asks for larger buffers.
 const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_RCVBUF];
 
-/// Returns the filters for sandboxes without a control group. One refuses large segments of System V, as a kernel with a low limit
-/// does. The other leaves the buffers of sockets as they are and reports success, as the kernel does above its own limit: what a
+/// Returns the filters for sandboxes without a control group. One refuses large segments and sets of semaphores of System V, as a kernel
+/// with a low limit does. One has no queues of System V. The last leaves the buffers of sockets as they are and reports success, as the kernel does above its own limit: what a
 /// socket holds is in no process, so that its size has to be known.
 ///
 /// # Errors
 /// There is none for this architecture.
-pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 2], String> {
-    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| {
+pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 3], String>> = LazyLock::new(|| {
         let built = || {
             let large = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, MOST_SEGMENT)?;
-            let segments = BTreeMap::from([(libc::SYS_shmget, vec![SeccompRule::new(vec![large])?])]);
+            let many = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, MOST_SEMAPHORES)?;
+            let sizes = BTreeMap::from([
+                (libc::SYS_shmget, vec![SeccompRule::new(vec![large])?]),
+                (libc::SYS_semget, vec![SeccompRule::new(vec![many])?]),
+            ]);
+            let unknown = WITH_UNSEEN_MEMORY.into_iter().map(|call| (call, Vec::new())).collect();
             let larger =
                 BUFFERS.map(|option| SeccompRule::new(vec![is(1, libc::SOL_SOCKET as u32)?, is(2, option as u32)?]));
             let larger = larger.into_iter().collect::<Result<_, _>>()?;
             let buffers = BTreeMap::from([(libc::SYS_setsockopt, larger)]);
-            Ok([program(segments, libc::EINVAL)?, program(buffers, 0)?])
+            Ok([program(sizes, libc::EINVAL)?, program(unknown, libc::ENOSYS)?, program(buffers, 0)?])
         };
         built().map(|programs| programs.map(|one| bytes(&one))).map_err(|error| unknown_here(&error))
     });

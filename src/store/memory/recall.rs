@@ -1,6 +1,7 @@
 //! Finds learnings: for a prompt by the rarest words of its task, for people by a query.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -10,7 +11,7 @@ use crate::domain::knowledge::memory::{
     rank, rare_terms,
 };
 use crate::domain::model::ids::{RepoRef, Timestamp};
-use crate::store::{Store, StoreResult};
+use crate::store::{Store, StoreResult, within};
 
 /// Maximum learnings found by words, before ranking.
 const FOUND: usize = 40;
@@ -52,12 +53,15 @@ pub async fn recall(
         return Ok(Vec::new());
     }
     let lookup = move |c: &Connection| Lookup { query: &query, settings: &settings }.run(c, now);
-    let (recalled, damaged) = store.read(lookup).await?;
+    let (recalled, damaged) = store.read(move |c| within(c, MAX_TIME, lookup)).await?;
     if !damaged.is_empty() {
         store.write(move |c| set_aside(c, &damaged, now)).await?;
     }
     Ok(recalled)
 }
+
+/// Maximum time of a search: agents write its words.
+const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// A search for learnings on the caller's connection.
 pub struct Lookup<'a> {

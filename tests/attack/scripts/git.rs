@@ -7,7 +7,7 @@ use std::time::Duration;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
 use ralph_bot::domain::trust::outbound::OutboundFilter;
-use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
+use ralph_bot::process::sandbox::{SandboxMechanism, SandboxSettings, SandboxView, ScratchHome};
 use ralph_bot::process::{self, ProcessSpec, Sandbox, SandboxTier};
 use ralph_bot::workspace::{
     ClearRequest, CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces,
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::machine::Script;
 use super::traps::FURTHER_TRAPS;
+use crate::harness::other_user::goes_on_confined;
 use crate::harness::parts::{command, output};
 use crate::harness::sandbox;
 
@@ -145,10 +146,11 @@ struct TrapWorld {
     workspaces: Workspaces,
     repo: RepoRef,
     access: GitUrl,
+    mechanism: SandboxMechanism,
 }
 
 impl TrapWorld {
-    async fn new() -> Self {
+    async fn new(mechanism: SandboxMechanism) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let script = "git init -q --bare -b main forge.git && git init -q -b main human && cd human && mkdir src && \
                       echo hello >README.md && echo x >src/x && git add -A && git commit -qm first && \
@@ -176,7 +178,7 @@ impl TrapWorld {
         };
         let repo = RepoRef { forge: ForgeName::new("gh"), id: RepoId(7), owner: "o".into(), name: "n".into() };
         fs::write(folder.path().join("canary"), "canary-in-a-file").expect("written");
-        Self { folder, workspaces, repo, access }
+        Self { folder, workspaces, repo, access, mechanism }
     }
 
     fn marker(&self, name: &str) -> PathBuf {
@@ -195,6 +197,7 @@ impl TrapWorld {
             writable: vec![view.tree],
             read_only: view.read_only,
             home: ScratchHome::Folder(home),
+            settings: SandboxSettings { mechanism: self.mechanism.clone(), ..SandboxSettings::default() },
             ..SandboxView::default()
         });
         spec.limits.wall = Duration::from_secs(60);
@@ -222,10 +225,24 @@ impl TrapWorld {
 /// docs/threats.md#g7, docs/threats.md#g8, docs/threats.md#g9 and docs/threats.md#g10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traps_in_the_tree_catch_nothing() {
-    if sandbox().await.tier != SandboxTier::A {
-        return;
+    if sandbox().await.tier == SandboxTier::A {
+        traps_catch_nothing(SandboxMechanism::Bubblewrap).await;
     }
-    let world = TrapWorld::new().await;
+}
+
+/// The same in a sandbox without namespaces (tier B).
+///
+/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g5, docs/threats.md#g6,
+/// docs/threats.md#g7, docs/threats.md#g8, docs/threats.md#g9 and docs/threats.md#g10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traps_in_the_tree_catch_nothing_without_namespaces() {
+    if goes_on_confined("scripts::git::traps_in_the_tree_catch_nothing_without_namespaces") {
+        traps_catch_nothing(SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into())).await;
+    }
+}
+
+async fn traps_catch_nothing(mechanism: SandboxMechanism) {
+    let world = TrapWorld::new(mechanism).await;
     let (workspaces, repo) = (&world.workspaces, &world.repo);
     for (number, script) in TRAPS.iter().chain(FURTHER_TRAPS).enumerate() {
         let Script(row, name, _) = *script;

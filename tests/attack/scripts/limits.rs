@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::trust::limits::SandboxLimits;
-use ralph_bot::process::sandbox::{SandboxSettings, SandboxView, ScratchHome};
+use ralph_bot::process::sandbox::{SandboxMechanism, SandboxSettings, SandboxView, ScratchHome};
 use ralph_bot::process::{self, Finished, ProcessEnd, ProcessSpec, Sandbox, SandboxTier};
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
 const LIMITS: SandboxLimits = SandboxLimits { memory_mib: 128, processes: 60, disk_mib: 128 };
@@ -41,6 +42,24 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
         "perl -MSocket -e '$x = \"x\" x 65536; for (1..400) { socketpair(my $one, my $other, AF_UNIX, SOCK_STREAM, 0) or last; push @all, $one, $other; for my $s ($one, $other) { setsockopt($s, SOL_SOCKET, SO_SNDBUF, 1 << 20); 1 while defined send($s, $x, MSG_DONTWAIT) } } sleep 30'",
         Some("memory"),
     ),
+    // A pipe holds at least two pages, however many pipes the user has.
+    (
+        "pipes",
+        "for n in 1 2 3; do perl -e 'for (1..7000) { pipe(my $out, my $in) or last; push @all, $out, $in; syswrite($in, \"x\" x 4096) for 1..2 } sleep 30' & done; wait",
+        Some("memory"),
+    ),
+    // Page tables without pages: one byte of each 2 MiB of untouched memory is read.
+    (
+        "page-tables",
+        "perl -e 'my $start = syscall(`uname -m` =~ /aarch/ ? 222 : 9, 0, 1 << 38, 1, 0x4022, -1, 0); for my $n (0..100000) { unpack(\"P1\", pack(\"J\", $start + ($n << 21))) } sleep 30'",
+        Some("memory"),
+    ),
+    // So many descriptors that the other measurements would take minutes.
+    (
+        "descriptors",
+        "for n in 1 2 3 4 5 6 7 8 9 10; do perl -MPOSIX -e 'POSIX::dup(1) for 1..16000; sleep 30' & done; wait",
+        Some("descriptors"),
+    ),
     ("temporary-files", "head -c 200M /dev/zero >/tmp/a; head -c 200M /dev/zero >/dev/shm/a; echo ended", None),
     (
         "disk",
@@ -56,8 +75,20 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
 ];
 
+/// Scripts that a sandbox without namespaces cannot run: it has no folders in memory and no sockets of its own, and no user whose
+/// processes the kernel counts before they are measured.
+const OF_NAMESPACES: [&str; 3] = ["bomb", "temporary-files", "buffers-of-sockets"];
+
 /// Fills segments of System V that no process has attached: 160 MiB in segments of 1 MiB. Without a control group the first is refused.
 const SEGMENTS: &str = "perl -e 'for (1..160) { my $id = shmget(0, 1 << 20, 0600); if (!defined $id) { print \"refused\"; exit } shmwrite($id, \"x\" x (1 << 20), 0, 1 << 20) } print \"made\"; sleep 30'";
+/// Fills 100 sets of 32,000 semaphores of System V: 195 MiB of the kernel. Without a control group the first is refused.
+const SEMAPHORES: &str =
+    "perl -e 'for (1..100) { defined semget(0, 32000, 0600) or print(\"refused\"), exit } print \"made\"; sleep 30'";
+/// Fills 16,000 queues of System V. Without a control group there are none.
+const QUEUES: &str = "perl -e 'for (1..16000) { my $id = msgget(0, 0600); if (!defined $id) { print \"refused\"; exit } msgsnd($id, pack(\"l! a*\", 1, \"x\" x 8000), 0) for 1..2 } print \"made\"; sleep 30'";
+/// Creates small segments and sets of semaphores, as databases do.
+const OF_DATABASES: &str =
+    "perl -e 'print defined shmget(0, 56, 0600) && defined semget(0, 20, 0600) ? \"made\" : \"refused\"'";
 /// Creates 40,000 empty files.
 const EMPTY_FILES: &str =
     "perl -e 'for my $n (1..40000) { open(my $f, \">\", \"f$n\") or die \"$n: $!\" } print \"made\"; sleep 30'";
@@ -66,15 +97,24 @@ const INODES: &str = "100000";
 
 /// Returns the number of scripts.
 pub fn scripts() -> usize {
-    HOGS.len() + 2
+    HOGS.len() + 4
+}
+
+/// Returns the number of scripts in sandboxes without namespaces.
+pub fn scripts_without_namespaces() -> usize {
+    HOGS.len() - OF_NAMESPACES.len()
 }
 
 async fn run(folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
+    run_by(SandboxMechanism::Bubblewrap, folder, script, limits).await
+}
+
+async fn run_by(mechanism: SandboxMechanism, folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
     spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![folder.join("tree")],
         home: ScratchHome::Folder(folder.join("home")),
-        settings: SandboxSettings { limits, ..SandboxSettings::default() },
+        settings: SandboxSettings { limits, mechanism, ..SandboxSettings::default() },
         ..SandboxView::default()
     });
     spec.limits.wall = Duration::from_secs(20);
@@ -102,27 +142,49 @@ async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
                 }
             }
         };
-        match (expected, &finished.ended) {
-            (Some(limit), ProcessEnd::ResourceLimit(reason)) => assert!(reason.contains(limit), "{name}: {reason}"),
-            (None, ProcessEnd::Exited(_)) => assert!(finished.stdout.text().contains("ended"), "{name}: {finished:?}"),
-            _ => panic!("{name}: {finished:?}"),
-        }
+        assert_ended(name, *expected, &finished);
+    }
+}
+
+/// Asserts that a script was ended at a limit, or ended by itself if none is given.
+fn assert_ended(name: &str, expected: Option<&str>, finished: &Finished) {
+    match (expected, &finished.ended) {
+        (Some(limit), ProcessEnd::ResourceLimit(reason)) => assert!(reason.contains(limit), "{name}: {reason}"),
+        (None, ProcessEnd::Exited(_)) => assert!(finished.stdout.text().contains("ended"), "{name}: {finished:?}"),
+        _ => panic!("{name}: {finished:?}"),
     }
 }
 
 /// See docs/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_in_detached_segments_is_refused_or_counted() {
+async fn hogs_without_namespaces_are_ended_with_the_reason() {
+    if !goes_on_confined("scripts::limits::hogs_without_namespaces_are_ended_with_the_reason") {
+        return;
+    }
+    let confined = SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into());
+    for (name, script, expected) in HOGS.iter().filter(|(name, _, _)| !OF_NAMESPACES.contains(name)) {
+        let folder = folders();
+        assert_ended(name, *expected, &run_by(confined.clone(), folder.path(), script, LIMITS).await);
+    }
+}
+
+/// See docs/threats.md#s10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_in_objects_of_system_v_is_refused_or_counted() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    let folder = folders();
-    let finished = run(folder.path(), SEGMENTS, LIMITS).await;
-    match &finished.ended {
-        ProcessEnd::Exited(0) => assert_eq!(finished.stdout.text(), "refused"),
-        ProcessEnd::ResourceLimit(reason) => assert!(reason.contains("memory"), "{reason}"),
-        _ => panic!("{finished:?}"),
+    for script in [SEGMENTS, SEMAPHORES, QUEUES] {
+        let folder = folders();
+        let finished = run(folder.path(), script, LIMITS).await;
+        match &finished.ended {
+            ProcessEnd::Exited(0) => assert_eq!(finished.stdout.text(), "refused"),
+            ProcessEnd::ResourceLimit(reason) => assert!(reason.contains("memory"), "{reason}"),
+            _ => panic!("{finished:?}"),
+        }
     }
+    let folder = folders();
+    assert_eq!(run(folder.path(), OF_DATABASES, LIMITS).await.stdout.text(), "made");
 }
 
 /// See docs/threats.md#s10.
@@ -180,9 +242,9 @@ async fn hogs_go_on_without_limits() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    for (name, script, _) in
-        HOGS.iter().filter(|(name, _, _)| matches!(*name, "many-sleepers" | "deleted-files" | "buffers-of-sockets"))
-    {
+    for (name, script, _) in HOGS.iter().filter(|(name, _, _)| {
+        matches!(*name, "many-sleepers" | "deleted-files" | "buffers-of-sockets" | "pipes" | "page-tables")
+    }) {
         let folder = folders();
         let ended = tokio::time::timeout(
             Duration::from_secs(4),

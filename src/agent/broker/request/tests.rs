@@ -127,6 +127,33 @@ fn work_of_the_provider_is_refused_unless_named() {
             part(json!({ "type": "image_url", "image_url": { "url": "https://x" } })),
             "url_sources",
         ),
+        (
+            "/v1/chat/completions",
+            part(json!({ "type": "file", "file": { "filename": "a.pdf", "file_data": "https://x/?d" } })),
+            "url_sources",
+        ),
+        (
+            "/v1/chat/completions",
+            part(json!({ "type": "input_audio", "input_audio": { "format": "mp3", "data": " HTTPS://x/?d" } })),
+            "url_sources",
+        ),
+        ("/v1/chat/completions", part(json!({ "image": "http://x/?d" })), "url_sources"),
+        ("/v1/chat/completions", part(json!({ "audio": "ftp://x/?d" })), "url_sources"),
+        (
+            "/v1/chat/completions",
+            part(json!({ "type": "video", "video": ["https://x/1", "https://x/2"] })),
+            "url_sources",
+        ),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "image": { "source": "gs://x/d" } }] }), "url_sources"),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "type": "text", "image": ["s3://x/d"] }] }), "url_sources"),
+        (
+            "/v1/messages",
+            part(
+                json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "\nhttps:x" } }),
+            ),
+            "url_sources",
+        ),
+        (gemini, json!({ "contents": [{ "parts": [{ "inlineData": { "data": "gs://x/d" } }] }] }), "url_sources"),
         ("/v1/responses", tool("file_search"), "file_search"),
         ("/v1/responses", tool("code_interpreter"), "code_interpreter"),
         ("/v1/responses", tool("mcp"), "mcp"),
@@ -186,6 +213,51 @@ fn usual_requests_of_agents_pass() {
         ),
     ] {
         assert_eq!(features(path, &body, &[]), Ok(()), "{path}");
+    }
+}
+
+#[test]
+fn texts_may_begin_with_an_address() {
+    let text = "https://forge.example/acme/app/issues/7";
+    let content = |content: Value| json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
+    for (path, body) in [
+        ("/v1/messages", content(text.into())),
+        ("/v1/messages", content(json!([{ "type": "text", "text": text }]))),
+        ("/v1/messages", content(json!([{ "type": "thinking", "thinking": text, "signature": "s" }]))),
+        (
+            "/v1/messages",
+            content(json!([{ "type": "document", "title": text, "context": text,
+                "source": { "type": "text", "media_type": "text/plain", "data": text } }])),
+        ),
+        (
+            "/v1/messages",
+            content(
+                json!([{ "type": "search_result", "source": text, "title": text, "content": [{ "type": "text", "text": text }] }]),
+            ),
+        ),
+        ("/v1/messages", json!({ "model": "m", "system": text, "messages": [], "stop_sequences": ["http://"] })),
+        ("/v1/responses", json!({ "model": "m", "input": text, "instructions": text })),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "type": "custom_tool_call", "input": text }] })),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "type": "function_call_output", "output": text }] })),
+        (
+            "/v1/responses",
+            json!({ "model": "m", "input": [{ "type": "local_shell_call", "action": { "command": ["curl", text] } },
+                { "type": "shell_call_output", "output": [{ "stdout": text, "stderr": text }] },
+                { "type": "apply_patch_call", "operation": { "path": "a", "diff": text } },
+                { "type": "reasoning", "summary": [{ "type": "summary_text", "text": text }] }] }),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({ "model": "m", "messages": [{ "role": "assistant", "content": null, "refusal": text, "reasoning_content": text,
+                "tool_calls": [{ "function": { "name": "f", "arguments": text } }] }, { "role": "tool", "content": text }] }),
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({ "contents": [{ "parts": [{ "text": text }, { "executableCode": { "code": text } },
+                { "codeExecutionResult": { "output": text } }, { "functionResponse": { "response": { "result": text } } }] }] }),
+        ),
+    ] {
+        assert_eq!(features(path, &body, &[]), Ok(()), "{body}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Follows the forms of secrets over a stream of bytes: a nondeterministic automaton whose threads each stand before a symbol of
 //! a form, or inside the escape sequence of one.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::SecretForms;
@@ -255,6 +256,43 @@ impl Step<'_> {
 
     fn go(&mut self, thread: Thread, place: ScanPosition) {
         self.next.push(Thread { place, ..thread });
+    }
+}
+
+/// Tells where secrets are in a stream, by positions from its begin.
+#[derive(Debug)]
+pub struct StreamTracker {
+    forms: Arc<SecretForms>,
+    scan: Scan,
+}
+
+impl StreamTracker {
+    /// Creates a tracker for one stream.
+    pub fn new(forms: Arc<SecretForms>) -> Self {
+        Self { forms, scan: Scan::default() }
+    }
+
+    /// Reads bytes; returns the secrets that end in them, in order.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        for byte in bytes {
+            if let Some(start) = self.scan.next(&self.forms, *byte) {
+                found.push(start..self.scan.position);
+                self.scan.cut();
+            }
+        }
+        found
+    }
+
+    /// Returns the number of bytes that were read.
+    pub fn position(&self) -> usize {
+        self.scan.position
+    }
+
+    /// Returns the position of the first byte that may belong to a secret that has not ended; only begins of at least `least`
+    /// symbols count.
+    pub fn open_from(&self, least: u16) -> usize {
+        self.scan.held_from(least)
     }
 }
 
