@@ -190,7 +190,7 @@ async fn take_over_the_name(world: &World) -> RepoId {
     other
 }
 
-/// What a look under the former name finds there.
+/// Object that a look under the former name finds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundThere {
     NoIssue,
