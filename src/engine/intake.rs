@@ -217,7 +217,8 @@ impl Engine {
 
     /// Processes a delivery; returns `false` if it was postponed.
     async fn handle(&self, waiting: &WaitingDelivery, report: Report<'_>) -> Result<bool, StoreError> {
-        let outcome = self.event(report, &Origin::delivery(waiting)).await;
+        // Boxed, because the futures of all events are one large one.
+        let outcome = Box::pin(self.event(report, &Origin::delivery(waiting))).await;
         let (outcome, why) = match outcome {
             Ok(IntakeOutcome::Done(what)) => (DeliveryOutcome::Done, what),
             Ok(IntakeOutcome::Ignored(why)) => (DeliveryOutcome::Ignored, why),

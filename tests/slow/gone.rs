@@ -190,7 +190,7 @@ async fn take_over_the_name(world: &World) -> RepoId {
     other
 }
 
-/// Contents of the other repository that a look under the former name finds.
+/// Object that a look under the former name finds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundThere {
     NoIssue,

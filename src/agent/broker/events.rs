@@ -169,7 +169,7 @@ impl EventRedactor {
                 }
             }
             None => self.waiting.add(line, Vec::new(), EventData::None),
-            Some(data) => match serde_json::from_slice(data).ok().filter(|_| !is_open) {
+            Some(data) => match document_of(data).filter(|_| !is_open) {
                 Some(document) => self.waiting.add(line, Vec::new(), EventData::Document(document)),
                 None => {
                     if is_open {
@@ -189,7 +189,7 @@ impl EventRedactor {
         let OpenEvent { lines, others, data } = std::mem::take(&mut self.event);
         if !lines.is_empty() {
             let text = || EventData::Text(String::from_utf8_lossy(&data).into_owned());
-            let data = serde_json::from_slice(&data).map_or_else(|_| text(), EventData::Document);
+            let data = document_of(&data).map_or_else(text, EventData::Document);
             self.waiting.add(lines, others, data);
         }
     }
@@ -301,6 +301,12 @@ impl WaitingEvents {
         *text = String::from_utf8_lossy(&clean).into_owned();
         true
     }
+}
+
+/// Returns data as a document, if they are one that may contain texts.
+fn document_of(data: &[u8]) -> Option<Value> {
+    let document: Option<Value> = serde_json::from_slice(data).ok();
+    document.filter(|document| document.is_object() || document.is_array() || document.is_string())
 }
 
 /// Visits the texts of a document in order, but for those that are its structure.
@@ -430,7 +436,7 @@ mod tests {
             let data = event.lines().filter_map(|line| line.strip_prefix("data:"));
             data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect::<Vec<_>>().join("\n")
         });
-        let read = |data: String| serde_json::from_str::<Value>(&data).map_or(data, |document| said(&document));
+        let read = |data: String| document_of(data.as_bytes()).map_or(data, |document| said(&document));
         events.map(read).collect()
     }
 

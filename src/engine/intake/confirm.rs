@@ -84,7 +84,8 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
     ) -> Result<(), IntakeError> {
-        let now = self.read_by_id(account, repo).await??.repo;
+        // Boxed, because it is part of many large futures.
+        let now = Box::pin(self.read_by_id(account, repo)).await??.repo;
         if now == *repo {
             return Ok(());
         }

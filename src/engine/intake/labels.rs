@@ -125,6 +125,15 @@ impl Engine {
         let open = self.store.read(move |c| loops::find(c, &r, n)).await?;
         let outcome = if let Some((id, IssueRole::Issue, true)) = open {
             let plan = self.start_labels(repo)[1] == label;
+            // A delivery that is repeated asks no more than is needed to know that.
+            let (key, r) = (origin.part(0), repo.clone());
+            let read =
+                self.store.read(move |c| Ok((loops::outcome_of_input(c, &key)?, forge_state::labels(c, &r, number)?)));
+            if let (Some(_), Some(labels)) = read.await?
+                && names_label(&labels, label)
+            {
+                return Ok(IntakeOutcome::Repeated);
+            }
             self.still_named(account, repo).await?;
             self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender, plan }, origin, 0).await?
         } else {
