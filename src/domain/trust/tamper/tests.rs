@@ -151,6 +151,8 @@ fn weakened_tests_are_found() {
             deleted("src/a.rs", "#[test]\nfn adds() {\n    assert_eq!(add(1, 1), 2);\n}"),
         ),
         ("test file put out of reach", TestDeleted, renamed("src/a.test.ts", "src/a.test.ts.bak")),
+        ("Go test put into testdata", TestDeleted, renamed("pkg/a_test.go", "pkg/testdata/a_test.go")),
+        ("Go test put into a folder with `_`", TestDeleted, renamed("pkg/a_test.go", "_old/a_test.go")),
         (
             "ignored",
             TestSkipped,
