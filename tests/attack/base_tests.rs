@@ -84,7 +84,9 @@ async fn test_moved_to_where_no_loop_finds_it_does_not_pass(dialect: Dialect) {
 async fn honest_move_of_tests_passes(dialect: Dialect) {
     let agent = "mkdir -p tests/unit\nmv tests/*.sh tests/unit/\necho 42 >answer.txt\n";
     let check = "for t in $(find tests -name '*.sh'); do sh $t || { echo $t fails; exit 1; }; done";
-    story(shell(dialect, check, agent), async |world| {
+    let setup = shell(dialect, check, agent).without("tests/answer.sh").without("tests/other.sh");
+    let setup = setup.file("tests/first.sh", "[ \"$(cat answer.txt)\" = 42 ]\n");
+    story(setup.file("tests/second.sh", "[ -s other.txt ]\n"), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
         assert_eq!(done.findings(), []);
@@ -133,7 +135,7 @@ async fn program_that_writes_tests_does_not_pass(dialect: Dialect) {
 
 const SET_UP: &str = "setup:\n  - sh prepare/all\n";
 
-/// What the base does as well is no work of the branch.
+/// The base writes the test as well.
 async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect) {
     let checks = format!("{SET_UP}checks:\n  - run: {EACH:?}\n");
     let setup = shell(dialect, EACH, "echo 42 >answer.txt\n").file(".ralph.yml", &checks);

@@ -23,12 +23,12 @@ const MAX_IMPORT_SEARCHES: usize = 200;
 /// Maximum size of the change of tests that a maintainer is shown, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
-/// What the runs of one verification share.
+/// Facts that the runs of one verification share.
 #[derive(Clone, Copy)]
 struct VerifyContext<'a> {
     repo: &'a RepoRef,
     current: &'a Loop,
-    /// How the base starts the checks.
+    /// The base, and how it starts the checks.
     start: &'a tamper::CheckStart<'a>,
     cancel: &'a CancellationToken,
 }

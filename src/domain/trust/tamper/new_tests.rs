@@ -19,7 +19,7 @@ pattern!(
     r#"^\s*(?:#\s*include|(?:pub(?:\([^)]*\))?\s+)?(?:mod|use)\b|from\b|import\b|export\b|require|include|using\b|load\b|source\b|\.\s)|\brequire(?:_relative)?\s*[("'\s]|\bimport\s*\("#
 );
 
-/// What tells new tests from new parts of the program: the base, the commands of the checks, and what the branch names elsewhere.
+/// Facts that tell new tests from new parts of the program: the base, the commands of the checks, and what the branch names elsewhere.
 #[derive(Debug)]
 pub struct NewTests<'a> {
     start: &'a CheckStart<'a>,
