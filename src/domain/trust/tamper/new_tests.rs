@@ -130,7 +130,8 @@ impl<'a> NewTests<'a> {
     /// Whether a build file names the file, its target, or a folder of it that the base does not have.
     fn is_listed(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let target = Language::of(path) == Some(Language::Rust) && self.listed.contains(stem(path));
+        let target = if stem(path) == "main" { path.rsplit('/').nth(1).unwrap_or_default() } else { stem(path) };
+        let target = Language::of(path) == Some(Language::Rust) && self.listed.contains(target);
         self.listed.contains(name)
             || target
             || folders_of(path).any(|folder| !self.folders.contains(folder) && self.listed.contains(folder))
@@ -203,6 +204,7 @@ mod tests {
             "pkg/zz_test.go",
             "test/setup.mjs",
             "src/aaa.spec.ts",
+            "__mocks__/calc.js",
             "tests/aaa.rs",
             "tests/zz.cpp",
             "src/test/java/AaaTest.java",
@@ -257,6 +259,7 @@ mod tests {
             ("src/lib.rs", "mod tests;", "src/tests.rs"),
             ("src/calc.rs", "mod tests;", "src/calc/tests.rs"),
             ("Cargo.toml", "name = \"bench_new\"", "tests/bench_new.rs"),
+            ("Cargo.toml", "name = \"speed\"", "tests/speed/main.rs"),
             ("CMakeLists.txt", "add_executable(t tests/new_test.cpp)", "tests/new_test.cpp"),
             ("package.json", "\"test\": \"node --test checks/\"", "checks/a.test.js"),
             ("calc.py", "from app.testing import helper", "app/testing/helper.py"),

@@ -43,7 +43,9 @@ fn kinds(diff: &str) -> Vec<TamperKind> {
 /// See docs/threats.md#g17.
 #[test]
 fn new_file_that_ends_the_tests_of_its_package_is_found() {
-    let main = |code: &str| created("pkg/zz_test.go", &format!("package pkg\n\nfunc TestMain(m *testing.M) {{\n\tos.Exit({code})\n}}"));
+    let main = |code: &str| {
+        created("pkg/zz_test.go", &format!("package pkg\n\nfunc TestMain(m *testing.M) {{\n\tos.Exit({code})\n}}"))
+    };
     assert_eq!(kinds(&main("0")), [EarlyExit]);
     assert_eq!(kinds(&main("m.Run()")), []);
 }
