@@ -14,6 +14,7 @@ mod diff;
 mod empty_tree;
 mod error;
 mod files;
+mod fixed;
 mod git;
 mod git_version;
 mod known;
@@ -47,8 +48,9 @@ use crate::domain::model::ids::ForgeName;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::domain::trust::protected::ProtectedGlobs;
 
-pub use branch::{BranchDiff, ChangedBaseFile};
+pub use branch::BranchDiff;
 pub use error::WorkspaceError;
+pub use fixed::FixedFiles;
 pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};
 pub use merge::{MergeOfTips, MergeOutcome, TipsRequest};

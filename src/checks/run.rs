@@ -227,6 +227,7 @@ fn outcome(
         failing_tests: tests.failing,
         incomplete: tests.incomplete,
         flaky: false,
+        ran_once: false,
         contradicted,
         errors: if verdict.holds { Vec::new() } else { error_lines(output) },
         holds: verdict.holds,

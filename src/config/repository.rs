@@ -89,8 +89,8 @@ config_section! {
         pub name: Option<String>;
         /// Command, run by `sh -c` in the root of the tree. Required.
         pub run: String;
-        /// Condition to pass: exit code 0, also no output, also a minimum percentage, or a number within bounds with any exit code.
-        /// What a test runner reports must not contradict exit code 0.
+        /// Condition to pass: exit code 0, also no output, also a minimum percentage, or also a number within bounds. What a test
+        /// runner reports must not contradict exit code 0, except for `count`.
         pub kind: CheckKind;
         /// Regular expression whose first group is the number, for `coverage` and `count`.
         pub pattern: Option<String>;
@@ -100,6 +100,8 @@ config_section! {
         pub at_least: Option<f64>;
         /// Maximum number, for `count`.
         pub at_most: Option<f64>;
+        /// Whether the number alone decides, for `count`, whatever the exit code is: as of a linter that found something.
+        pub any_exit: bool;
         /// Time limit of one run; the operator's `checks.timeout` if omitted.
         pub timeout: Option<Duration>;
         /// Regular expression with groups named `passed`, `failed` or `skipped` that reads test counts from the output.

@@ -866,7 +866,7 @@ checks:
   - npm ci && npm test
   - { name: lint, run: "cargo clippy", kind: empty_output, timeout: 5m }
   - { name: coverage, run: ./cov, kind: coverage, pattern: "([0-9.]+)%", min: 80 }
-  - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, counts: "(?P<passed>\\d+) ok", junit: "out/**/*.xml" }
+  - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, any_exit: true, counts: "(?P<passed>\\d+) ok", junit: "out/**/*.xml" }
 setup: [npm ci]
 task_type: test-fix
 progress: status-only
@@ -895,7 +895,10 @@ fn repository_file_is_parsed() {
     assert_eq!((settings.checks[0].timeout_s, settings.checks[2].timeout_s), (None, Some(300)));
     assert!(settings.checks.iter().all(|c| c.source == CheckSource::RepositoryFile));
     assert!(matches!(&settings.checks[3].rule, CheckRule::Coverage { min, .. } if min.0 == 80.0));
-    assert!(matches!(&settings.checks[4].rule, CheckRule::Count { at_least: None, at_most: Some(0.0), .. }));
+    assert!(matches!(
+        &settings.checks[4].rule,
+        CheckRule::Count { at_least: None, at_most: Some(0.0), any_exit: true, .. }
+    ));
     assert_eq!(settings.checks[4].junit.as_deref(), Some("out/**/*.xml"));
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
     let policy = Policy::default().with_repository(&settings);

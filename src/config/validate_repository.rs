@@ -213,13 +213,14 @@ impl RepositoryValidator<'_> {
         let (needs_pattern, reads): (bool, &[&str]) = match section.kind {
             CheckKind::ExitCode | CheckKind::EmptyOutput => (false, &[]),
             CheckKind::Coverage => (true, &["pattern", "min"]),
-            CheckKind::Count => (true, &["pattern", "at_least", "at_most"]),
+            CheckKind::Count => (true, &["pattern", "at_least", "at_most", "any_exit"]),
         };
         let given = [
             ("pattern", section.pattern.is_some()),
             ("min", section.min.is_some()),
             ("at_least", section.at_least.is_some()),
             ("at_most", section.at_most.is_some()),
+            ("any_exit", section.any_exit),
         ];
         for (field, is_given) in given {
             if is_given && !reads.contains(&field) {
@@ -252,7 +253,8 @@ impl RepositoryValidator<'_> {
                     }
                     _ => {}
                 }
-                CheckRule::Count { pattern, at_least: section.at_least, at_most: section.at_most }
+                let CheckSection { at_least, at_most, any_exit, .. } = *section;
+                CheckRule::Count { pattern, at_least, at_most, any_exit }
             }
         }
     }

@@ -39,8 +39,8 @@ pub use aggregate::{
     BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
 };
 pub use branch_findings::{
-    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, TestEvidence,
-    TestGuard, names_file,
+    AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
+    TestEvidence, TestGuard, names_file,
 };
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;

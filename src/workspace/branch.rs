@@ -17,15 +17,6 @@ pub struct BranchDiff {
     pub truncated: bool,
 }
 
-/// File of the base that a branch changed, deleted or renamed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangedBaseFile {
-    /// Path at the base.
-    pub path: String,
-    /// New path, if it was renamed and changed.
-    pub renamed_to: Option<String>,
-}
-
 impl Workspaces {
     /// Whether the store of a loop exists. It is deleted some time after the loop's end.
     pub fn keeps_commits(&self, (loop_id, repo): (&LoopId, &RepoRef)) -> bool {
@@ -75,31 +66,47 @@ impl Workspaces {
         Ok(BranchDiff { text, truncated: output.truncated })
     }
 
-    /// Returns the files of `base` that a commit changed, without files that it only moved.
+    /// Returns the files of `base` that a commit changed, moved or deleted.
     pub async fn changed_base_files(
         &self,
-        (loop_id, repo): (&LoopId, &RepoRef),
+        of: (&LoopId, &RepoRef),
         base: &Sha,
         to: &Sha,
-    ) -> Result<Vec<ChangedBaseFile>, WorkspaceError> {
-        let store = self.opened(loop_id, repo).await?.store;
-        let call = GitCommand::new("list changed files of the base", &store);
-        let call = call.args(["diff-tree", "-r", "-M", "-z", "--name-status", "--diff-filter=MDTR"]);
-        let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
-        Ok(changed_files(&listed))
+    ) -> Result<Vec<String>, WorkspaceError> {
+        self.differing_names(of, (base, to), "MDT").await
     }
 
     /// Returns the files of a commit that `base` does not have, also those that it only moved.
     pub async fn added_files(
         &self,
-        (loop_id, repo): (&LoopId, &RepoRef),
+        of: (&LoopId, &RepoRef),
         base: &Sha,
         to: &Sha,
     ) -> Result<Vec<String>, WorkspaceError> {
+        self.differing_names(of, (base, to), "A").await
+    }
+
+    /// Returns all files that differ between two commits.
+    pub async fn differing_files(
+        &self,
+        of: (&LoopId, &RepoRef),
+        one: &Sha,
+        other: &Sha,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        self.differing_names(of, (one, other), "AMDT").await
+    }
+
+    async fn differing_names(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        (from, to): (&Sha, &Sha),
+        filter: &str,
+    ) -> Result<Vec<String>, WorkspaceError> {
         let store = self.opened(loop_id, repo).await?.store;
-        let call = GitCommand::new("list new files", &store);
-        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-only", "--diff-filter=A"]);
-        let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
+        let call = GitCommand::new("list changed files", &store);
+        let filter = format!("--diff-filter={filter}");
+        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-only", &filter]);
+        let listed = self.git.ok(call.args([from.as_str(), to.as_str()])).await?.stdout;
         Ok(names(&listed))
     }
 
@@ -139,31 +146,4 @@ impl Workspaces {
 /// Parses names that end with a zero; invalid UTF-8 is replaced.
 fn names(listed: &[u8]) -> Vec<String> {
     files::zero_separated(listed).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
-}
-
-/// Parses the output of `diff-tree -z --name-status`.
-fn changed_files(listed: &[u8]) -> Vec<ChangedBaseFile> {
-    let mut parts = files::zero_separated(listed).map(|part| String::from_utf8_lossy(part).into_owned());
-    let mut found = Vec::new();
-    while let (Some(status), Some(path)) = (parts.next(), parts.next()) {
-        if !status.starts_with('R') {
-            found.push(ChangedBaseFile { path, renamed_to: None });
-        } else if let Some(new) = parts.next().filter(|_| status != "R100") {
-            found.push(ChangedBaseFile { path, renamed_to: Some(new) });
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moved_files_are_left_out() {
-        let read = changed_files(b"M\0a\0R100\0b\0c\0D\0d\0R071\0e\0f\0");
-        let short: Vec<_> = read.iter().map(|file| (file.path.as_str(), file.renamed_to.as_deref())).collect();
-        assert_eq!(short, [("a", None), ("d", None), ("e", Some("f"))]);
-        assert_eq!(changed_files(b""), []);
-    }
 }

@@ -21,6 +21,7 @@ use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
 use crate::domain::trust::outbound::{CommitText, Leak, Outbound};
+use crate::domain::trust::tamper::is_compiled_cache;
 
 /// Maximum size of a committed file, in bytes; forges reject larger ones.
 const LARGEST_FILE: u64 = 100 << 20;
@@ -253,7 +254,13 @@ impl Workspaces {
             }
         };
         let dir = tree_paths.dir.clone();
-        let changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
+        let mut changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
+        let compiled = |path: &PathBuf| is_compiled_cache(&path.to_string_lossy());
+        if changes.stage.iter().any(compiled) {
+            // What interpreters compiled is no work, also where no `.gitignore` says so.
+            let tracked = self.tracked(tree_paths).await?;
+            changes.stage.retain(|path| !compiled(path) || tracked.is_file(path.as_os_str().as_encoded_bytes()));
+        }
         let zeros = "0".repeat(parent.as_str().len());
         let mut removals = Vec::new();
         for path in &changes.remove {

@@ -41,6 +41,12 @@ impl Tracked {
         Self { listed, paths }
     }
 
+    /// Returns the paths of files and links; invalid UTF-8 is replaced.
+    pub fn files(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
+        let files = self.paths.iter().filter(|(_, is_submodule)| !is_submodule);
+        files.map(|(place, _)| String::from_utf8_lossy(&self.listed[place.clone()]))
+    }
+
     /// Returns the paths of submodules.
     pub fn submodules(&self) -> Vec<PathBuf> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);

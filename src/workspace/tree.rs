@@ -11,6 +11,7 @@ use super::mirror::{RefChange, loose_ref};
 use super::tracked::{Tracked, keep_tracked};
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+use crate::domain::trust::tamper::is_compiled_cache;
 
 /// Maximum size of the list of a tree's files, in bytes; a million files need some 100 MiB.
 const TRACKED_BYTES: usize = 512 << 20;
@@ -62,7 +63,7 @@ pub struct CleanCheckout {
     /// Further read-only paths, for git commands of checks.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
-    tree_paths: TreePaths,
+    pub(super) tree_paths: TreePaths,
     _scratch: ScratchFolder,
 }
 
@@ -140,7 +141,8 @@ impl Workspaces {
         self.put_at(loop_id, &tree_paths, to).await
     }
 
-    /// Creates a separate tree with exactly the files of `commit`.
+    /// Creates a separate tree with exactly the files of `commit`, without compiled code that interpreters load in the place of its
+    /// source.
     pub async fn clean_checkout(
         &self,
         loop_id: &LoopId,
@@ -151,7 +153,10 @@ impl Workspaces {
         let scratch = self.layout.scratch()?;
         let tree_paths = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), ..of_loop };
         self.take_from_pool(repo, &tree_paths)?;
-        self.fill(&tree_paths, commit).await?;
+        let tracked = self.fill(&tree_paths, commit).await?;
+        for path in tracked.files().filter(|path| is_compiled_cache(path)) {
+            files::remove(&tree_paths.dir.join(&*path))?;
+        }
         self.install_agent_repository(&tree_paths, commit).await?;
         let read_only = [&tree_paths.mirror, &tree_paths.store].map(|from| objects(from)).into();
         Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
@@ -230,8 +235,8 @@ impl Workspaces {
         self.update_refs(&guard, &tree_paths.store, &[RefChange::Set(name, commit.clone())]).await
     }
 
-    /// Sets the files to those of `commit`; replaces a tree for which this fails.
-    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+    /// Sets the files to those of `commit` and returns their list; replaces a tree for which this fails.
+    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
                 if !self.has_commit(&tree_paths.store, commit).await? {
@@ -245,7 +250,7 @@ impl Workspaces {
         }
     }
 
-    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         self.make_real_folder(tree_paths)?;
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
@@ -260,12 +265,12 @@ impl Workspaces {
         };
         let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
         files::blocking(move || keep_tracked(&dir, &kept)).await?;
-        self.remember_tracked(tree_paths, commit, tracked);
-        Ok(())
+        self.remember_tracked(tree_paths, commit, tracked.clone());
+        Ok(tracked)
     }
 
     /// Returns the files and submodules in the index.
-    async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
+    pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
         let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"]).output_bytes(TRACKED_BYTES)).await?;
         if listed.truncated {
@@ -349,7 +354,7 @@ impl Workspaces {
             .on_index(&tree_paths.index)
             .args(["write-tree"]);
         let tree = self.object("write the tree of an index", call).await?;
-        self.fill_in_place(tree_paths, &tree).await
+        self.fill_in_place(tree_paths, &tree).await.map(drop)
     }
 }
 

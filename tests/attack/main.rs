@@ -4,6 +4,7 @@
 //! `cargo test` does not run them; `cargo test --test attack` and CI do.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
+mod base_tests;
 mod broker;
 mod damaged;
 mod deliveries;

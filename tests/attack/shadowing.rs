@@ -26,7 +26,7 @@ fn setup(dialect: Dialect, check: &str, agent: &str) -> Setup {
 }
 
 /// Asserts that a loop whose checks pass only by a file of the agent does not reach review, and that a person is asked about it.
-async fn does_not_pass(setup: Setup, path: &str) {
+pub async fn does_not_pass(setup: Setup, path: &str) {
     story(setup, async |world| {
         let ended = world.run().await;
         assert_eq!(ended.state, LoopState::Paused, "{path}: {}", ended.why);

@@ -140,7 +140,7 @@ pub fn validate(check: &Check) -> Result<(), String> {
                 Err(format!("`min` is {}; it must be 0 to 100", min.0))
             }
         }
-        CheckRule::Count { pattern, at_least, at_most } => {
+        CheckRule::Count { pattern, at_least, at_most, .. } => {
             one_group(pattern)?;
             bounds(*at_least, *at_most)
         }

@@ -6,8 +6,8 @@ use super::next_iteration::{next_iteration, open_own_iteration};
 use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BaseCounts, BaseTestsRun, BranchFinding, EscalationCause, IterationKind, Loop, LoopState, LoopStep, TestEvidence,
-    named_paths, names_file,
+    BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, EscalationCause, IterationKind, Loop, LoopState,
+    LoopStep, RewrittenFile, TestEvidence, named_paths, names_file,
 };
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 use crate::domain::report;
@@ -41,7 +41,8 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
 
 /// Stores the evidence about tests from the fresh checkout; returns whether a finding is open.
 pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
-    let TestEvidence { mut findings, base_tests, base_checks } = evidence;
+    let TestEvidence { mut findings, base_tests, base_checks, rewritten } = evidence;
+    findings.extend(rewritten.into_iter().map(written_meanwhile));
     if let (Some(base), Some(counted)) = (turn.next.base.clone(), &base_checks) {
         turn.next.guard.base = Some(BaseCounts::of(base, counted));
     }
@@ -101,13 +102,31 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
     now.outcomes.iter().filter_map(fell).collect()
 }
 
-/// Returns a finding for each test file without whose change a check fails.
+/// Returns a finding for each test file without whose change, or without which, a check fails.
 fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
-    let failing: Vec<&CheckOutcome> = run.report.outcomes.iter().filter(|outcome| !outcome.holds).collect();
-    let Some(first) = failing.first() else { return Vec::new() };
-    let evidence = format!("with the base's version, `{}` fails: {}", first.command, first.why);
-    let of = |path: &str, mark: &str| finding(path, TamperKind::OnlyChangedTests, evidence.clone(), mark.to_owned());
-    run.files.iter().map(|file| of(&file.path, &file.mark)).collect()
+    let only_new = run.files.iter().all(|file| file.is_new);
+    let fails = |outcome: &&CheckOutcome| !outcome.holds && !(only_new && measures_less(outcome));
+    let Some(first) = run.report.outcomes.iter().find(fails) else { return Vec::new() };
+    let of = |file: &ChangedTestFile| {
+        let without = if file.is_new { "without this new file" } else { "with the base's version" };
+        let evidence = format!("{without}, `{}` fails: {}", first.command, first.why);
+        finding(&file.path, TamperKind::OnlyChangedTests, evidence, file.mark.clone())
+    };
+    run.files.iter().map(of).collect()
+}
+
+/// Whether a check fails because its number is smaller without new tests, such as coverage or a count of tests, and none of the
+/// other tests fails.
+fn measures_less(outcome: &CheckOutcome) -> bool {
+    let none_fails = outcome.tests.is_none_or(|tests| tests.failing == 0) && outcome.failing_tests.is_empty();
+    let passes = outcome.tests.is_some_and(|tests| tests.passing > 0);
+    let measures = outcome.measured.is_some() && outcome.exit_code == Some(0) || outcome.coverage.is_some() && passes;
+    none_fails && measures && !outcome.contradicted && !outcome.incomplete
+}
+
+fn written_meanwhile(file: RewrittenFile) -> BranchFinding {
+    let evidence = "differs from the commit after the checks, but not at the base".to_owned();
+    finding(&file.path, TamperKind::TestsRewritten, evidence, file.digest)
 }
 
 fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> BranchFinding {
@@ -186,6 +205,8 @@ fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
                 });
                 files.extend(lost.map(|file| file.path.clone()));
             }
+            // What writes it is elsewhere.
+            TamperKind::TestsRewritten => {}
             _ if tamper::is_test_file(path) => files.push(path.clone()),
             _ => {}
         }

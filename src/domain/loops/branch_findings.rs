@@ -133,8 +133,21 @@ pub struct TestGuard {
 impl TestGuard {
     /// Returns the login of the person who accepted the finding in its current form.
     pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
+        self.acceptance_of(finding).map(|acceptance| acceptance.by.as_str())
+    }
+
+    /// Returns the newest acceptance of the finding in its current form.
+    pub fn acceptance_of(&self, finding: &BranchFinding) -> Option<&AcceptedFindings> {
         let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
-        self.accepted.iter().rev().find(covers).map(|acceptance| acceptance.by.as_str())
+        self.accepted.iter().rev().find(covers)
+    }
+
+    /// Returns the newest commit at which a person accepted a finding about a file in its current form: its version there counts
+    /// as the base's.
+    pub fn accepted_version(&self, findings: &[BranchFinding], path: &str) -> Option<&Sha> {
+        let of_file = findings.iter().filter(|one| one.found.path == path);
+        let newest = of_file.filter_map(|one| self.acceptance_of(one)).max_by_key(|acceptance| acceptance.at);
+        newest.and_then(|acceptance| acceptance.commit.as_ref())
     }
 
     /// Resets the counts after a person continued the loop; acceptances are kept.
@@ -164,25 +177,40 @@ pub struct TestEvidence {
     /// Run of the checks at the base; `None` if they were counted there before, or if nothing depends on the outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_checks: Option<CheckReport>,
+    /// Tests, and files that start checks, that were written while the checks ran and are not at the base.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rewritten: Vec<RewrittenFile>,
 }
 
-/// Run of the checks with the base's version of the test files that the branch changed.
+/// File that had another content after the set-up commands or the checks than in the commit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RewrittenFile {
+    /// Path.
+    pub path: String,
+    /// Digest of the content after them; empty if the file is missing then.
+    pub digest: String,
+}
+
+/// Run of the checks with the base's version of the test files that the branch changed, and without those that it added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaseTestsRun {
     /// Outcomes.
     pub report: CheckReport,
-    /// Test files whose base version was used, each with a digest of its change.
+    /// Files whose base version was used, each with a digest of its change.
     pub files: Vec<ChangedTestFile>,
     /// Change of these files, as a patch, cut.
     pub diff: String,
 }
 
-/// Test file of the base that the branch changed.
+/// File that the branch changed or added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ChangedTestFile {
-    /// Path at the base.
+    /// Path.
     pub path: String,
     /// Digest of its change.
     pub mark: String,
+    /// Whether the base does not have it.
+    #[serde(default)]
+    pub is_new: bool,
 }

@@ -5,8 +5,10 @@ use crate::domain::model::task::{Check, CheckOutcome, CheckReport};
 
 /// Longest first run after which failing checks of the base run again, in milliseconds.
 const RETRIED_WITHIN_MS: u64 = 30_000;
-/// Longest verification, with its set-up, after which the checks that show the progress run again, in milliseconds.
+/// Longest verification, with its set-up, after which the checks that show the progress run again in any case, in milliseconds.
 const REPEATED_WITHIN_MS: u64 = 60_000;
+/// Share of a loop's time limit that a longer verification may take and is still repeated.
+const REPEATED_SHARE: u64 = 8;
 
 impl Loop {
     /// Returns the checks of the base that run a second time after `report`, if that is cheap: those that failed, or all if all
@@ -19,13 +21,23 @@ impl Loop {
     }
 
     /// Returns the checks that have to pass a second time before the work is verified: those that are known to be flaky, and, if
-    /// the first run took at most a minute, those that failed earlier in the loop, whose passing is the evidence.
+    /// the first run took at most a minute or an eighth of the loop's time limit, those that failed earlier in the loop, whose
+    /// passing is the evidence.
     pub fn checks_to_repeat(&self, elapsed_ms: u64) -> Vec<Check> {
-        let failed_before =
-            |name: &str| self.reports_of_now().any(|report| has(report, name, |outcome| !outcome.holds));
-        self.checks_named(|name| {
-            self.is_known_as_flaky(name) || (elapsed_ms <= REPEATED_WITHIN_MS && failed_before(name))
-        })
+        let bound = u64::try_from(self.limits.time_ms).unwrap_or_default() / REPEATED_SHARE;
+        let affordable = elapsed_ms <= REPEATED_WITHIN_MS.max(bound);
+        self.checks_named(|name| self.is_known_as_flaky(name) || affordable && self.failed_before(name))
+    }
+
+    /// Marks the checks of a verification that failed earlier in the loop and passed only once, unless they ran `again` and passed.
+    pub fn mark_run_once(&self, report: &mut CheckReport, again: impl Fn(&str) -> bool) {
+        for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
+            outcome.ran_once = self.failed_before(&outcome.name) && !again(&outcome.name);
+        }
+    }
+
+    fn failed_before(&self, name: &str) -> bool {
+        self.reports_of_now().any(|report| has(report, name, |outcome| !outcome.holds))
     }
 
     fn checks_named(&self, wanted: impl Fn(&str) -> bool) -> Vec<Check> {

@@ -29,8 +29,15 @@ pub enum CheckRule {
     EmptyOutput,
     /// The percentage in the first group of `pattern` (last match) is at least `min`.
     Coverage { pattern: String, min: Percent },
-    /// The number in the first group of `pattern` (last match) is within the bounds, both inclusive.
-    Count { pattern: String, at_least: Option<f64>, at_most: Option<f64> },
+    /// The command exits 0, or with any code where `any_exit` is set, and the number in the first group of `pattern` (last match)
+    /// is within the bounds, both inclusive.
+    Count {
+        pattern: String,
+        at_least: Option<f64>,
+        at_most: Option<f64>,
+        #[serde(default)]
+        any_exit: bool,
+    },
 }
 
 /// Command with a rule for its outcome.
@@ -118,6 +125,9 @@ pub struct CheckOutcome {
     /// Whether it failed once and passed once on the same commit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub flaky: bool,
+    /// Whether it is the evidence of a verification and ran once there, because a second run takes too long.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ran_once: bool,
     /// Distinct error lines of a failed check, normalized; a bounded number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -224,6 +234,11 @@ impl CheckReport {
             }
         }
         self
+    }
+
+    /// Whether a check passed.
+    pub fn holds(&self, name: &str) -> bool {
+        self.outcomes.iter().any(|outcome| outcome.name == name && outcome.holds)
     }
 
     /// Adds a second run of checks that passed on the same commit: one that fails now is flaky, and counts as failing.
@@ -352,6 +367,8 @@ pub enum TamperKind {
     OnlyChangedTests,
     /// A check counts fewer tests than at the base.
     TestCountFell,
+    /// Tests or files that start checks were written while the checks ran.
+    TestsRewritten,
 }
 
 impl TamperKind {
@@ -372,6 +389,7 @@ impl TamperKind {
             Self::CodeReplaced => "the code under test is replaced",
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
+            Self::TestsRewritten => "tests are written while the checks run",
         }
     }
 

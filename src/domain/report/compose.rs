@@ -126,6 +126,7 @@ fn check_line(outcome: &CheckOutcome) -> CheckLine {
         holds: outcome.holds,
         why: outcome.why.clone(),
         flaky: outcome.flaky,
+        ran_once: outcome.ran_once,
         tests: outcome.tests,
         duration_s: outcome.duration_ms.div_ceil(1000),
         output: outcome.output.clone(),

@@ -69,6 +69,7 @@ mod tests {
             holds,
             why,
             flaky: false,
+            ran_once: false,
             tests: None,
             duration_s: 1,
             output: String::new(),

@@ -120,6 +120,7 @@ mod tests {
             holds: false,
             why: "exit code 1".into(),
             flaky: false,
+            ran_once: false,
             tests: None,
             duration_s: 1,
             output: output.into(),

@@ -16,6 +16,7 @@ mod bounds;
 mod bypassed;
 mod code_tokens;
 mod commands;
+mod compiled;
 mod computed;
 mod config;
 mod config_files;
@@ -26,6 +27,7 @@ mod language;
 mod loosened;
 mod marks;
 mod matcher;
+mod new_tests;
 mod program;
 mod recorded;
 mod replaced;
@@ -46,7 +48,9 @@ use crate::domain::model::task::{DiffStat, TamperFinding, TamperGrade, TamperKin
 use blocks::TestFile;
 use diff::FileDiff;
 
-pub use marks::{ChangeMarks, is_test_file};
+pub use compiled::is_compiled_cache;
+pub use marks::{ChangeMarks, is_test_code, is_test_file};
+pub use new_tests::NewTests;
 pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Maximum number of findings of one diff.
@@ -160,6 +164,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             computed::scan(tests, &whole, &mut findings);
             doctests::scan(tests, &whole, &mut findings);
         }
+        compiled::scan(file, &mut findings);
         replaced::shadows(file, &files, &mut findings);
         replaced::dependencies(file, &whole, &mut findings);
         recorded::scan(file, &whole, &mut findings);

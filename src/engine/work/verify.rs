@@ -1,25 +1,52 @@
 //! Verification of a commit in a fresh checkout: the checks, the findings of the branch, and the checks with the base's
 //! tests.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::git::branch_findings;
 use crate::clock::Stopwatch;
-use crate::domain::loops::{BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, TestEvidence};
+use crate::domain::loops::{
+    BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, RewrittenFile, TestEvidence,
+};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckReport};
 use crate::domain::trust::tamper;
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
-use crate::workspace::{ChangedBaseFile, CleanCheckout};
+use crate::workspace::CleanCheckout;
 
 /// Maximum number of new files whose names are searched in the imports of the base.
 const MAX_IMPORT_SEARCHES: usize = 200;
 /// Maximum size of the change of tests that a maintainer is shown, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
+
+/// Facts that the runs of one verification share.
+#[derive(Clone, Copy)]
+struct VerifyContext<'a> {
+    repo: &'a RepoRef,
+    current: &'a Loop,
+    /// The base, and how it starts the checks.
+    start: &'a tamper::CheckStart<'a>,
+    cancel: &'a CancellationToken,
+}
+
+/// Outcome of the checks in a checkout.
+struct CheckedTree {
+    report: CheckReport,
+    /// Tests, and files that start checks, that were written meanwhile.
+    rewritten: Vec<RewrittenFile>,
+}
+
+/// File that the checks run without, or with another version of.
+struct ReplacedFile {
+    path: String,
+    is_new: bool,
+    /// Commit with the version that is used: the base, or where a person accepted a change of it.
+    version: Sha,
+}
 
 impl Engine {
     /// Runs the checks in a fresh checkout of `commit`.
@@ -54,124 +81,186 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<(CheckReport, TestEvidence), EffectError> {
         let watch = Stopwatch::start();
-        let checks = &current.checks;
-        let mut report = self.set_up_and_check(current, checkout, None, ("clean", checks), cancel).await?;
-        if report.all_hold() {
-            let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
-            report = self.repeat(repo, current, commit, report, elapsed_ms, cancel).await?;
-        }
-        let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
+        let of_base = match &current.base {
+            Some(base) => self.workspaces.paths_of(repo, base).await?,
+            None => Vec::new(),
+        };
+        let commands = current.checks.iter().map(|check| check.command.as_str());
+        let start = &tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
+        let of = VerifyContext { repo, current, start, cancel };
+        let checked = self.set_up_and_check(of, checkout, &[], ("clean", &current.checks)).await?;
+        let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let CheckedTree { mut report, mut rewritten } = checked;
+        let Some(base) = &current.base else {
+            if report.all_hold() {
+                let checks = current.checks_to_repeat(elapsed_ms);
+                report = self.repeat(of, commit, report, &checks, &mut rewritten).await?;
+            }
+            return Ok((report, TestEvidence { rewritten, ..TestEvidence::default() }));
+        };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
-        let accepted_finding = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
-        let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
+        let accepted = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
+        let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted(one);
         // The agent has to put these back first, whatever the base's tests say.
         if !report.all_hold() || findings.iter().any(open) {
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
-        let accepted = |path: &str| findings.iter().any(|one| one.found.path == path && accepted_finding(one));
-        let mut changed = self.deciding_files(repo, current, base, commit).await?;
-        changed.retain(|file| !accepted(&file.path));
-        let base_tests = match changed.is_empty() {
+        let replaced = self.replaced_files(of, (base, commit), &complete.text, &findings).await?;
+        let base_tests = match replaced.is_empty() {
             true => None,
             false => {
                 let marks = tamper::ChangeMarks::of(&complete.text);
-                let of = (repo, current, commit);
-                let (files, report) = self.run_with_base_tests(of, base, &changed, cancel).await?;
-                let mark = |path: String| ChangedTestFile { mark: marks.change_of(&path), path };
-                let of = (&current.id, repo);
-                let diff = self.workspaces.diff_of_files(of, (base, commit), &files, TEST_CHANGE_BYTES).await?;
-                let files = changed.into_iter().map(|file| mark(file.path)).collect();
-                Some(BaseTestsRun { report, files, diff })
+                let checked = self.run_with_base_tests(of, commit, &replaced).await?;
+                rewritten.extend(checked.rewritten);
+                let paths: Vec<String> = replaced.iter().map(|file| file.path.clone()).collect();
+                let names = (&current.id, repo);
+                let diff = self.workspaces.diff_of_files(names, (base, commit), &paths, TEST_CHANGE_BYTES).await?;
+                let file =
+                    |ReplacedFile { path, is_new, .. }| ChangedTestFile { mark: marks.change_of(&path), path, is_new };
+                let files = replaced.into_iter().map(file).collect();
+                Some(BaseTestsRun { report: checked.report, files, diff })
             }
         };
-        let base_checks = self.run_at_base(repo, current, base, cancel).await?;
-        Ok((report, TestEvidence { findings, base_tests, base_checks }))
+        let mut repeated = current.checks_to_repeat(elapsed_ms);
+        // What passes with the tests of the base has passed twice.
+        let passed = |name: &str| base_tests.as_ref().is_some_and(|run| run.report.holds(name));
+        repeated.retain(|check| !passed(&check.name));
+        current.mark_run_once(&mut report, |name| passed(name) || repeated.iter().any(|check| check.name == name));
+        report = self.repeat(of, commit, report, &repeated, &mut rewritten).await?;
+        if !report.all_hold() {
+            return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
+        }
+        let mut base_checks = None;
+        if current.base_counts().is_none() || !rewritten.is_empty() {
+            let at_base = self.run_at_base(of, base).await?;
+            // What the base writes as well is none of the branch's work.
+            rewritten.retain(|file| at_base.iter().all(|run| run.rewritten.iter().all(|one| one.path != file.path)));
+            base_checks = at_base.map(|run| run.report).filter(|_| current.base_counts().is_none());
+        }
+        rewritten.sort_by(|one, other| one.path.cmp(&other.path));
+        rewritten.dedup_by(|one, other| one.path == other.path);
+        Ok((report, TestEvidence { findings, base_tests, base_checks, rewritten }))
     }
 
     /// Runs checks again in another fresh checkout of the commit, where their passing once is not enough.
     async fn repeat(
         &self,
-        repo: &RepoRef,
-        current: &Loop,
+        of: VerifyContext<'_>,
         commit: &Sha,
         report: CheckReport,
-        elapsed_ms: u64,
-        cancel: &CancellationToken,
+        checks: &[Check],
+        rewritten: &mut Vec<RewrittenFile>,
     ) -> Result<CheckReport, EffectError> {
-        let checks = current.checks_to_repeat(elapsed_ms);
         if checks.is_empty() {
             return Ok(report);
         }
-        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
-        let again = self.set_up_and_check(current, &checkout, None, ("clean", &checks), cancel).await;
-        self.workspaces.release_checkout(checkout).await?;
-        Ok(report.repeated(again?))
+        // A check may need what an earlier one builds.
+        let is_repeated = |name: &str| checks.iter().any(|check| check.name == name);
+        let last = of.current.checks.iter().rposition(|check| is_repeated(&check.name));
+        let run = &of.current.checks[..last.map_or(0, |last| last + 1)];
+        let mut again = self.set_up_and_check_fresh(of, commit, &[], ("clean", run)).await?;
+        again.report.outcomes.retain(|outcome| is_repeated(&outcome.name));
+        rewritten.extend(again.rewritten);
+        Ok(report.repeated(again.report))
     }
 
-    /// Runs the checks at the base, unless their tests were counted there.
-    async fn run_at_base(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        base: &Sha,
-        cancel: &CancellationToken,
-    ) -> Result<Option<CheckReport>, EffectError> {
-        if current.base_counts().is_some() {
-            return Ok(None);
-        }
-        let checkout = self.workspaces.clean_checkout(&current.id, repo, base).await?;
-        let outcome = self.set_up_and_check(current, &checkout, None, ("clean_base", &current.checks), cancel).await;
-        self.workspaces.release_checkout(checkout).await?;
-        match outcome {
+    /// Runs the checks at the base; `None` if they cannot be run there.
+    async fn run_at_base(&self, of: VerifyContext<'_>, base: &Sha) -> Result<Option<CheckedTree>, EffectError> {
+        match self.set_up_and_check_fresh(of, base, &[], ("clean_base", &of.current.checks)).await {
             Err(EffectError::Permanent { why }) => {
-                tracing::warn!(loop_id = %current.id, why, "the tests of the base could not be counted");
+                tracing::warn!(loop_id = %of.current.id, why, "the tests of the base could not be counted");
                 Ok(None)
             }
             other => other.map(Some),
         }
     }
 
-    /// Runs the set-up commands and some checks in a fresh checkout, the checks with the versions that a base has of some files.
-    async fn set_up_and_check(
+    /// Does what [`Self::set_up_and_check`] does in a fresh checkout of its own: what an earlier run wrote, ignored files too, could
+    /// stand in for what is tested.
+    async fn set_up_and_check_fresh(
         &self,
-        current: &Loop,
-        checkout: &CleanCheckout,
-        files: Option<(&Sha, &[String])>,
-        (phase, checks): (&'static str, &[Check]),
-        cancel: &CancellationToken,
-    ) -> Result<CheckReport, EffectError> {
-        self.setup(current, &current.policy, &checkout.dir, cancel).await?;
-        if let Some((base, paths)) = files {
-            self.workspaces.use_base_files(checkout, base, paths).await?;
-        }
-        self.run_checks(current, phase, &checkout.dir, &checkout.read_only, checks, cancel).await
+        of: VerifyContext<'_>,
+        commit: &Sha,
+        versions: &[(&Sha, Vec<String>)],
+        checks: (&'static str, &[Check]),
+    ) -> Result<CheckedTree, EffectError> {
+        let checkout = self.workspaces.clean_checkout(&of.current.id, of.repo, commit).await?;
+        let checked = self.set_up_and_check(of, &checkout, versions, checks).await;
+        self.workspaces.release_checkout(checkout).await?;
+        checked
     }
 
-    /// Returns the changed files whose base version must give the same result: tests of the base, and files that decide how the
-    /// checks are started.
-    async fn deciding_files(
+    /// Runs the set-up commands and some checks in a fresh checkout, the checks with the versions that other commits have of some
+    /// files.
+    async fn set_up_and_check(
         &self,
-        repo: &RepoRef,
-        current: &Loop,
-        base: &Sha,
-        commit: &Sha,
-    ) -> Result<Vec<ChangedBaseFile>, EffectError> {
-        let of_base = self.workspaces.paths_of(repo, base).await?;
-        let commands = current.checks.iter().map(|check| check.command.as_str());
-        let start = tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
-        let mut changed = self.workspaces.changed_base_files((&current.id, repo), base, commit).await?;
-        changed.retain(|file| tamper::is_test_file(&file.path) || start.depends_on(&file.path));
-        let known: HashSet<String> = changed.iter().filter_map(|file| file.renamed_to.clone()).collect();
-        let mut searches = 0;
-        for path in self.workspaces.added_files((&current.id, repo), base, commit).await? {
-            let decides = !known.contains(&path)
-                && (start.depends_on(&path) || self.takes_a_place(repo, current, &start, &path, &mut searches).await);
-            if decides {
-                changed.push(ChangedBaseFile { path, renamed_to: None });
+        of: VerifyContext<'_>,
+        checkout: &CleanCheckout,
+        versions: &[(&Sha, Vec<String>)],
+        (phase, checks): (&'static str, &[Check]),
+    ) -> Result<CheckedTree, EffectError> {
+        let VerifyContext { current, start, cancel, .. } = of;
+        let mut fixed = self.workspaces.fixed_files(checkout, |path| start.is_fixed(path)).await?;
+        let mut written = Vec::new();
+        if !current.policy.setup.is_empty() {
+            self.setup(current, &current.policy, &checkout.dir, cancel).await?;
+            (fixed, written) = fixed.written().await?;
+        }
+        for (commit, paths) in versions {
+            self.workspaces.use_base_files(checkout, commit, paths).await?;
+            fixed = fixed.replaced(paths).await?;
+        }
+        let report = self.run_checks(current, phase, &checkout.dir, &checkout.read_only, checks, cancel).await?;
+        written.extend(fixed.written().await?.1);
+        let rewritten = written.into_iter().map(|(path, digest)| RewrittenFile { path, digest }).collect();
+        Ok(CheckedTree { report, rewritten })
+    }
+
+    /// Returns the files of the branch whose base version, or without which, the checks must give the same result: tests of the
+    /// base, new tests beside them, and files that decide how the checks are started. Where a person accepted a change, the version
+    /// that they saw stands in for the base's.
+    async fn replaced_files(
+        &self,
+        of: VerifyContext<'_>,
+        (base, commit): (&Sha, &Sha),
+        diff: &str,
+        findings: &[BranchFinding],
+    ) -> Result<Vec<ReplacedFile>, EffectError> {
+        let VerifyContext { repo, current, start, .. } = of;
+        let names = (&current.id, repo);
+        let mut replaced = Vec::new();
+        let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
+        for path in self.workspaces.changed_base_files(names, base, commit).await? {
+            if tamper::is_test_file(&path) || start.depends_on(&path) {
+                replace(path, false);
             }
         }
-        Ok(changed)
+        let new_tests = tamper::NewTests::new(start, diff);
+        let mut searches = 0;
+        for path in self.workspaces.added_files(names, base, commit).await? {
+            let decides = start.depends_on(&path)
+                || new_tests.is_apart(&path)
+                || self.takes_a_place(repo, current, start, &path, &mut searches).await;
+            if decides {
+                replace(path, true);
+            }
+        }
+        let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();
+        let accepted_at = |path: &str| current.guard.accepted_version(findings, path);
+        for version in replaced.iter().filter_map(|file| accepted_at(&file.path)).collect::<HashSet<_>>() {
+            // Without that commit, the base's version counts.
+            if let Ok(changed) = self.workspaces.differing_files(names, version, commit).await {
+                since.insert(version, changed.into_iter().collect());
+            }
+        }
+        replaced.retain_mut(|file| {
+            let Some(version) = accepted_at(&file.path) else { return true };
+            let Some(changed) = since.get(version) else { return true };
+            file.version = version.clone();
+            changed.contains(&file.path)
+        });
+        Ok(replaced)
     }
 
     /// Whether a new file is in the place of a program or module that the checks found before: in a folder of their search path, or
@@ -199,22 +288,18 @@ impl Engine {
         self.workspaces.has_line(repo, base, &import.pattern, import.files).await
     }
 
-    /// Runs the checks with the base's version of files that decide about them; returns the paths that were replaced or removed.
-    /// It has a checkout of its own: what the first run wrote, ignored files too, could stand in for what is tested.
+    /// Runs the checks with other versions of files that decide about them, and without new ones.
     async fn run_with_base_tests(
         &self,
-        (repo, current, commit): (&RepoRef, &Loop, &Sha),
-        base: &Sha,
-        changed: &[ChangedBaseFile],
-        cancel: &CancellationToken,
-    ) -> Result<(Vec<String>, CheckReport), EffectError> {
-        let paths = changed.iter().flat_map(|file| [Some(&file.path), file.renamed_to.as_ref()]);
-        let paths: Vec<String> = paths.flatten().cloned().collect();
-        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
-        let files = Some((base, &paths[..]));
-        let outcome =
-            self.set_up_and_check(current, &checkout, files, ("clean_base_tests", &current.checks), cancel).await;
-        self.workspaces.release_checkout(checkout).await?;
-        Ok((paths, outcome?))
+        of: VerifyContext<'_>,
+        commit: &Sha,
+        replaced: &[ReplacedFile],
+    ) -> Result<CheckedTree, EffectError> {
+        let mut versions: BTreeMap<&Sha, Vec<String>> = BTreeMap::new();
+        for file in replaced {
+            versions.entry(&file.version).or_default().push(file.path.clone());
+        }
+        let versions: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
+        self.set_up_and_check_fresh(of, commit, &versions, ("clean_base_tests", &of.current.checks)).await
     }
 }

@@ -60,11 +60,16 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
             Ok(found) if found >= min.0 => yes(Some(found)),
             Ok(found) => off(format!("found {found} %, needs {} %", min.0), found, min.0),
         },
-        CheckRule::Count { pattern, at_least, at_most } => match last_number(pattern, output) {
+        CheckRule::Count { pattern, at_least, at_most, any_exit } => match last_number(pattern, output) {
+            Err(_) if code != 0 && !any_exit => no(format!("exit code {code}")),
             Err(why) => no(why),
             Ok(found) => match (at_least, at_most) {
                 (Some(low), _) if found < *low => off(format!("found {found}, needs at least {low}"), found, *low),
                 (_, Some(high)) if found > *high => off(format!("found {found}, needs at most {high}"), found, *high),
+                // What fails after it printed the number has not done its work.
+                _ if code != 0 && !any_exit => {
+                    CheckVerdict { measured: Some(found), ..no(format!("exit code {code}")) }
+                }
                 _ => yes(Some(found)),
             },
         },

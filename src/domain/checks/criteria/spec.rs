@@ -10,12 +10,12 @@ use crate::domain::model::task::{Check, CheckRule, CheckSource};
 const ANY_PERCENTAGE: &str = r"(\d+(?:\.\d+)?)\s?%";
 
 /// Keys of a check.
-const KEYS: [&str; 10] =
-    ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "timeout", "counts", "junit"];
+const KEYS: [&str; 11] =
+    ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "any_exit", "timeout", "counts", "junit"];
 
 /// Parses one entry of a `checks:` list: a string is a command that must exit 0; a mapping has `command` and
 /// optionally `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`,
-/// `at_most`, `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The returned check is valid.
+/// `at_most`, `any_exit`, `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The returned check is valid.
 pub fn check_from_value(value: &Value, source: CheckSource) -> Result<Check, CriteriaError> {
     let check = match value {
         Value::String(command) => plain(command.trim(), source),
@@ -50,6 +50,12 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
         }
     };
     let (min, at_least, at_most) = (number("min")?, number("at_least")?, number("at_most")?);
+    let any_exit = match map.get("any_exit") {
+        None | Some(Value::Null) => None,
+        Some(value) => {
+            Some(value.as_bool().ok_or_else(|| invalid(format!("`any_exit` is true or false, not {value}")))?)
+        }
+    };
     let pattern = text(map, "pattern");
     let kind = text(map, "kind").unwrap_or_else(|| guess_kind(min, at_least.or(at_most)).to_owned());
     let rule = match (kind.as_str(), min, pattern) {
@@ -58,7 +64,9 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
         ("coverage", Some(min), pattern) => {
             CheckRule::Coverage { pattern: pattern.unwrap_or_else(|| ANY_PERCENTAGE.to_owned()), min: Percent(min) }
         }
-        ("count", None, Some(pattern)) => CheckRule::Count { pattern, at_least, at_most },
+        ("count", None, Some(pattern)) => {
+            CheckRule::Count { pattern, at_least, at_most, any_exit: any_exit.unwrap_or_default() }
+        }
         ("exit_code" | "empty_output", ..) => {
             return Err(invalid(format!("`{kind}` takes neither `pattern` nor bounds; `coverage` and `count` do")));
         }
@@ -70,8 +78,8 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
             )));
         }
     };
-    if !matches!(rule, CheckRule::Count { .. }) && at_least.or(at_most).is_some() {
-        return Err(invalid(format!("`at_least` and `at_most` belong to `count`, not to `{kind}`")));
+    if !matches!(rule, CheckRule::Count { .. }) && (at_least.or(at_most).is_some() || any_exit.is_some()) {
+        return Err(invalid(format!("`at_least`, `at_most` and `any_exit` belong to `count`, not to `{kind}`")));
     }
     let timeout_s =
         match map.get("timeout") {

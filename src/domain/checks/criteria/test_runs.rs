@@ -164,7 +164,8 @@ mod tests {
         for command in own.into_iter().chain(["mvn -Dmaven.test.failure.ignore=true verify"]) {
             assert_eq!(why(command, &counted(5, 1, 0)), "", "{command}");
         }
-        let count = CheckRule::Count { pattern: r"(\d+) failed".into(), at_least: None, at_most: Some(3.0) };
+        let count =
+            CheckRule::Count { pattern: r"(\d+) failed".into(), at_least: None, at_most: Some(3.0), any_exit: true };
         let by_number = Check { rule: count, ..plain("pytest", CheckSource::Command) };
         assert_eq!(contradiction(&by_number, &counted(5, 1, 0)), None);
         let coverage = CheckRule::Coverage { pattern: r"(\d+)%".into(), min: Percent(80.0) };

@@ -70,13 +70,15 @@ fn issue_yields_commands_and_ignores_prose() {
 #[test]
 fn block_yields_rules_timeouts_and_counts() {
     let body = "```ralph\nchecks:\n  - {name: cover, command: make cover, min: 80.5, timeout: 10m}\n  - {command: tsc, \
-                kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)', junit: 'build/*.xml'}\n```";
+                kind: count, pattern: '(\\d+) errors', at_most: 0, any_exit: true, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)', junit: 'build/*.xml'}\n```";
     let checks = read_issue(body).expect("criteria");
     assert_eq!(checks[0].name, "cover");
     assert_eq!(checks[0].timeout_s, Some(600));
     assert!(matches!(&checks[0].rule, CheckRule::Coverage { min, .. } if *min == Percent(80.5)));
     assert_eq!(checks[1].timeout_s, Some(90));
-    assert!(matches!(&checks[1].rule, CheckRule::Count { at_most: Some(most), at_least: None, .. } if *most == 0.0));
+    assert!(
+        matches!(&checks[1].rule, CheckRule::Count { at_most: Some(most), at_least: None, any_exit: true, .. } if *most == 0.0)
+    );
     assert_eq!(checks[2].rule, CheckRule::EmptyOutput);
     assert_eq!(checks[3].counts.as_deref(), Some("ok (?P<passed>\\d+)"));
     assert_eq!(checks[3].junit.as_deref(), Some("build/*.xml"));
@@ -103,6 +105,11 @@ fn invalid_block_reports_problem() {
         ("```ralph\nchecks:\n  - {command: x, min: 80, at_most: 3}\n```", "belong to `count`"),
         ("```ralph\nchecks:\n  - {command: x, kind: count, pattern: '(', at_most: 3}\n```", "not a regular expression"),
         ("```ralph\nchecks:\n  - {command: x, kind: count, pattern: '(a)'}\n```", "needs `at_least` or `at_most`"),
+        ("```ralph\nchecks:\n  - {command: x, kind: empty_output, any_exit: true}\n```", "belong to `count`"),
+        (
+            "```ralph\nchecks:\n  - {command: x, kind: count, pattern: '(a)', at_most: 1, any_exit: 1}\n```",
+            "is true or false",
+        ),
         ("```ralph\nchecks:\n  - {command: x, pattern: '(a)', at_most: 1, at_least: 2}\n```", "above `at_most`"),
         ("```ralph\nchecks:\n  - {command: x, at_most: many}\n```", "must be a number"),
         ("```ralph\nchecks:\n  - {command: x, timeout: soon}\n```", "`timeout` must be"),
@@ -134,7 +141,12 @@ fn validation_rejects_invalid_checks() {
         Check { rule: CheckRule::Coverage { pattern: "x".repeat(600), min: Percent(1.0) }, ..good.clone() },
         Check { rule: CheckRule::Coverage { pattern: r"(\w{900}){900}".into(), min: Percent(1.0) }, ..good.clone() },
         Check {
-            rule: CheckRule::Count { pattern: "(a)".into(), at_least: Some(f64::INFINITY), at_most: None },
+            rule: CheckRule::Count {
+                pattern: "(a)".into(),
+                at_least: Some(f64::INFINITY),
+                at_most: None,
+                any_exit: false,
+            },
             ..good
         },
     ];
@@ -215,7 +227,13 @@ fn first_source_takes_precedence_and_names_are_unique() {
 #[test]
 fn outcome_is_judged_by_rule() {
     let coverage = CheckRule::Coverage { pattern: r"^TOTAL.* (\S+)%$".into(), min: Percent(80.0) };
-    let errors = CheckRule::Count { pattern: r"Found ([\d,]+) error".into(), at_least: None, at_most: Some(2.0) };
+    let count = |any_exit| CheckRule::Count {
+        pattern: r"Found ([\d,]+) error".into(),
+        at_least: None,
+        at_most: Some(2.0),
+        any_exit,
+    };
+    let (errors, strict) = (count(true), count(false));
     let cases: &[(&CheckRule, Option<i32>, &str, bool, &str, Option<f64>)] = &[
         (&CheckRule::ExitCode, Some(0), "anything", true, "", None),
         (&CheckRule::ExitCode, Some(1), "", false, "exit code 1", None),
@@ -245,6 +263,11 @@ fn outcome_is_judged_by_rule() {
         (&coverage, Some(127), "TOTAL 1 99%", false, "command not found", None),
         (&coverage, None, "TOTAL 1 99%", false, "signal", None),
         (&errors, Some(1), "Found 2 errors", true, "", Some(2.0)),
+        (&errors, Some(2), "crashed", false, "was not found in the output", None),
+        (&strict, Some(0), "Found 2 errors", true, "", Some(2.0)),
+        (&strict, Some(1), "Found 2 errors", false, "exit code 1", Some(2.0)),
+        (&strict, Some(1), "Found 3 errors", false, "found 3, needs at most 2", Some(3.0)),
+        (&strict, Some(1), "crashed", false, "exit code 1", None),
         (&errors, Some(1), "Found 1,200 errors", false, "found 1200, needs at most 2", Some(1200.0)),
     ];
     for (rule, exit, output, holds, why, measured) in cases {
@@ -252,7 +275,8 @@ fn outcome_is_judged_by_rule() {
         assert_eq!((verdict.holds, verdict.measured), (*holds, *measured), "{rule:?} {output}");
         assert!(verdict.why.contains(why) && verdict.why.is_empty() == *holds, "{}", verdict.why);
     }
-    let least = CheckRule::Count { pattern: r"(\d+) tests".into(), at_least: Some(5.0), at_most: None };
+    let least =
+        CheckRule::Count { pattern: r"(\d+) tests".into(), at_least: Some(5.0), at_most: None, any_exit: false };
     assert_eq!(judge(&least, Some(0), "4 tests").why, "found 4, needs at least 5");
 }
 

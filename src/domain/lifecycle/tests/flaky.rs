@@ -117,7 +117,19 @@ fn checks_whose_passing_is_the_evidence_run_twice_where_that_is_cheap() {
     let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).reports(named(false));
     assert_eq!(run.current.checks_to_repeat(60_000).len(), 1);
+    let eighth = u64::try_from(run.current.limits.time_ms).unwrap_or_default() / 8;
+    assert!(eighth > 60_000);
+    assert_eq!(run.current.checks_to_repeat(eighth).len(), 1);
+    assert_eq!(run.current.checks_to_repeat(eighth + 1).len(), 0);
+    run.current.limits.time_ms = 1_000;
+    assert_eq!(run.current.checks_to_repeat(60_000).len(), 1);
     assert_eq!(run.current.checks_to_repeat(60_001).len(), 0);
+    let once = |again: bool| {
+        let mut report = named(true);
+        run.current.mark_run_once(&mut report, |_| again);
+        report.outcomes[0].ran_once
+    };
+    assert_eq!((once(false), once(true)), (true, false), "the report says which check had one run");
     assert_eq!(run.current.checks_to_retry(&named(false)).len(), 1);
     assert_eq!(run.current.checks_to_retry(&named(true)).len(), 1, "passing before any change ends a loop, too");
     let slow = CheckOutcome { duration_ms: 30_001, ..named(false).outcomes.remove(0) };

@@ -10,7 +10,7 @@ fn deleted(path: &str) -> BranchFinding {
 }
 
 fn base_tests(holds: bool, mark: &str) -> Option<BaseTestsRun> {
-    let files = vec![ChangedTestFile { path: "tests/a.py".into(), mark: mark.into() }];
+    let files = vec![ChangedTestFile { path: "tests/a.py".into(), mark: mark.into(), is_new: false }];
     Some(BaseTestsRun { report: report(holds), files, diff: "-assert f() == 1\n+assert f() == 2\n".into() })
 }
 
@@ -30,7 +30,7 @@ impl LoopRun {
         base_tests: Option<BaseTestsRun>,
     ) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Verify, "{:?}", self.reasons);
-        let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests, base_checks: None });
+        let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests, ..TestEvidence::default() });
         self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
     }
 
@@ -502,7 +502,7 @@ proptest! {
                 GuardEvent::Verify { findings, holds, needs_changed_tests } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
                     let base_tests = needs_changed_tests.then(|| base_tests(false, "1")).flatten();
-                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks: None });
+                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, ..TestEvidence::default() });
                     run.tell(LoopInput::Verified { ticket, report: report(holds), tests });
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();
@@ -532,4 +532,89 @@ proptest! {
         let again = replay(run.log.clone());
         prop_assert_eq!(again.as_ref(), Some(&run.current));
     }
+}
+
+fn without(new: &[bool], outcome: CheckOutcome) -> Option<BaseTestsRun> {
+    let file = |(n, is_new): (usize, &bool)| ChangedTestFile {
+        path: format!("tests/{n}.py"),
+        mark: n.to_string(),
+        is_new: *is_new,
+    };
+    let files = new.iter().enumerate().map(file).collect();
+    Some(BaseTestsRun { report: CheckReport { outcomes: vec![outcome] }, files, diff: String::new() })
+}
+
+#[test]
+fn checks_that_need_new_tests_are_asked_about() {
+    let mut run = LoopRun::new();
+    let failing = report(false).outcomes.remove(0);
+    run.working().commits(&[], true).verified(&[], without(&[true, false], failing));
+    run.is(LoopState::Running, LoopStep::Agent);
+    let found: Vec<String> = run.current.open_findings().iter().map(|one| one.found.evidence.clone()).collect();
+    assert!(found[0].starts_with("without this new file, `make test` fails"), "{found:?}");
+    assert!(found[1].starts_with("with the base's version, `make test` fails"), "{found:?}");
+}
+
+#[test]
+fn number_that_only_new_tests_raise_is_no_finding() {
+    let number = CheckOutcome { measured: Some(70.0), exit_code: Some(0), ..report(false).outcomes.remove(0) };
+    let tests = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
+    let covered = CheckOutcome { coverage: Some(70.0), exit_code: Some(1), tests: tests(5, 0), ..number.clone() };
+    let plain = CheckOutcome { measured: None, exit_code: Some(1), ..number.clone() };
+    for (new, outcome, state) in [
+        (true, number.clone(), LoopState::Review),
+        (true, covered.clone(), LoopState::Review),
+        (true, CheckOutcome { measured: None, ..covered.clone() }, LoopState::Review),
+        (false, number.clone(), LoopState::Running),
+        (true, plain, LoopState::Running),
+        (true, CheckOutcome { tests: tests(4, 1), ..number.clone() }, LoopState::Running),
+        (true, CheckOutcome { failing_tests: vec!["a".into()], ..number.clone() }, LoopState::Running),
+        (true, CheckOutcome { exit_code: Some(1), ..number.clone() }, LoopState::Running),
+        (true, CheckOutcome { tests: None, ..covered.clone() }, LoopState::Running),
+        (true, CheckOutcome { incomplete: true, ..covered }, LoopState::Running),
+        (true, CheckOutcome { contradicted: true, ..number }, LoopState::Running),
+    ] {
+        let mut run = LoopRun::new();
+        run.working().commits(&[], true).verified_with(counted(5, 0), &[], without(&[new], outcome.clone()));
+        assert_eq!(run.current.state, state, "{new} {outcome:?}");
+    }
+}
+
+#[test]
+fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
+    let written = |digest: &str| {
+        let file = RewrittenFile { path: "tests/a.py".into(), digest: digest.into() };
+        Box::new(TestEvidence { rewritten: vec![file], ..TestEvidence::default() })
+    };
+    let mut run = LoopRun::new();
+    run.working().commits(&[], true);
+    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.open_findings()[0].found.kind, TamperKind::TestsRewritten);
+    assert_eq!(run.prompt().put_back.len(), 1, "the agent is told");
+    // The base's version of the test is there already: only a person can decide.
+    run.commits(&[], true);
+    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    assert_eq!((run.current.state, run.put_back_paths()), (LoopState::Paused, None), "{}", run.current.why);
+    run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
+    let mut other = LoopRun { current: run.current.clone(), ..LoopRun::new() };
+    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    run.is(LoopState::Review, LoopStep::Idle);
+    other.tell(LoopInput::Verified { ticket: other.current.ticket, report: report(true), tests: written("2") });
+    assert_eq!(other.current.open_findings().len(), 1, "another content is another finding");
+}
+
+#[test]
+fn accepted_change_counts_from_the_commit_that_the_person_saw() {
+    let mut run = LoopRun::new();
+    let lost = deleted("tests/a.py");
+    run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
+    let seen = run.current.head.clone();
+    let findings = [lost.clone(), deleted("tests/b.py")];
+    let version = |run: &LoopRun, path: &str| run.current.guard.accepted_version(&findings, path).cloned();
+    assert_eq!(version(&run, "tests/a.py"), seen);
+    assert_eq!(version(&run, "tests/b.py"), None);
+    run.commits(&[lost], true);
+    assert_ne!(run.current.head, seen);
+    assert_eq!(version(&run, "tests/a.py"), seen, "later changes of the file are not covered");
 }

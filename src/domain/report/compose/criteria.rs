@@ -20,12 +20,15 @@ pub fn rule_words(rule: &CheckRule) -> String {
         CheckRule::ExitCode => "exit code 0".into(),
         CheckRule::EmptyOutput => "exit code 0 and no output".into(),
         CheckRule::Coverage { min, .. } => format!("exit code 0 and coverage of at least {} %", min.0),
-        CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
-            (Some(low), Some(high)) => format!("a count from {low} to {high}"),
-            (Some(low), None) => format!("a count of at least {low}"),
-            (None, Some(high)) => format!("a count of at most {high}"),
-            (None, None) => "a count".into(),
-        },
+        CheckRule::Count { at_least, at_most, any_exit, .. } => {
+            let count = match (at_least, at_most) {
+                (Some(low), Some(high)) => format!("a count from {low} to {high}"),
+                (Some(low), None) => format!("a count of at least {low}"),
+                (None, Some(high)) => format!("a count of at most {high}"),
+                (None, None) => "a count".into(),
+            };
+            if *any_exit { count } else { format!("exit code 0 and {count}") }
+        }
     }
 }
 

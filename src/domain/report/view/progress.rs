@@ -296,6 +296,9 @@ pub struct CheckLine {
     /// Whether it failed once and passed once on the same commit.
     #[serde(default)]
     pub flaky: bool,
+    /// Whether it passed in one run only, because a second one takes too long.
+    #[serde(default)]
+    pub ran_once: bool,
     /// Test counts, if the runner's output was recognized.
     pub tests: Option<TestCounts>,
     /// Duration.

@@ -126,7 +126,9 @@ fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let helper = line.new.is_none_or(|at| tests.new[at].helper);
     // Functions that run by themselves.
     pattern!(BY_ITSELF, r"^(?:init|TestMain|main|setUp(?:Class)?|set_up|before\w*|setup)$");
-    let by_itself = line.new.is_some_and(|at| BY_ITSELF.is_match(&tests.new[at].name)) && !tests.file.is_new();
+    // A new file of Go has them for the tests of the whole package.
+    let shared = !tests.file.is_new() || tests.language == Language::Go;
+    let by_itself = shared && line.new.is_some_and(|at| BY_ITSELF.is_match(&tests.new[at].name));
     by_itself || ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Tokens {
 }
 
 /// A language, by a file's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Language {
     Python,
     JavaScript,
@@ -314,6 +314,10 @@ impl Language {
     /// Whether runners look for tests in a file of this name.
     pub fn collects(self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
+        let ignored = |folder: &str| folder == "testdata" || folder.starts_with(['_', '.']);
+        if self == Self::Go && path.rsplit('/').skip(1).any(ignored) {
+            return false;
+        }
         // `CreditIT` is a test, `Credit` is none.
         let lower = || name.to_lowercase();
         let name = if matches!(self, Self::Jvm | Self::Php) { name.to_owned() } else { lower() };

@@ -32,6 +32,13 @@ pub fn is_test_file(path: &str) -> bool {
     in_folder || is_in_data_folder(path) || is_test_path(path) || CONVENTION.is_match(path) || CASES.is_match(path)
 }
 
+/// Whether a file is code of tests by its name or folder, not their data.
+pub fn is_test_code(path: &str) -> bool {
+    // Jest loads these in the place of other modules.
+    let mocks = || path.rsplit('/').skip(1).any(|folder| folder == "__mocks__");
+    Language::of(path).is_some() && (is_test_path(path) || mocks()) || CONVENTION.is_match(path)
+}
+
 fn is_in_data_folder(path: &str) -> bool {
     path.to_lowercase().rsplit('/').skip(1).any(|folder| DATA_FOLDERS.contains(&folder))
 }

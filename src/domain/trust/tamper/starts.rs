@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use super::config_files::{is_check_config, is_makefile};
+use super::marks::is_test_code;
 
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(
@@ -67,6 +68,23 @@ impl<'a> CheckStart<'a> {
     /// `base` are the paths of the base.
     pub fn new(commands: impl IntoIterator<Item = &'a str>, base: impl IntoIterator<Item = &'a str>) -> Self {
         Self { commands: commands.into_iter().collect(), base: base.into_iter().collect() }
+    }
+
+    /// Paths of the base.
+    pub(super) fn base_paths(&self) -> impl Iterator<Item = &'a str> {
+        self.base.iter().copied()
+    }
+
+    /// Commands of the checks.
+    pub(super) fn commands(&self) -> impl Iterator<Item = &'a str> {
+        self.commands.iter().copied()
+    }
+
+    /// Whether nothing may write a file while the checks run: code of tests, and files of the base that start checks, without those
+    /// that installing writes.
+    pub fn is_fixed(&self, path: &str) -> bool {
+        let starts = || is_check_config(path) || is_makefile(path) || runs_checks(path) || self.executes(path);
+        is_test_code(path) || self.base.contains(path) && !READ_FOLDER.is_match(path) && starts()
     }
 
     /// Whether a file that differs from the base decides how a check is started, so that the base's version has to give the same
@@ -174,7 +192,7 @@ pub(super) fn is_script_about_checks(path: &str) -> bool {
 }
 
 /// Whether a script runs checks by its name or folder, whoever executes it.
-fn runs_checks(path: &str) -> bool {
+pub(super) fn runs_checks(path: &str) -> bool {
     pattern!(
         NAMED,
         r"(?i)(?:^|/)(?:\.?ci|hack)/(?:.*/)?[\w.-]*$|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][\w.-]*)?$"

@@ -42,6 +42,16 @@ fn kinds(diff: &str) -> Vec<TamperKind> {
 
 /// See docs/threats.md#g17.
 #[test]
+fn new_file_that_ends_the_tests_of_its_package_is_found() {
+    let main = |code: &str| {
+        created("pkg/zz_test.go", &format!("package pkg\n\nfunc TestMain(m *testing.M) {{\n\tos.Exit({code})\n}}"))
+    };
+    assert_eq!(kinds(&main("0")), [EarlyExit]);
+    assert_eq!(kinds(&main("m.Run()")), []);
+}
+
+/// See docs/threats.md#g17.
+#[test]
 fn weakened_tests_are_found() {
     let cases = [
         (
@@ -151,6 +161,8 @@ fn weakened_tests_are_found() {
             deleted("src/a.rs", "#[test]\nfn adds() {\n    assert_eq!(add(1, 1), 2);\n}"),
         ),
         ("test file put out of reach", TestDeleted, renamed("src/a.test.ts", "src/a.test.ts.bak")),
+        ("Go test put into testdata", TestDeleted, renamed("pkg/a_test.go", "pkg/testdata/a_test.go")),
+        ("Go test put into a folder with `_`", TestDeleted, renamed("pkg/a_test.go", "_old/a_test.go")),
         (
             "ignored",
             TestSkipped,

@@ -1,0 +1,39 @@
+//! Compiled code that interpreters load in the place of its source, and that no reader of a change sees.
+
+use super::diff::FileDiff;
+use super::{Findings, TamperKind};
+
+/// Whether a file is in a folder from which Python loads compiled code of the sources beside it.
+pub fn is_compiled_cache(path: &str) -> bool {
+    path.rsplit('/').skip(1).any(|folder| folder == "__pycache__")
+}
+
+/// Reports compiled code that is new. Where a repository tracks it, every run of its tests changes it.
+pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
+    let is_new = file.new.as_ref().is_some_and(|new| file.old.as_ref() != Some(new));
+    if is_new && is_compiled_cache(file.path()) {
+        let evidence = "compiled code that Python loads in the place of its source";
+        findings.add(file.path(), None, TamperKind::CodeReplaced, evidence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::domain::model::task::TamperKind;
+    use crate::domain::trust::tamper::{TamperContext, scan};
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn new_compiled_code_is_reported() {
+        let header = |path: &str, mode: &str| format!("diff --git a/{path} b/{path}\n{mode}index 1..2\n");
+        let of = |path: &str, mode: &str| {
+            let diff = format!("{}Binary files /dev/null and b/{path} differ\n", header(path, mode));
+            scan(&diff, &TamperContext::default()).into_iter().map(|found| found.kind).collect::<Vec<_>>()
+        };
+        let path = "app/__pycache__/calc.cpython-311.pyc";
+        assert_eq!(of(path, "new file mode 100644\n"), [TamperKind::CodeReplaced]);
+        assert_eq!(of(path, ""), [], "the repository tracks it");
+        assert_eq!(of(path, "deleted file mode 100644\n"), []);
+        assert_eq!(of("app/pycache/calc.pyc", "new file mode 100644\n"), []);
+    }
+}
