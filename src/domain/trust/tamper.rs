@@ -11,6 +11,7 @@ macro_rules! pattern {
     };
 }
 
+mod answers;
 mod blocks;
 mod bounds;
 mod bypassed;
@@ -26,6 +27,7 @@ mod language;
 mod loosened;
 mod marks;
 mod matcher;
+mod neutralized;
 mod program;
 mod recorded;
 mod replaced;
@@ -46,6 +48,7 @@ use crate::domain::model::task::{DiffStat, TamperFinding, TamperGrade, TamperKin
 use blocks::TestFile;
 use diff::FileDiff;
 
+pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use marks::{ChangeMarks, is_test_file};
 pub use starts::{CheckStart, ImportedName, is_missing};
 
@@ -159,6 +162,9 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             replaced::scan(tests, &whole, &mut findings);
             computed::scan(tests, &whole, &mut findings);
             doctests::scan(tests, &whole, &mut findings);
+        }
+        if let Some(tests) = tests {
+            neutralized::scan(tests, &whole, &mut findings);
         }
         replaced::shadows(file, &files, &mut findings);
         replaced::dependencies(file, &whole, &mut findings);
