@@ -37,9 +37,11 @@ use crate::telemetry::{self, FILTER_VARIABLE};
 use folder::{DataFolder, FolderChoice};
 use list::StoredLoop;
 use next_steps::Invocation;
-use session::{IdleEngine, LocalSession, MOST_JOBS, is_done};
+use session::{IdleEngine, LocalSession, MOST_JOBS, has_open_findings, is_done};
 use tasks::PlannedTask;
 
+/// Exit code where a finding about tests waits for a decision, as `--help` says.
+const OPEN_FINDINGS: u8 = 3;
 /// Exit code after a signal, as shells report Ctrl-C.
 const INTERRUPTED: u8 = 130;
 /// Maximum length of the title, in characters.
@@ -47,6 +49,9 @@ const TITLE_MAX: usize = 100;
 
 /// Arguments of `local`.
 #[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Exit code: 0 if the task is done; 3 if it is not while a finding about tests is open; 1 if it is not for another reason; 2 for wrong arguments; 130 after Ctrl-C"
+)]
 #[command(group(clap::ArgGroup::new("work").required(true).args(["task", "tasks", "resume", "list"])))]
 pub struct LocalArgs {
     /// Folder of the repository
@@ -171,6 +176,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     }
     Ok(match outcome.done {
         Some(true) => ExitCode::SUCCESS,
+        Some(false) if outcome.open_findings => ExitCode::from(OPEN_FINDINGS),
         Some(false) => ExitCode::FAILURE,
         None => ExitCode::from(INTERRUPTED),
     })
@@ -187,6 +193,8 @@ enum Plan {
 struct RunOutcome {
     /// Whether every task is done; `None` after an interruption.
     done: Option<bool>,
+    /// Whether a task is not done while a finding about tests is open.
+    open_findings: bool,
     /// The single loop that stopped.
     #[cfg_attr(not(feature = "desktop"), expect(dead_code, reason = "only shown on a desktop"))]
     stopped: Option<Loop>,
@@ -224,8 +232,8 @@ impl Plan {
     ) -> Result<RunOutcome, CliError> {
         let id = match self {
             Self::List(tasks) => {
-                let done = tasks::run_tasks(session, tasks, args.jobs, json, interrupted).await?;
-                return Ok(RunOutcome { done, stopped: None });
+                let (done, open_findings) = tasks::run_tasks(session, tasks, args.jobs, json, interrupted).await?;
+                return Ok(RunOutcome { done, open_findings, stopped: None });
             }
             Self::Start { title, body, options } => session.begin(&title, &body, options).await?,
             Self::Continue { known, options } => {
@@ -237,7 +245,8 @@ impl Plan {
             }
         };
         let stopped = session.follow(&id, None, interrupted).await?;
-        Ok(RunOutcome { done: stopped.as_ref().map(is_done), stopped })
+        let open_findings = stopped.as_ref().is_some_and(has_open_findings);
+        Ok(RunOutcome { done: stopped.as_ref().map(is_done), open_findings, stopped })
     }
 }
 

@@ -2,6 +2,7 @@
 //! after a crash.
 
 mod agent;
+mod answers;
 mod call_guard;
 mod git;
 pub mod hooks;

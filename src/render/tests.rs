@@ -517,6 +517,13 @@ fn prompt_view(text: &str) -> PromptView {
             evidence: "with the base's version, `cargo test` fails: exit code 101".into(),
             may_be_asked_for: false,
         }],
+        answers: vec![PromptFinding {
+            path: "src/calc.rs".into(),
+            line: Some(7),
+            kind: TamperKind::AnswersHardCoded,
+            evidence: "only what tests expect: mul(2, 3) is 6; sign(-3) is -1".into(),
+            may_be_asked_for: false,
+        }],
         conflict_files: vec!["src/lib.rs".into()],
         history: vec![PromptHistory { n: 2, approach: "persist".into(), outcome: "two tests fail".into() }],
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
@@ -647,6 +654,7 @@ fn first_prompt_has_only_required_sections() {
         directives: vec![],
         put_back: vec![],
         changed_tests: vec![],
+        answers: vec![],
         conflict_files: vec![],
         history: vec![],
         protected: vec![],
@@ -665,7 +673,14 @@ fn prompts_of_plans_match_snapshots() {
         approved_by: "mona".into(),
         changes: "Keep the error for `null`.".into(),
     };
-    let quiet = PromptView { reviews: vec![], ci: vec![], put_back: vec![], changed_tests: vec![], ..prompt_view("x") };
+    let quiet = PromptView {
+        reviews: vec![],
+        ci: vec![],
+        put_back: vec![],
+        changed_tests: vec![],
+        answers: vec![],
+        ..prompt_view("x")
+    };
     let made = PromptView {
         planning: true,
         plan: Some(PromptPlan { approved_by: String::new(), changes: String::new(), ..plan.clone() }),

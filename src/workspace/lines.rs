@@ -1,4 +1,4 @@
-//! Numbers of lines of a commit's files.
+//! Content of a commit's files, and the number of their lines.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,10 +19,26 @@ impl Workspaces {
         commit: &Sha,
         paths: &BTreeSet<&str>,
     ) -> Result<HashMap<String, u64>, WorkspaceError> {
-        let mut counts = HashMap::new();
+        let lines = |content: Vec<u8>| {
+            let ends = content.iter().filter(|byte| **byte == b'\n').count() as u64;
+            ends + u64::from(content.last().is_some_and(|byte| *byte != b'\n'))
+        };
+        let contents = self.contents_at(loop_id, repo, commit, paths).await?;
+        Ok(contents.into_iter().map(|(path, content)| (path, lines(content))).collect())
+    }
+
+    /// Returns the content of those of the paths that are files in a commit of a loop. Files beyond 16 MiB in sum are left out.
+    pub async fn contents_at(
+        &self,
+        loop_id: &LoopId,
+        repo: &RepoRef,
+        commit: &Sha,
+        paths: &BTreeSet<&str>,
+    ) -> Result<HashMap<String, Vec<u8>>, WorkspaceError> {
+        let mut contents = HashMap::new();
         let usable: Vec<&str> = paths.iter().copied().filter(|path| !path.contains(['\n', '\0'])).collect();
         if usable.is_empty() {
-            return Ok(counts);
+            return Ok(contents);
         }
         let store = self.opened(loop_id, repo).await?.store;
         let asked: String = usable.iter().map(|path| format!("{commit}:{path}\n")).collect();
@@ -40,12 +56,10 @@ impl Workspaces {
             let (kind, size) = (fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
             let Some(content) = size.and_then(|size| rest.get(..size)) else { break };
             if kind == Some("blob") {
-                let ends = content.iter().filter(|byte| **byte == b'\n').count() as u64;
-                let open = content.last().is_some_and(|byte| *byte != b'\n');
-                counts.insert(path.to_owned(), ends + u64::from(open));
+                contents.insert(path.to_owned(), content.to_vec());
             }
             rest = rest.get(content.len() + 1..).unwrap_or_default();
         }
-        Ok(counts)
+        Ok(contents)
     }
 }

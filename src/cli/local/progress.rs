@@ -139,11 +139,16 @@ impl TestFinding {
 
     fn text(&self) -> String {
         let yellow = AnsiColor::Yellow.on_default();
+        format!("    {yellow}!{yellow:#} {}\n", self.sentence())
+    }
+
+    /// One line without color: place, kind, who accepted it, evidence.
+    pub(super) fn sentence(&self) -> String {
         let TamperFinding { path, line, kind, evidence, .. } = &self.found;
         let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
         let accepted = self.accepted_by.as_ref().map(|by| format!(" (accepted by {by})")).unwrap_or_default();
         let (place, evidence) = (one_line(&place), one_line(evidence));
-        format!("    {yellow}!{yellow:#} {place}: {}{accepted}: {evidence}\n", kind.description())
+        format!("{place}: {}{accepted}: {evidence}", kind.description())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::next_steps::SuggestedCommand;
+use super::progress::TestFinding;
 use crate::cli::moment;
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::Timestamp;
@@ -86,6 +87,13 @@ fn checks_text(report: &CheckReport) -> String {
     text
 }
 
+/// Lists the findings of the branch about tests, with who accepted them.
+fn findings_text(current: &Loop) -> String {
+    let findings = TestFinding::of_branch(current);
+    let lines: String = findings.iter().map(|finding| format!("- {}\n", finding.sentence())).collect();
+    if lines.is_empty() { lines } else { format!("\n## Findings about tests\n\n{lines}") }
+}
+
 fn summary_text(current: &Loop, steps: &[SuggestedCommand], now: Timestamp) -> String {
     let mut text = format!("# {}\n\n", current.task.title);
     let limits = &current.limits;
@@ -108,6 +116,7 @@ fn summary_text(current: &Loop, steps: &[SuggestedCommand], now: Timestamp) -> S
         let first = said.lines().next().unwrap_or_default();
         text.push_str(&format!("{}. {held} of {total} checks pass: {first}\n", iteration.number));
     }
+    text.push_str(&findings_text(current));
     if let Some(report) = current.latest_checks() {
         text.push_str(&checks_text(report));
     }

@@ -349,6 +349,11 @@ impl LocalSession<'_> {
     }
 }
 
+/// Whether a task is not done while a finding about its tests is open.
+pub(super) fn has_open_findings(ended: &Loop) -> bool {
+    !is_done(ended) && !ended.open_findings().is_empty()
+}
+
 /// Whether the loop's task is done: verified, merged, or nothing to do.
 pub(super) fn is_done(ended: &Loop) -> bool {
     let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();

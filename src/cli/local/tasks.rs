@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::session::{LocalSession, is_done, task_hash};
+use super::session::{LocalSession, has_open_findings, is_done, task_hash};
 use crate::cli::{CliError, one_line, print, table};
 use crate::config::tasks::ListedTask;
 use crate::domain::loops::RunOptions;
@@ -51,6 +51,8 @@ struct TaskRow {
     id: Option<String>,
     state: String,
     done: bool,
+    /// Whether a finding about tests waits for a decision.
+    open_findings: bool,
     iterations: u32,
     cost_usd: f64,
     branch: Option<String>,
@@ -64,6 +66,7 @@ impl TaskRow {
             id: Some(ended.id.to_string()),
             state: ended.state.as_str().to_owned(),
             done: is_done(ended),
+            open_findings: has_open_findings(ended),
             iterations: ended.spent.iterations,
             cost_usd: ended.spent.cost.usd(),
             branch: ended.pushed.is_some().then(|| ended.branch.clone()),
@@ -77,6 +80,7 @@ impl TaskRow {
             id: task.earlier.as_ref().map(|known| known.id.to_string()),
             state: state.to_owned(),
             done: false,
+            open_findings: false,
             iterations: 0,
             cost_usd: 0.0,
             branch: None,
@@ -85,14 +89,15 @@ impl TaskRow {
     }
 }
 
-/// Runs the tasks in order, at most `jobs` at once; returns whether all are done, `None` after an interruption.
+/// Runs the tasks in order, at most `jobs` at once; returns whether all are done, `None` after an interruption, and whether one
+/// has an open finding about tests.
 pub(super) async fn run_tasks(
     session: &LocalSession<'_>,
     tasks: Vec<PlannedTask>,
     jobs: u32,
     json: bool,
     interrupted: &CancellationToken,
-) -> Result<Option<bool>, CliError> {
+) -> Result<(Option<bool>, bool), CliError> {
     let results = stream::iter(tasks)
         .map(|task| async move {
             match run_one(session, &task, interrupted).await {
@@ -104,7 +109,8 @@ pub(super) async fn run_tasks(
         .collect::<Vec<_>>()
         .await;
     print_results(&results, json)?;
-    Ok((!interrupted.is_cancelled()).then(|| results.iter().all(|result| result.done)))
+    let done = (!interrupted.is_cancelled()).then(|| results.iter().all(|result| result.done));
+    Ok((done, results.iter().any(|result| result.open_findings)))
 }
 
 /// Runs one task: starts its loop, continues it, or finds it done.

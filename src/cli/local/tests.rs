@@ -217,8 +217,15 @@ async fn deleted_test_blocks_completion_until_accepted() {
     git(&setup.repo, &["add", "."]).await;
     git(&setup.repo, &["commit", "--quiet", "-m", "a test"]).await;
     let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
-    let stopped = run_to(&setup, &more, ExitCode::FAILURE).await.remove(0);
+    let stopped = run_to(&setup, &more, ExitCode::from(OPEN_FINDINGS)).await.remove(0);
     assert_eq!(stopped.state.as_str(), "limit_reached", "{}", stopped.why);
+    let forge = open(&args(&setup, &["--list"]), &setup.env, true).await.expect("opened");
+    let database = FolderChoice::of(None, forge.repo(), &setup.env).databases().remove(0);
+    let logs = database.parent().expect("a folder").join("logs");
+    let summary = |id: &LoopId| std::fs::read_to_string(logs.join(id.as_str()).join("summary.md")).expect("a summary");
+    let listed = summary(&stopped.id);
+    assert!(listed.contains("\n## Findings about tests\n\n- test_answer.py"), "{listed}");
+    assert!(listed.contains(": a test was removed: "), "{listed}");
     let findings = serde_json::to_value(progress::TestFinding::of_branch(&stopped)).expect("JSON");
     assert_eq!((&findings[0]["path"], &findings[0]["kind"]), (&"test_answer.py".into(), &"test_deleted".into()));
     assert!(findings[0].get("accepted_by").is_none(), "{findings}");
@@ -228,6 +235,8 @@ async fn deleted_test_blocks_completion_until_accepted() {
     assert_eq!(done.state.as_str(), "review", "{}", done.why);
     let findings = serde_json::to_value(progress::TestFinding::of_branch(&done)).expect("JSON");
     assert_eq!(findings[0]["accepted_by"], "you", "{findings}");
+    let accepted = summary(&done.id);
+    assert!(accepted.contains("a test was removed (accepted by you): "), "{accepted}");
     let again =
         local(&args(&setup, &["--resume", done.id.as_str(), "--accept-tests"]), &setup.global, &setup.env).await;
     assert!(again.expect_err("nothing is open").to_string().contains("no changes to tests that wait to be accepted"));

@@ -150,6 +150,8 @@ pub struct PromptView {
     pub put_back: Vec<PromptFinding>,
     /// Changed test files without which the checks fail.
     pub changed_tests: Vec<PromptFinding>,
+    /// Program code that returns what tests expect, and computes nothing.
+    pub answers: Vec<PromptFinding>,
     /// Directives of the overseer, which precede everything else, the most important cause first.
     pub directives: Vec<Directive>,
     /// Advice of control and strategy, one sentence each.
@@ -300,8 +302,9 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         opinions: words(GuidanceSource::SecondOpinion).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
         warnings: words(GuidanceSource::Service).map(|w| w.text).chain(planning.and_then(missing_plan)).collect(),
-        put_back: open_findings(current, false),
-        changed_tests: open_findings(current, true),
+        put_back: open_findings(current, |kind| !kind.may_be_required()),
+        changed_tests: open_findings(current, |kind| kind.may_be_required() && kind != TamperKind::AnswersHardCoded),
+        answers: open_findings(current, |kind| kind == TamperKind::AnswersHardCoded),
         directives: directives(course),
         strategy: course
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
@@ -338,11 +341,10 @@ fn missing_plan(planning: &Planning) -> Option<String> {
     (!problem.is_empty()).then(|| format!("The last run made no plan that can be posted: {problem}."))
 }
 
-/// Open findings that the agent has to fix, or (`may_be_required`) that the task may require. Findings in commits that a
-/// person pushed are left out.
-fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
+/// Open findings of some kinds. Findings in commits that a person pushed are left out.
+fn open_findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
     let open = current.open_findings().into_iter().filter(|finding| !finding.pushed);
-    let wanted = open.filter(|finding| finding.found.kind.may_be_required() == may_be_required);
+    let wanted = open.filter(|finding| wanted(finding.found.kind));
     let (text, task) = (sanitize::visible, current.task.agent_text());
     wanted
         .map(|finding| (finding, &finding.found))

@@ -246,6 +246,8 @@ fn question(next: &Loop) -> String {
     let paths = named_paths(&next.open_paths());
     if open.iter().all(|finding| finding.pushed) {
         format!("tests that a person pushed are weaker than the base's: {paths}")
+    } else if open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded) {
+        format!("every check passes, but the program returns only what its tests expect: {paths}")
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
     } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {

@@ -363,6 +363,8 @@ pub enum TamperKind {
     FailureIgnored,
     /// A mock or a file of the same name replaces the code under test.
     CodeReplaced,
+    /// Functions of the program return what tests expect, and compute nothing.
+    AnswersHardCoded,
     /// The checks pass only with the branch's changes to tests of the base.
     OnlyChangedTests,
     /// A check counts fewer tests than at the base.
@@ -387,6 +389,7 @@ impl TamperKind {
             Self::EarlyExit => "tests end early",
             Self::FailureIgnored => "a failure is ignored",
             Self::CodeReplaced => "the code under test is replaced",
+            Self::AnswersHardCoded => "the program holds the answers of tests",
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
             Self::TestsRewritten => "tests are written while the checks run",
@@ -401,7 +404,7 @@ impl TamperKind {
 
     /// Whether a task can require such a change, so that a person decides instead of the service undoing it.
     pub fn may_be_required(self) -> bool {
-        matches!(self, Self::OnlyChangedTests | Self::ExpectationChanged)
+        matches!(self, Self::OnlyChangedTests | Self::ExpectationChanged | Self::AnswersHardCoded)
     }
 }
 

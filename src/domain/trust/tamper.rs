@@ -11,6 +11,7 @@ macro_rules! pattern {
     };
 }
 
+mod answers;
 mod blocks;
 mod bounds;
 mod bypassed;
@@ -27,6 +28,7 @@ mod language;
 mod loosened;
 mod marks;
 mod matcher;
+mod neutralized;
 mod new_tests;
 mod program;
 mod recorded;
@@ -48,6 +50,7 @@ use crate::domain::model::task::{DiffStat, TamperFinding, TamperGrade, TamperKin
 use blocks::TestFile;
 use diff::FileDiff;
 
+pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use compiled::is_compiled_cache;
 pub use marks::{ChangeMarks, is_test_code, is_test_file};
 pub use new_tests::NewTests;
@@ -165,6 +168,9 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             doctests::scan(tests, &whole, &mut findings);
         }
         compiled::scan(file, &mut findings);
+        if let Some(tests) = tests {
+            neutralized::scan(tests, &whole, &mut findings);
+        }
         replaced::shadows(file, &files, &mut findings);
         replaced::dependencies(file, &whole, &mut findings);
         recorded::scan(file, &whole, &mut findings);

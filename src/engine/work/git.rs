@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::Attempt;
 use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::model::task::TamperFinding;
 use crate::domain::trust::outbound::{
     self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
 };
@@ -273,16 +274,20 @@ fn committed(ticket: u64, change: IterationChange) -> Receipt {
 
 /// Returns the findings of a branch's complete change. Of a change that was cut, earlier findings stay.
 pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<BranchFinding> {
-    let marks = tamper::ChangeMarks::of(&complete.text);
-    let found = tamper::scan(&complete.text, &tamper::TamperContext::default()).into_iter();
-    let mut findings: Vec<BranchFinding> =
-        found.map(|found| BranchFinding { mark: marks.mark(&found), found, pushed: false }).collect();
+    let mut findings = found_on_branch(tamper::scan(&complete.text, &tamper::TamperContext::default()), complete);
     if complete.truncated {
         let earlier = current.branch_findings().unwrap_or_default().iter();
         let lost: Vec<_> = earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
         findings.extend(lost);
     }
     findings
+}
+
+/// Returns findings of a branch with the digests of the changes that they are about.
+pub(super) fn found_on_branch(found: Vec<TamperFinding>, complete: &BranchDiff) -> Vec<BranchFinding> {
+    let marks = tamper::ChangeMarks::of(&complete.text);
+    let of_branch = |found| BranchFinding { mark: marks.mark(&found), found, pushed: false };
+    found.into_iter().map(of_branch).collect()
 }
 
 pub(super) fn loop_trailer(current: &Loop) -> Trailer {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::loops::command::AcceptTests;
-use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
+use crate::domain::model::task::{FileStat, TamperFinding, TamperGrade, TamperKind, TestCounts};
 
 fn deleted(path: &str) -> BranchFinding {
     let found = TamperFinding::new(path, TamperKind::TestDeleted, "test removed: parses_empty_input");
@@ -235,6 +235,32 @@ fn checks_that_need_changed_tests_are_asked_about_early() {
     run.commits(&[], true).verified(&[], base_tests(true, "2")).is(LoopState::Review, LoopStep::Idle);
 }
 
+/// See docs/threats.md#g17.
+#[test]
+fn hard_coded_answers_are_told_once_and_then_asked_about() {
+    let holds = |mark: &str, evidence: &str| {
+        let found = TamperFinding::new("src/calc.py", TamperKind::AnswersHardCoded, evidence);
+        [BranchFinding { found, mark: mark.into(), pushed: false }]
+    };
+    let known = "only what tests expect: mul(2, 3) is 6; sign(-3) is -1";
+    let mut run = LoopRun::new();
+    run.working().commits(&[], true).verified(&holds("1", known), None).is(LoopState::Running, LoopStep::Agent);
+    let told = run.prompt();
+    assert_eq!((told.answers.len(), told.changed_tests.len(), told.put_back.len()), (1, 0, 0));
+    run.commits(&[], true).verified(&holds("2", known), None).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.escalates("test_findings"), "{:?}", run.effects);
+    assert!(run.current.why.contains("returns only what its tests expect"), "{}", run.current.why);
+    assert_eq!(run.put_back_paths(), None);
+    run.command(accept(&[])).resumed().is(LoopState::Running, LoopStep::Verify);
+    run.verified(&holds("2", known), None).is(LoopState::Review, LoopStep::Idle);
+    // The same answers in a file that changed otherwise are accepted; others are not.
+    run.command(guide("more")).resumed().commits(&[], true);
+    run.verified(&holds("3", known), None).is(LoopState::Review, LoopStep::Idle);
+    run.command(guide("more")).resumed().commits(&[], true);
+    run.verified(&holds("3", "only what tests expect: mul(4, 5) is 20"), None);
+    run.is(LoopState::Running, LoopStep::Agent);
+}
+
 #[test]
 fn findings_that_a_person_pushed_are_left_to_people() {
     let mut run = LoopRun::new();
@@ -452,19 +478,32 @@ fn loops_stored_before_the_guard_are_readable() {
 /// Kinds of the next outcome.
 #[derive(Debug, Clone)]
 enum GuardEvent {
-    Commit { findings: Vec<u8>, holds: bool },
-    Verify { findings: Vec<u8>, holds: bool, needs_changed_tests: bool },
+    Commit { findings: Vec<u8>, report: CheckReport },
+    Verify { findings: Vec<u8>, report: CheckReport, base_tests: Option<CheckReport>, base_checks: Option<CheckReport> },
     Accept(bool),
     Resume,
     Other(u8, bool),
 }
 
+/// Reports of a check that counts up to four tests or none, and of which the exit code may contradict the output.
+fn any_report(holding: f64) -> impl Strategy<Value = CheckReport> {
+    let counts = prop::option::weighted(0.7, (0u64..4, 0u64..3));
+    (prop::bool::weighted(holding), prop::bool::weighted(0.2), counts).prop_map(|(holds, contradicted, counts)| {
+        let mut made = report(holds);
+        let failing = u64::from(!holds);
+        made.outcomes[0].tests = counts.map(|(passing, skipped)| TestCounts { passing, failing, skipped });
+        made.outcomes[0].contradicted = contradicted && !holds;
+        made
+    })
+}
+
 fn any_event() -> impl Strategy<Value = GuardEvent> {
-    let findings = || prop::collection::vec(0u8..6, 0..3);
+    let findings = || prop::collection::vec(0u8..60, 0..3);
+    let at_base = |share| prop::option::weighted(share, any_report(0.6));
     prop_oneof![
-        6 => (findings(), any::<bool>()).prop_map(|(findings, holds)| GuardEvent::Commit { findings, holds }),
-        6 => (findings(), prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(
-            |(findings, holds, needs_changed_tests)| GuardEvent::Verify { findings, holds, needs_changed_tests }
+        6 => (findings(), any_report(0.5)).prop_map(|(findings, report)| GuardEvent::Commit { findings, report }),
+        6 => (findings(), any_report(0.8), at_base(0.2), at_base(0.3)).prop_map(
+            |(findings, report, base_tests, base_checks)| GuardEvent::Verify { findings, report, base_tests, base_checks }
         ),
         1 => any::<bool>().prop_map(GuardEvent::Accept),
         1 => Just(GuardEvent::Resume),
@@ -472,43 +511,78 @@ fn any_event() -> impl Strategy<Value = GuardEvent> {
     ]
 }
 
+/// Kinds of findings, but those that only a run of checks shows.
+const KINDS: [TamperKind; 12] = [
+    TamperKind::TestDeleted,
+    TamperKind::TestSkipped,
+    TamperKind::AssertionRemoved,
+    TamperKind::CheckConfigEdited,
+    TamperKind::WorkflowEdited,
+    TamperKind::RalphFileEdited,
+    TamperKind::ThresholdLowered,
+    TamperKind::AssertionWeakened,
+    TamperKind::ExpectationChanged,
+    TamperKind::EarlyExit,
+    TamperKind::FailureIgnored,
+    TamperKind::AnswersHardCoded,
+];
+
 fn any_finding(number: &u8) -> BranchFinding {
     let paths = ["tests/a.py", "src/parser.rs", "pytest.ini"];
-    let kinds = [TamperKind::TestDeleted, TamperKind::TestSkipped, TamperKind::CheckConfigEdited];
-    let at = usize::from(number % 3);
-    BranchFinding {
-        mark: (number / 3).to_string(),
-        ..BranchFinding {
-            found: TamperFinding::new(paths[at], kinds[at], "evidence"),
-            mark: String::new(),
-            pushed: number % 5 == 4,
-        }
+    let at = usize::from(*number);
+    let mut found = TamperFinding::new(paths[at % paths.len()], KINDS[at % KINDS.len()], "evidence");
+    if number % 7 == 6 {
+        found.grade = TamperGrade::Notice;
     }
+    BranchFinding { found, mark: (number / 36).to_string(), pushed: number % 5 == 4 }
+}
+
+/// Whether the counter of a report saw a test pass; another does not count all of them.
+fn passes_any(report: &CheckReport) -> bool {
+    report.outcomes[0].tests.is_some_and(|tests| tests.passing > 0)
+}
+
+/// Number of tests that a report ran.
+fn ran(report: &CheckReport) -> Option<u64> {
+    report.outcomes[0].tests.map(|tests| tests.passing + tests.failing)
 }
 
 proptest! {
     #![proptest_config(crate::property_cases::cases(150))]
     #[test]
-    fn no_sequence_with_open_finding_reaches_review(events in prop::collection::vec(any_event(), 1..60)) {
+    fn no_sequence_with_open_finding_reaches_review(
+        baseline in any_report(0.0),
+        events in prop::collection::vec(any_event(), 1..60)
+    ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);
-        run.working();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: baseline });
         for event in events {
             let ticket = run.current.ticket;
             let before = run.current.clone();
             match event {
-                GuardEvent::Commit { findings, holds } if run.current.step == LoopStep::Agent || run.current.step == LoopStep::Commit => {
-                    run.commits(&findings.iter().map(any_finding).collect::<Vec<_>>(), holds);
+                GuardEvent::Commit { findings, report } if run.current.step == LoopStep::Agent || run.current.step == LoopStep::Commit => {
+                    run.pushes(&findings.iter().map(any_finding).collect::<Vec<_>>());
+                    run.tell(LoopInput::Checked { ticket: run.current.ticket, report });
                 }
-                GuardEvent::Verify { findings, holds, needs_changed_tests } if run.current.step == LoopStep::Verify => {
+                GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
-                    let base_tests = needs_changed_tests.then(|| base_tests(false, "1")).flatten();
-                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, ..TestEvidence::default() });
-                    run.tell(LoopInput::Verified { ticket, report: report(holds), tests });
+                    let needs_changed_tests = base_tests.as_ref().is_some_and(|run| !run.all_hold());
+                    let with_base = base_tests.as_ref().and_then(ran).filter(|_| base_tests.as_ref().is_some_and(passes_any));
+                    let run_of = |report| BaseTestsRun { report, ..self::base_tests(false, "1").expect("a run") };
+                    let base_tests = base_tests.map(run_of);
+                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks, ..TestEvidence::default() });
+                    let (holds, counted) = (report.all_hold(), ran(&report).unwrap_or(0));
+                    run.tell(LoopInput::Verified { ticket, report, tests });
                     if run.current.state == LoopState::Review {
-                        let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();
+                        let open = findings.iter().filter(|one| one.blocks() && before.guard.accepted_by(one).is_none()).count();
                         prop_assert!(holds && open == 0, "review with {open} open findings");
-                        let expects_question = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
-                        prop_assert!(!expects_question, "review although the checks need the changed tests");
+                        let is_accepted = |kind| run.current.accepted_findings().iter().any(|(_, one)| one.found.kind == kind);
+                        prop_assert!(!needs_changed_tests || is_accepted(TamperKind::OnlyChangedTests), "review although the checks need the changed tests");
+                        let counts = run.current.base_counts().and_then(|counts| counts.tests.get("test").copied());
+                        let at_base = counts.filter(|then| then.passing > 0).map(|then| then.passing + then.failing);
+                        let fell = [with_base, at_base].into_iter().flatten().any(|then| counted < then);
+                        prop_assert!(!fell || is_accepted(TamperKind::TestCountFell), "review with {counted} tests of {with_base:?} and {at_base:?}");
                     }
                 }
                 GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }

@@ -11,7 +11,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding};
-use crate::domain::model::task::DiffStat;
+use crate::domain::model::task::{DiffStat, TamperKind};
 use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
@@ -427,7 +427,10 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
 pub fn test_question(current: &Loop) -> View {
     let open = current.open_findings();
     let required = open.iter().all(|finding| finding.found.kind.may_be_required());
-    let advice = if required {
+    let answers = open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded);
+    let advice = if answers {
+        "If the task asks for a table of exactly these values, accept it; else resume, and say what has to be computed"
+    } else if required {
         "If the task changes what these tests expect, accept the change; else resume, and say what has to stay"
     } else {
         "Accept the changes only if the task asks for them; else resume, or end the loop"

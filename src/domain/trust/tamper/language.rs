@@ -42,6 +42,14 @@ pub(super) struct Tokens {
     asks_for_tests: &'static str,
     /// Replaces a function, whose name is the first group that takes part.
     mock: &'static str,
+    /// Brings a value that equals every other into program code, or a library of tests and doubles.
+    any_value: &'static str,
+    /// Program code that gives an assertion, a runner or an exit another meaning.
+    assertion_api: &'static str,
+    /// Ends the process past the runner: no handler and no report follows.
+    hard_exit: &'static str,
+    /// Begins code that runs by itself: as the process ends, or before a test.
+    exit_hook: &'static str,
     /// Whether a second definition of a name replaces the first.
     last_definition_wins: bool,
     /// Names of files in which runners look for tests: in lower case, of the JVM and of PHP as they are.
@@ -90,6 +98,10 @@ struct Syntax {
     swallow: Option<Regex>,
     asks_for_tests: Option<Regex>,
     mock: Option<Regex>,
+    any_value: Option<Regex>,
+    assertion_api: Option<Regex>,
+    hard_exit: Option<Regex>,
+    exit_hook: Option<Regex>,
     collected: Option<Regex>,
 }
 
@@ -108,6 +120,10 @@ static SYNTAXES: LazyLock<Vec<Syntax>> = LazyLock::new(|| {
         swallow: compiled(tokens.swallow),
         asks_for_tests: compiled(tokens.asks_for_tests),
         mock: compiled(tokens.mock),
+        any_value: compiled(tokens.any_value),
+        assertion_api: compiled(tokens.assertion_api),
+        hard_exit: compiled(tokens.hard_exit),
+        exit_hook: compiled(tokens.exit_hook),
         collected: compiled(tokens.collected),
     };
     LANGUAGES.iter().map(syntax).collect()
@@ -289,6 +305,26 @@ impl Language {
     /// Whether a line ends the process and reports success.
     pub fn exits(self, line: &str) -> bool {
         !self.is_comment(line) && matches(self.syntax().exit.as_ref(), line)
+    }
+
+    /// Whether a line of the program brings a value that equals every other, or a library of tests and doubles.
+    pub fn brings_any_value(self, line: &str) -> bool {
+        matches(self.syntax().any_value.as_ref(), line)
+    }
+
+    /// Whether a line of the program gives an assertion, a runner or an exit another meaning.
+    pub fn replaces_assertion(self, line: &str) -> bool {
+        matches(self.syntax().assertion_api.as_ref(), line)
+    }
+
+    /// Whether a line ends the process past the runner.
+    pub fn exits_hard(self, line: &str) -> bool {
+        matches(self.syntax().hard_exit.as_ref(), line)
+    }
+
+    /// Whether a line begins code that runs by itself: as the process ends, or before a test.
+    pub fn begins_hook(self, line: &str) -> bool {
+        matches(self.syntax().exit_hook.as_ref(), line)
     }
 
     /// Whether a line catches failures of assertions.

@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"\bcatch\s*(?:\(\s*\w*\s*\))?\s*\{|\.catch\(\s*(?:\(\s*\w*\s*\)|\w+)\s*=>\s*(?:\{\s*\}|undefined|null)",
     asks_for_tests: r"\bprocess\.env\.(?:JEST_WORKER_ID|VITEST)\b|\bprocess\.env\.NODE_ENV\s*={2,3}\s*['\x22]test['\x22]",
     mock: r"\bspyOn\([^,]+,\s*['\x22`](\w+)['\x22`]\)\s*\.mock|\bsinon\.stub\([^,]+,\s*['\x22`](\w+)['\x22`]|^\s*\w+\.(\w+)\s*=\s*(?:(?:jest|vi)\.fn\(|(?:async\s*)?(?:\([^()]*\)\s*=>|function\b))",
+    any_value: r#"\basymmetricMatch\b|\bjest\.asymmetricMatcher|\bexpect\.(?:any|anything)\(|\bsinon\.match\b|(?:\bfrom|\brequire\(|\bimport\(|^\s*import)\s*["'](?:sinon|vitest|expect|chai|jest|jest-mock|@jest/\w+|@vitest/\w+|node:test|testdouble|ts-mockito)["']"#,
+    assertion_api: r#"^\s*(?:(?:assert|expect|chai|should)\w*\.)+(?:equal|strictEqual|deepEqual|deepStrictEqual|notEqual|ok|throws|rejects|match|fail|is|same|extend)\s*=[^=>]|\brequire\(\s*["'](?:node:)?(?:assert(?:/strict)?|test|vitest|chai|expect)["']\s*\)(?:\.\w+)+\s*=[^=>]|\bexpect\.extend\(|\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]|\bprocess\.(?:exit|reallyExit|emit)\s*=[^=]|\bObject\.(?:assign|definePropert(?:y|ies))\(\s*(?:require\(\s*["'](?:node:)?assert|assert\b|expect\b|process\s*,\s*["']exitCode)|\bAssertionError(?:\.\w+)*\s*=[^=>]|^\s*Object\.is\s*=[^=]|\bModule\._load\s*=[^=]"#,
+    hard_exit: r#"\breallyExit\b|\bprocess\s*\[\s*["'`](?:reallyExit|exit)\b"#,
+    exit_hook: r#"\bprocess\.(?:on|once|addListener|prependListener|prependOnceListener)\(\s*["'`](?:exit|beforeExit|uncaughtException\w*|unhandledRejection)"#,
     last_definition_wins: false,
     collected: r"\.(?:test|spec|cy)\.|[_-](?:test|spec)s?\.[cm]?[jt]sx?$|^(?:tests?|spec)\.[cm]?[jt]sx?$|^test[_-][\w.-]*\.[cm]?[jt]sx?$",
 };

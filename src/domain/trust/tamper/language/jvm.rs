@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"^\s*runCatching\s*\{|\bcatch\s*\(\s*(?:final\s+)?(?:(?:java\.lang\.)?(?:AssertionError|Throwable|Exception|Error)\b[^)]*|_?\w+:\s*(?:AssertionError|Throwable|Exception))\)",
     asks_for_tests: r#"Class\.forName\(\s*"org\.junit"#,
     mock: r"\b(?:when|doReturn\([^)]*\)\.when)\(\s*\w+\)?\.(\w+)\(|\bevery\s*\{\s*\w+\.(\w+)\(",
+    any_value: r"^\s*import\s+(?:static\s+)?(?:org\.(?:mockito|hamcrest|junit|assertj|easymock|powermock|testng|jmock)|io\.mockk|junit\.framework)\b",
+    assertion_api: r#"^\s*package\s+(?:org\.(?:junit|hamcrest|assertj|mockito|testng|opentest4j)|junit\.framework|kotlin\.test)\b|\bSystem\.setProperty\(\s*"(?:surefire|junit|maven\.test)"#,
+    hard_exit: r"\bRuntime\b.*\.halt\(|\b(?:runtime|rt)\.halt\(|\bProcessHandle\.current\(\)\.destroy",
+    exit_hook: r"\baddShutdownHook\(|^\s*static\s*\{",
     last_definition_wins: false,
     collected: r"(?:Tests?|IT|Spec|TestCase|Suite)\.(?:java|kt|kts|scala|groovy)$|^Test\w*\.(?:java|kt)$",
 };

@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"\bcatch\s*\(\s*\\?(?:\w+\\)*(?:Throwable|Exception|Error|AssertionError|\w*AssertionFailedError|ExpectationFailedException|AssertionFailedException)\b[^)]*\)",
     asks_for_tests: r"PHPUNIT_COMPOSER_INSTALL|__PHPUNIT_PHAR__|class_exists\(\s*\\?['\x22]?PHPUnit",
     mock: r"->method\(\s*'(\w+)'\s*\)\s*->will|->shouldReceive\(\s*'(\w+)'",
+    any_value: r"^\s*use\s+(?:PHPUnit|Mockery|Prophecy|Hamcrest)\b|\bMockery::(?:any|on)\(|\bArgument::(?:any|cetera)\(|\bIsAnything\b",
+    assertion_api: r#"^\s*namespace\s+(?:PHPUnit|Pest|Mockery|Prophecy)\b|\bclass_alias\([^)]*PHPUnit|\bassert_options\(|\bini_set\(\s*["'](?:zend\.assertions|assert\.)"#,
+    hard_exit: r#"\bpcntl_exec\([^)]*["'](?:/usr)?/bin/true["']"#,
+    exit_hook: r"\bregister_shutdown_function\(",
     last_definition_wins: false,
     collected: r"Test\.php$|(?:^|[_.-])test\.php$|\.phpt$",
 };

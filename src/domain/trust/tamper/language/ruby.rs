@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"^\s*rescue\b(?:\s+.*(?:Minitest::Assertion|Minitest::UnexpectedError|RSpec::Expectations\S*|Test::Unit::AssertionFailedError|\bException|StandardError)\b.*)?\s*(?:=>\s*\w+)?\s*$|\brescue\s+nil\b",
     asks_for_tests: r"\bdefined\?\(?\s*(?:RSpec|Minitest)\b",
     mock: r"\ballow(?:_any_instance_of)?\([^)]*\)\.to\s+receive\(\s*:(\w+[?!]?)|\.stubs?[\s(]\s*:(\w+)|\bdefine_singleton_method\(\s*:(\w+)",
+    any_value: r#"^\s*require\s*\(?\s*["'](?:minitest/mock|rspec/mocks|rspec/expectations|mocha\S*|rr|flexmock\S*)["']|\bdefine_(?:singleton_)?method\(?\s*:?["']?(?:===?|eql\?|equal\?)["']?\s*\)?.*\btrue\b"#,
+    assertion_api: r"^\s*(?:module|class)\s+(?:Mini[tT]est|RSpec|Test::Unit)\b|\b(?:Mini[tT]est|RSpec|Test::Unit)(?:::\w+)*\.(?:class_eval|module_eval|class_exec|instance_eval|prepend|include|extend|send|define_method|autorun)\b",
+    hard_exit: r#"(?:^|[^\w.:])exit!|\b(?:Kernel|Process)\.exit!|\bexec\s*\(?\s*["'](?:(?:/usr)?/bin/)?true["']"#,
+    exit_hook: r"\bat_exit\b",
     last_definition_wins: true,
     collected: r"_(?:spec|test)\.rb$|^test_.*\.rb$",
 };

@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"\bcatch_unwind\(|\b(?:Err\(_?\w*\)|None|_)\s*=>\s*(?:\{\s*\}|\(\)|return\b)",
     asks_for_tests: r"\bcfg!\(\s*test\s*\)",
     mock: "",
+    any_value: r"\bpredicate::always\(\)|\bMatcher::Any\b",
+    assertion_api: r"^\s*macro_rules!\s+(?:assert|assert_eq|assert_ne|assert_matches|panic)\b",
+    hard_exit: r"\b(?:libc|nix|unistd)::(?:_exit|exit_group)\(|(?:^|[^\w:])_exit\(|\bexit_immediately\(|\bexit_group\(|\bSYS_exit",
+    exit_hook: r#"#\[(?:\w+::)?(?:ctor|dtor)\b|\batexit\(|#\[(?:unsafe\()?link_section\s*=\s*"\.(?:init|fini)_array"#,
     last_definition_wins: false,
     collected: r"\.rs$",
 };

@@ -16,6 +16,10 @@ pub(super) const TOKENS: Tokens = Tokens {
     swallow: r"\|\|\s*\[\[?\s+\\?\x22?\$\?|\|\|\s*(?:true|:|exit\s+0|return\s+0|echo\b)|;\s*true\s*$|^\s*set\s+\+e\b",
     asks_for_tests: r"\$\{?BATS_\w+",
     mock: "",
+    any_value: "",
+    assertion_api: r"^\s*(?:function\s+)?(?:test|\[|diff|cmp|exit|false|assert\w*|refute\w*)\s*\(\s*\)|^\s*alias\s+(?:test|diff|cmp|grep|exit|false|\[)=|^\s*enable\s+-n\s+(?:test|\[|exit|false)",
+    hard_exit: r"^\s*(?:.*(?:;|&&|\|\|)\s*)?exec\s+(?:(?:/usr)?/bin/)?(?:true|:)(?:\s|;|$)",
+    exit_hook: r"\btrap\b.*(?:\s(?:EXIT|0|ERR)\b)",
     last_definition_wins: true,
     collected: r"\.bats$|^test.*\.(?:sh|bash)$|_test\.(?:sh|bash)$|^t[\d-].*\.sh$",
 };

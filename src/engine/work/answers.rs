@@ -1,0 +1,44 @@
+//! Findings about program code that holds the answers of tests, which the whole files show and no diff does.
+
+use std::collections::BTreeSet;
+
+use super::git::found_on_branch;
+use crate::domain::loops::{BranchFinding, Loop};
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::tamper::{self, LookedUpFunctions};
+use crate::engine::Engine;
+use crate::engine::executor::EffectError;
+use crate::workspace::BranchDiff;
+
+/// Maximum number of files that are read, of the program and of its tests.
+const MAX_FILES: usize = 500;
+
+impl Engine {
+    /// Returns the findings about functions of the branch that know only what its tests expect.
+    pub(super) async fn hard_coded_answers(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        (base, commit): (&Sha, &Sha),
+        complete: &BranchDiff,
+    ) -> Result<Vec<BranchFinding>, EffectError> {
+        let changed = tamper::program_files(&complete.text);
+        let paths: BTreeSet<&str> = changed.iter().map(String::as_str).take(MAX_FILES).collect();
+        let read = self.workspaces.contents_at(&current.id, repo, commit, &paths).await?;
+        let text = |(path, content): (String, Vec<u8>)| Some((path, String::from_utf8(content).ok()?));
+        let programs = read.into_iter().filter_map(text).collect();
+        let functions = LookedUpFunctions::of(&complete.text, &programs);
+        if functions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of_base = self.workspaces.paths_of(repo, base).await?;
+        let added = self.workspaces.added_files((&current.id, repo), base, commit).await?;
+        let known = of_base.iter().chain(&added).map(String::as_str);
+        let tests: BTreeSet<&str> = known.filter(|path| tamper::is_test_source(path)).take(MAX_FILES).collect();
+        let read = self.workspaces.contents_at(&current.id, repo, commit, &tests).await?;
+        let mut texts: Vec<String> = read.into_values().filter_map(|content| String::from_utf8(content).ok()).collect();
+        texts.extend(programs.values().filter_map(|text| tamper::inline_tests(text)).map(str::to_owned));
+        let found = functions.known_to(&texts, &current.task.agent_text());
+        Ok(found_on_branch(found, complete))
+    }
+}
