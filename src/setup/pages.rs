@@ -184,7 +184,10 @@ async fn overview(
     let (problem, fields) = problem.map_or((None, None), |(problem, fields)| (Some(problem), fields));
     let problem = problem.as_deref().map(lines);
     if state.finished.is_cancelled() {
-        return page(StatusCode::OK, json!({ "stage": "done" }), &[]);
+        let config = configured(state).ok().flatten().map(|(config, _)| config);
+        let (dashboard, has_login) = config.as_ref().map_or((None, false), app::address_after_setup);
+        let context = json!({ "stage": "done", "dashboard": dashboard, "has_login": has_login });
+        return page(StatusCode::OK, context, &[]);
     }
     if let SetupMode::CreateApp(request) = &state.mode {
         return match state.created() {
