@@ -34,7 +34,7 @@ impl StoredDelivery {
     }
 }
 
-/// What a delivery is about, as the forge reported it.
+/// Subject of a delivery, as the forge reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryAbout {
     /// `owner/name` of the repository.

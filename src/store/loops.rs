@@ -129,7 +129,7 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
 pub struct NewestSettings {
     /// Settings in force.
     pub policy: Policy,
-    /// What of the repository's file has no effect, one sentence each.
+    /// Settings of the repository's file without an effect, one sentence each.
     pub overruled: Vec<String>,
     /// Settings of the repository's file; `None` without a file, and before it was read.
     pub file: Option<RepositorySettings>,

@@ -21,7 +21,7 @@ on_one_forge!(
     page_says_whose_commands_are_accepted,
 );
 
-/// What browsers send for a page.
+/// Header that browsers send for a page.
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
 
 /// A loop that stops at its limit, with logins.

@@ -83,7 +83,7 @@ pub(super) struct DeliveryRow {
     pub state: String,
     pub reason: String,
     pub attempts: i64,
-    /// What it is about; `None` if it was not understood, or waits.
+    /// Subject; `None` if it was not understood, or waits.
     pub about: Option<DeliveryAbout>,
     /// Newest loop of its issue or pull request.
     pub loop_id: Option<String>,
