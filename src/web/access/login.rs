@@ -79,7 +79,7 @@ async fn page(
     Query(query): Query<LoginQuery>,
 ) -> Response {
     match query.token {
-        Some(token) => by_token(&state, &facts, &headers, &token, query.next.as_deref()).await,
+        Some(token) => by_token(&state, (&facts, "GET"), &headers, &token, query.next.as_deref()).await,
         None if facts.viewer.is_some() => to(local_path(query.next.as_deref())),
         None => login_page(&state, StatusCode::OK, "Log in", "", query.next.as_deref()),
     }
@@ -91,13 +91,13 @@ async fn by_form(
     headers: HeaderMap,
     Form(form): Form<TokenForm>,
 ) -> Response {
-    by_token(&state, &facts, &headers, form.token.trim(), form.next.as_deref()).await
+    by_token(&state, (&facts, "POST"), &headers, form.token.trim(), form.next.as_deref()).await
 }
 
 /// Logs in the holder of the token that `serve` printed, and goes to an address without it.
 async fn by_token(
     state: &WebState,
-    facts: &RequestFacts,
+    (facts, method): (&RequestFacts, &'static str),
     headers: &HeaderMap,
     token: &str,
     next: Option<&str>,
@@ -115,7 +115,7 @@ async fn by_token(
         };
         return login_page(state, StatusCode::FORBIDDEN, "Log in", words, next);
     }
-    match begin_session(access, engine, headers, None, facts.from).await {
+    match begin_session(access, engine, headers, None, (method, facts.from)).await {
         Ok(cookie) => {
             tracing::info!(who = "the operator's token", from = %facts.from, "logged in to the dashboard");
             with_cookies(to(local_path(next)), [cookie])
@@ -207,7 +207,7 @@ async fn callback(
         Ok((user, next)) => {
             let account = (forge, user);
             let who = format!("{}:{} {:?}", account.0, account.1.id, account.1.login);
-            match begin_session(access, engine, &headers, Some(account), facts.from).await {
+            match begin_session(access, engine, &headers, Some(account), ("GET", facts.from)).await {
                 Ok(cookie) => {
                     tracing::info!(%who, from = %facts.from, "logged in to the dashboard");
                     return with_cookies(to(local_path(Some(&next))), [cookie, forget]);
@@ -305,7 +305,7 @@ async fn begin_session(
     engine: &Engine,
     headers: &HeaderMap,
     account: Option<(ForgeName, User)>,
-    from: IpAddr,
+    (method, from): (&'static str, IpAddr),
 ) -> Result<HeaderValue, Response> {
     let Ok(held) = random_secret() else { return Err(no_randomness()) };
     let (id, now) = (digest(&held), engine.clock.now());
@@ -315,7 +315,6 @@ async fn begin_session(
             web_sessions::end(c, earlier)?;
         }
         web_sessions::start(c, &id, account.as_ref(), now)?;
-        let method = if account.is_some() { "GET" } else { "POST" };
         let login =
             AccessRequest { account, from, via: AccessVia::Login, method: method.into(), path: "/login".into() };
         let row = access_audit::begin(c, &login, now)?;

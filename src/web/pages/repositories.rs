@@ -9,9 +9,11 @@ use serde_json::{Map, Value as Json, json};
 
 use super::home::{next, previous};
 use super::layout::{self, PageError, PageFrame, beginning, require_operator};
+use crate::config::operator::protected_paths;
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::report;
-use crate::domain::trust::policy::{Policy, RepositorySettings};
+use crate::domain::trust::policy::{Intelligence, Policy, RepositorySettings};
+use crate::domain::trust::protected::Protected;
 use crate::store::loops::NewestSettings;
 use crate::store::{StoreResult, forge_state, listing, loops};
 use crate::web::{Viewer, WebState};
@@ -105,7 +107,7 @@ fn rows(operators: &Policy, newest: Option<&NewestSettings>) -> Vec<SettingRow> 
     let file = newest.and_then(|newest| newest.file.as_ref());
     let in_force = settings(newest.map_or(operators, |newest| &newest.policy));
     let of_operator = settings(operators);
-    let defaults = settings(&Policy::default());
+    let defaults = settings(&default_policy());
     let value_in = |all: &[Setting], name: &str| {
         all.iter().find(|setting| setting.name == name).map(|setting| setting.value.clone())
     };
@@ -129,6 +131,13 @@ fn rows(operators: &Policy, newest: Option<&NewestSettings>) -> Vec<SettingRow> 
         rows.push(SettingRow { name: setting.name, value: beginning(&setting.value, SETTING_SHOWN), source });
     }
     rows
+}
+
+/// Returns the policy of an operator's file that sets nothing.
+fn default_policy() -> Policy {
+    let policy = Policy::default();
+    let protected = Protected { paths: protected_paths(), ..policy.protected };
+    Policy { protected, intelligence: Intelligence::default(), ..policy }
 }
 
 /// Whether a repository's file sets a key.
@@ -165,12 +174,16 @@ fn words(value: &impl Serialize) -> String {
         Json::Bool(on) => if on { "yes" } else { "no" }.to_owned(),
         Json::String(text) => text.replace('_', " "),
         Json::Array(items) if items.is_empty() => "none".to_owned(),
-        Json::Object(map) if map.is_empty() => "none".to_owned(),
+        Json::Object(map) if map.values().all(is_unset) => "none".to_owned(),
         Json::Array(items) if items.iter().all(Json::is_string) => {
             items.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(", ")
         }
         value => value.to_string(),
     }
+}
+
+fn is_unset(value: &Json) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Returns all settings of a policy.
