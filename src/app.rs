@@ -47,7 +47,7 @@ use backends::Built;
 use sandbox::{SandboxFound, egress, programs};
 
 pub use backends::{api, backend};
-pub use dashboard::Dashboard;
+pub use dashboard::{Dashboard, address_after_setup};
 pub use sandbox::{check_visible, probe_settings};
 
 /// Duration of a lease on a work effect.

@@ -46,7 +46,7 @@ pub use changes::LoopPatch;
 pub use channel_effects::ChannelRetrySettings;
 use concurrency_limits::ConcurrencyLimits;
 pub use forge_effects::label_specs;
-pub use intake::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
+pub use intake::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 pub use look_schedule::{LookSchedule, QUIET_AT_ONCE};
 pub use presence::{ForgeAbsence, ForgeAccount};
 pub use prompt_memory::PromptMemory;

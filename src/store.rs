@@ -4,6 +4,7 @@
 //! only after its commit was synced; a job that fails or panics is rolled back to its savepoint and does not affect other jobs
 //! of the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
 
+pub mod access_audit;
 pub mod audit;
 pub mod calls;
 pub mod channel_messages;
@@ -77,6 +78,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0012_pages.sql"),
     include_str!("../migrations/0013_channel_messages.sql"),
     include_str!("../migrations/0014_running_turns.sql"),
+    include_str!("../migrations/0015_audit_and_deliveries.sql"),
 ];
 
 /// Error of the store.

@@ -5,7 +5,9 @@
 
 mod access;
 pub mod api;
+mod assets;
 mod live;
+mod markup;
 mod pages;
 mod personal_token;
 mod routes;
@@ -18,8 +20,9 @@ use axum::{Router, middleware};
 use crate::engine::Engine;
 
 pub use access::{AccessSettings, ChangeRight, NotLoggedIn, SessionKey, Viewer, WebAccess};
+pub use assets::routes as asset_routes;
 pub use live::LiveFeed;
-pub use pages::{asset_routes, stand_alone_page};
+pub use markup::stand_alone_page;
 pub use personal_token::{TokenViewer, viewer_of_token};
 
 /// State shared by the handlers.
@@ -35,7 +38,8 @@ pub struct WebState {
 /// Returns the routes of the dashboard and the API.
 pub fn router(state: Arc<WebState>) -> Router {
     let routes = Router::new().merge(pages::router()).merge(api::routes()).merge(access::router());
-    routes.route_layer(middleware::from_fn_with_state(state.clone(), access::guard)).with_state(state)
+    let routes = routes.route_layer(middleware::from_fn_with_state(state.clone(), access::guard));
+    routes.fallback(markup::no_page).with_state(state)
 }
 
 /// Lists method and path of each route, with parameters in braces.

@@ -50,6 +50,19 @@ fn public_url(server: &ServerConfig) -> Option<&Url> {
     })
 }
 
+/// Returns where the browser of the set-up's page reaches the dashboard once the service runs, and whether it has a login; no address
+/// if that is not known before.
+pub fn address_after_setup(config: &Config) -> (Option<String>, bool) {
+    let has_login = config.forges.iter().any(|forge| forge.login.is_some());
+    let address = match place(&config.server, config.dashboard.listen, has_login) {
+        DashboardListener::Shared => Some("/".to_owned()),
+        DashboardListener::Chosen(address) => Some(format!("http://{address}/")),
+        DashboardListener::Usual(_) => None,
+    };
+    let public = config.server.public_url.as_ref().filter(|_| has_login).map(ToString::to_string);
+    (public.or(address).filter(|_| config.dashboard.enabled), has_login)
+}
+
 /// Returns the pages that texts on the forge link to; `None` if people do not reach the dashboard from elsewhere.
 pub(super) fn linked_pages(config: &Config) -> Option<DashboardPages> {
     let is_reached = config.dashboard.enabled && config.forges.iter().any(|forge| forge.login.is_some());
@@ -134,6 +147,28 @@ pub(super) async fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Env;
+
+    #[test]
+    fn set_up_leads_to_the_dashboard_where_its_address_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |more: &str, login: &str| {
+            let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+            let text = format!(
+                "forges: [{{ name: work, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S{login} }}]
+backends: {{ mine: {{ type: script, command: [sh] }} }}
+{more}"
+            );
+            address_after_setup(&Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env).expect("valid"))
+        };
+        let login = ", login: { client_id: c, client_secret_env: S }";
+        let public = "server: { public_url: 'https://r.example.org' }";
+        assert_eq!(of("", ""), (Some("/".into()), false));
+        assert_eq!(of("server: { listen: '0.0.0.0:8080' }", ""), (None, false));
+        assert_eq!(of("dashboard: { listen: '127.0.0.1:9000' }", ""), (Some("http://127.0.0.1:9000/".into()), false));
+        assert_eq!(of(public, login), (Some("https://r.example.org/".into()), true));
+        assert_eq!(of("dashboard: { enabled: false }", ""), (None, false));
+    }
 
     /// See docs/threats.md#v4.
     #[test]

@@ -2,6 +2,7 @@
 //! tests, a scripted agent, and the real service.
 
 use std::collections::HashMap;
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::app::{Application, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
-use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
+use crate::domain::model::ids::{AccountKind, Number, RepoId, Timestamp, User};
 use crate::engine::EngineSettings;
 use crate::forge::http::RateSettings;
 use crate::process::{ProbeSettings, SandboxTier, probe_sandbox};
@@ -37,6 +38,10 @@ pub struct DemoArgs {
 
 /// Maximum time until the pull request is ready; seconds are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// The same where a person may answer, who reads first.
+const WATCHED_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Time in which a person at a terminal may answer an escalation before the demo does.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Secret of the demo's webhook.
@@ -106,9 +111,12 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
         seen: HashMap::new(),
         state: None,
         answered: false,
+        wait: answer_wait(args.exit, std::io::stdout().is_terminal()),
+        escalated: None,
     };
+    let limit = if viewer.wait.is_zero() { READY_TIMEOUT } else { WATCHED_TIMEOUT };
     let watched = tokio::select! {
-        watched = tokio::time::timeout(READY_TIMEOUT, viewer.watch(&app, &screen)) => {
+        watched = tokio::time::timeout(limit, viewer.watch(&app, &screen)) => {
             watched.context("the pull request was not ready in time")?
         }
         _ = tokio::signal::ctrl_c() => { app.stop().await; return Ok(()) }
@@ -117,12 +125,18 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     forge.flush().await;
     viewer.look(&screen);
     let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
-    let words = format!(
-        "The pull request is ready after {} iterations; every check passed in a fresh checkout: {pull}",
-        last.spent.iterations
-    );
+    let (event, words) = match last.state {
+        LoopState::Aborted => ("aborted", format!("The loop ended by a command: {}", last.why)),
+        _ => {
+            let iterations = last.spent.iterations;
+            let words = format!(
+                "The pull request is ready after {iterations} iterations; every check passed in a fresh checkout: {pull}"
+            );
+            ("ready", words)
+        }
+    };
     screen.say(
-        "ready",
+        event,
         &words,
         json!({ "state": last.state.as_str(), "pull": pull, "iterations": last.spent.iterations, "loop": last.id }),
     );
@@ -132,6 +146,11 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     }
     app.stop().await;
     Ok(())
+}
+
+/// Returns the time that a person has to answer an escalation: none where nobody watches.
+fn answer_wait(exits: bool, is_terminal: bool) -> Duration {
+    if exits || !is_terminal { Duration::ZERO } else { ANSWER_WAIT }
 }
 
 async fn start(
@@ -226,10 +245,14 @@ struct IssueViewer<'a> {
     state: Option<LoopState>,
     /// Whether the maintainer has answered the escalation.
     answered: bool,
+    /// Time in which a person may answer before the maintainer does.
+    wait: Duration,
+    /// Time since which an escalation is open.
+    escalated: Option<Timestamp>,
 }
 
 impl IssueViewer<'_> {
-    /// Prints events until the pull request is ready for review.
+    /// Prints events until the pull request is ready for review, or a person aborted the loop.
     async fn watch(&mut self, app: &Application, screen: &Screen) -> anyhow::Result<Loop> {
         loop {
             self.look(screen);
@@ -244,13 +267,13 @@ impl IssueViewer<'_> {
                         screen.say("state", &words, facts);
                     }
                 }
-                if current.state == LoopState::Paused && !self.answered {
-                    self.answer(screen).await?;
+                match current.state {
+                    LoopState::Paused if !self.answered => self.answer(screen).await?,
+                    LoopState::Paused => {}
+                    LoopState::Aborted => return Ok(current),
+                    _ => self.escalated = None,
                 }
-                let ended = matches!(
-                    current.state,
-                    LoopState::Failed | LoopState::LimitReached | LoopState::Closed | LoopState::Aborted
-                );
+                let ended = matches!(current.state, LoopState::Failed | LoopState::LimitReached | LoopState::Closed);
                 anyhow::ensure!(!ended, "the loop is {}: {}", current.state.as_str(), current.why);
                 let ready = current.pull.as_ref().is_some_and(|p| self.is_ready(p.number));
                 if current.state == LoopState::Review && ready {
@@ -261,13 +284,29 @@ impl IssueViewer<'_> {
         }
     }
 
-    /// Replies to the escalation as a maintainer, once it exists.
+    /// Replies to the escalation as a maintainer, once it exists and nobody else did in time.
     async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
         let escalation = self.forge.with(|state| {
             let repo = state.repo(self.repo).ok()?;
             repo.issues.values().find(|i| i.open && i.title.starts_with(ESCALATION)).map(|i| i.number)
         });
         let Some(number) = escalation else { return Ok(()) };
+        let Some(since) = self.escalated else {
+            self.escalated = Some(Clock::System.now());
+            // The escalation is printed before what it asks for.
+            self.look(screen);
+            if !self.wait.is_zero() {
+                let seconds = self.wait.as_secs();
+                let words = format!(
+                    "Answer on the issue or by a button of the dashboard; after {seconds} s, mira does it for you."
+                );
+                screen.say("waits", &words, json!({ "on": number.0, "seconds": seconds }));
+            }
+            return Ok(());
+        };
+        if Clock::System.now().since(since) < self.wait.as_millis() as i64 {
+            return Ok(());
+        }
         self.answered = true;
         self.look(screen);
         screen.say(
@@ -303,6 +342,19 @@ impl IssueViewer<'_> {
                     screen.comment(number, who, &comment.body, before.is_some());
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn person_has_time_to_answer_only_at_a_terminal_that_stays_open() {
+        let table = [(false, true, ANSWER_WAIT), (true, true, Duration::ZERO), (false, false, Duration::ZERO)];
+        for (exits, is_terminal, expected) in table {
+            assert_eq!(answer_wait(exits, is_terminal), expected, "exits: {exits}, terminal: {is_terminal}");
         }
     }
 }

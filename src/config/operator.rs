@@ -455,6 +455,6 @@ config_section! {
 }
 
 /// Returns the paths that are protected by default: those of [`PROTECTED_PATHS`] and those of the presets.
-fn protected_paths() -> Vec<String> {
+pub fn protected_paths() -> Vec<String> {
     PROTECTED_PATHS.iter().copied().chain(presets::protected_paths()).map(str::to_owned).collect()
 }

@@ -16,7 +16,7 @@ mod templates;
 
 use sha2::{Digest, Sha256};
 
-pub use self::dashboard::{DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
+pub use self::dashboard::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use self::pulls::Reviewed;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
@@ -28,7 +28,7 @@ use crate::domain::supervision::oversight::AuditEntry;
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{MinimumAccess, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission, Webhooks};
-use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
+use crate::store::inbox::{self, DeliveryAbout, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, audit, forge_state, outbox};
 
@@ -217,6 +217,7 @@ impl Engine {
 
     /// Processes a delivery; returns `false` if it was postponed.
     async fn handle(&self, waiting: &WaitingDelivery, report: Report<'_>) -> Result<bool, StoreError> {
+        let about = DeliveryAbout::of(&report.event);
         // Boxed, because the futures of all events are one large one.
         let outcome = Box::pin(self.event(report, &Origin::delivery(waiting))).await;
         let (outcome, why) = match outcome {
@@ -230,14 +231,14 @@ impl Engine {
             Err(IntakeError::Store(error)) => return Err(error),
             Err(IntakeError::Contradicted(why)) => (DeliveryOutcome::Refused, why),
             Err(IntakeError::NotShown(why)) => match NOT_SHOWN_WAITS_MS.get(waiting.attempts as usize) {
-                Some(wait) => return self.put_off(waiting, Some(*wait), why).await,
+                Some(wait) => return self.put_off((waiting, about), Some(*wait), why).await,
                 None => (DeliveryOutcome::Refused, why),
             },
             Err(IntakeError::Retry { why, .. }) if waiting.attempts >= MAX_TRIES => {
                 tracing::error!(delivery = waiting.delivery.delivery, why, "delivery given up");
                 (DeliveryOutcome::Dead, why)
             }
-            Err(IntakeError::Retry { after_ms, why }) => return self.put_off(waiting, after_ms, why).await,
+            Err(IntakeError::Retry { after_ms, why }) => return self.put_off((waiting, about), after_ms, why).await,
         };
         match outcome {
             DeliveryOutcome::Refused => self.tell_refused(waiting, &why),
@@ -245,7 +246,11 @@ impl Engine {
             DeliveryOutcome::Done | DeliveryOutcome::Dead => {}
         }
         let id = waiting.id;
-        self.store.write(move |c| inbox::finish(c, id, outcome, &why)).await?;
+        let finished = self.store.write(move |c| {
+            inbox::finish(c, id, outcome, &why)?;
+            inbox::describe(c, id, about.as_ref())
+        });
+        finished.await?;
         if outcome == DeliveryOutcome::Done {
             self.delivery_span(waiting).await;
             self.wake.loop_stepped();
@@ -254,11 +259,20 @@ impl Engine {
     }
 
     /// Postpones a delivery; returns `false`.
-    async fn put_off(&self, waiting: &WaitingDelivery, after_ms: Option<i64>, why: String) -> Result<bool, StoreError> {
+    async fn put_off(
+        &self,
+        (waiting, about): (&WaitingDelivery, Option<DeliveryAbout>),
+        after_ms: Option<i64>,
+        why: String,
+    ) -> Result<bool, StoreError> {
         tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");
         let after_ms = after_ms.unwrap_or_else(|| self.settings.backoff_ms(waiting.attempts + 1));
         let (id, at) = (waiting.id, self.clock.now().plus_ms(after_ms));
-        self.store.write(move |c| inbox::postpone(c, id, at, &why)).await?;
+        let postponed = self.store.write(move |c| {
+            inbox::postpone(c, id, at, &why)?;
+            inbox::describe(c, id, about.as_ref())
+        });
+        postponed.await?;
         Ok(false)
     }
 

@@ -290,6 +290,24 @@ impl Engine {
         }
     }
 
+    /// Uses a backend again that cools down or is disabled, as a person asked. Returns whether that changed it; `None` if no such
+    /// backend is configured.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn enable_backend(&self, name: &str) -> Result<Option<bool>, StoreError> {
+        let (now, settings) = (self.clock.now(), self.settings.backends.clone());
+        if !settings.backends.contains_key(name) {
+            return Ok(None);
+        }
+        let observation = BackendObservation::Enabled { backend: name.to_owned() };
+        let observed = self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await?;
+        self.report_changes(&observed.changes);
+        self.wake.timer.notify_one();
+        self.wake.loop_stepped();
+        Ok(Some(!observed.changes.is_empty()))
+    }
+
     fn report_changes(&self, changes: &[BackendChange]) {
         for change in changes {
             match change {

@@ -174,6 +174,14 @@ fn entered(state: &SetupState, fields: Option<&SetupFields>) -> Value {
     })
 }
 
+/// Returns the last page, which leads to the dashboard.
+fn done(state: &SetupState) -> Response {
+    let config = configured(state).ok().flatten().map(|(config, _)| config);
+    let (dashboard, has_login) = config.as_ref().map_or((None, false), app::address_after_setup);
+    let context = json!({ "stage": "done", "dashboard": dashboard, "has_login": has_login });
+    page(StatusCode::OK, context, &[])
+}
+
 /// Returns the page of the present stage.
 async fn overview(
     state: &Arc<SetupState>,
@@ -184,7 +192,7 @@ async fn overview(
     let (problem, fields) = problem.map_or((None, None), |(problem, fields)| (Some(problem), fields));
     let problem = problem.as_deref().map(lines);
     if state.finished.is_cancelled() {
-        return page(StatusCode::OK, json!({ "stage": "done" }), &[]);
+        return done(state);
     }
     if let SetupMode::CreateApp(request) = &state.mode {
         return match state.created() {
@@ -513,7 +521,7 @@ async fn finish(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     match ready {
         Ok(()) => {
             state.finished.cancel();
-            page(StatusCode::OK, json!({ "stage": "done" }), &[])
+            done(&state)
         }
         Err(why) => overview(&state, &browser, StatusCode::CONFLICT, Some((why, None))).await,
     }

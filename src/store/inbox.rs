@@ -5,8 +5,10 @@ use std::collections::HashSet;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use rusqlite::{Connection, OptionalExtension, params};
+use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreResult};
+use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::{ForgeName, Timestamp};
 
 /// Beginning of the ids of changes that polling found; no webhook's delivery may have such an id.
@@ -29,6 +31,32 @@ impl StoredDelivery {
     /// Whether polling found it; its body is then an event that this service made.
     pub fn is_polled(&self) -> bool {
         self.delivery.starts_with(POLLED)
+    }
+}
+
+/// Subject of a delivery, as the forge reported it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryAbout {
+    /// `owner/name` of the repository.
+    pub repository: String,
+    /// Its numeric id.
+    pub repo_id: i64,
+    /// Issue or pull request.
+    pub number: Option<u64>,
+    /// Login of the account that caused it.
+    pub sender: Option<String>,
+}
+
+impl DeliveryAbout {
+    /// Returns what an event is about; `None` if it has no repository.
+    pub fn of(event: &ForgeEvent) -> Option<Self> {
+        let repo = event.repo()?;
+        Some(Self {
+            repository: repo.full_name(),
+            repo_id: repo.id.0,
+            number: event.number().map(|number| number.0),
+            sender: event.sender().map(|user| user.login.clone()),
+        })
     }
 }
 
@@ -177,6 +205,14 @@ pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -
     let sql =
         "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
     c.execute(sql, params![id, outcome.as_str(), reason])?;
+    Ok(())
+}
+
+/// Stores what a delivery is about, which is shown to operators.
+pub fn describe(c: &Connection, id: i64, about: Option<&DeliveryAbout>) -> StoreResult<()> {
+    let Some(about) = about else { return Ok(()) };
+    let text = serde_json::to_string(about)?;
+    c.prepare_cached("UPDATE inbox SET about = ?2 WHERE id = ?1")?.execute(params![id, text])?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::domain::loops::{EndedLoop, Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience, Occasion};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
-use crate::domain::trust::policy::Policy;
+use crate::domain::trust::policy::{Policy, RepositorySettings};
 
 /// Role of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,21 +124,39 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Returns the policy of the newest open loop of a repository, and what of its file is overruled.
-pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<(Policy, Vec<String>)>> {
+/// Settings of a repository by its newest open loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewestSettings {
+    /// Settings in force.
+    pub policy: Policy,
+    /// Settings of the repository's file without an effect, one sentence each.
+    pub overruled: Vec<String>,
+    /// Settings of the repository's file; `None` without a file, and before it was read.
+    pub file: Option<RepositorySettings>,
+}
+
+/// Returns the settings of a repository by its newest open loop; `None` without one.
+pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<NewestSettings>> {
     #[derive(Deserialize)]
     struct StoredSettings {
         policy: Policy,
         #[serde(default)]
         overruled: Vec<String>,
     }
-    let sql = "SELECT l.data FROM loop_summaries s CROSS JOIN loops l ON l.id = s.loop_id
+    let sql = "SELECT l.id, l.data FROM loop_summaries s CROSS JOIN loops l ON l.id = s.loop_id
         WHERE s.open = 1 AND s.forge = ?1 AND s.repo_id = ?2 ORDER BY s.id DESC LIMIT 1";
     let mut statement = c.prepare_cached(sql)?;
-    let text: Option<String> =
-        statement.query_row(params![repo.forge.as_str(), repo.id.0], |row| row.get(0)).optional()?;
-    let stored = text.map(|text| serde_json::from_str::<StoredSettings>(&text)).transpose()?;
-    Ok(stored.map(|stored| (stored.policy, stored.overruled)))
+    let found: Option<(String, String)> = statement
+        .query_row(params![repo.forge.as_str(), repo.id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((id, text)) = found else { return Ok(None) };
+    // Its beginning tells the input, so that no other one is parsed.
+    let sql = "SELECT json_extract(input, '$.tree.settings') FROM loop_events
+        WHERE loop_id = ?1 AND input LIKE '{\"input\":\"prepared\"%' ORDER BY seq DESC LIMIT 1";
+    let file: Option<Option<String>> = c.prepare_cached(sql)?.query_row([&id], |row| row.get(0)).optional()?;
+    let stored: StoredSettings = serde_json::from_str(&text)?;
+    let file = file.flatten().map(|file| serde_json::from_str(&file)).transpose()?;
+    Ok(Some(NewestSettings { policy: stored.policy, overruled: stored.overruled, file }))
 }
 
 /// Returns the number of loops of an issue, open or finished.

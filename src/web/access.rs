@@ -1,6 +1,6 @@
 //! Viewers: who asks, and what they may see and do.
 //!
-//! `guard` runs before every route: it finds out who asks, refuses changes that a page of this server did not send, and logs
+//! `guard` runs before every route: it finds out who asks, refuses changes that a page of this server did not send, and records
 //! changes. `login` has the routes of login and logout, `cookies` what browsers hold.
 
 mod cookies;
@@ -24,9 +24,12 @@ use url::Url;
 
 use self::guard::RequestFacts;
 use super::WebState;
+use super::markup::session_ended_page;
 use super::personal_token::TokenViewer;
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp, User, UserId};
-use crate::domain::trust::viewer::{FailedAttempts, RIGHT_KEPT_MS, RightFacts, STREAM_RIGHT_KEPT_MS, ViewRight};
+use crate::domain::trust::viewer::{
+    FailedAttempts, RIGHT_KEPT_MS, RightFacts, STREAM_RIGHT_KEPT_MS, ViewRight, local_path,
+};
 use crate::engine::Engine;
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::login::LoginClient;
@@ -73,6 +76,11 @@ impl Viewer {
     /// Returns the owner of the personal tokens that the viewer makes.
     pub fn token_owner(&self) -> TokenOwner {
         TokenOwner { account: self.account.clone(), operator: self.operator }
+    }
+
+    /// Whether the viewer hears of the state of a forge: operators of all, people of their own.
+    pub fn hears_of(&self, forge: &ForgeName) -> bool {
+        self.operator || self.account.as_ref().is_some_and(|(own, _)| own == forge)
     }
 
     /// Returns the holder of the token that `serve` prints, without a session.
@@ -315,22 +323,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub enum NotLoggedIn {
     /// A page: to the login, and then to this path.
     Page(String),
-    /// A part of a page, which a script asked for.
-    Part,
+    /// A form of the page with this path, and what was typed into it.
+    Form { page: String, typed: String },
+    /// A part of the page with this path, which a script asked for.
+    Part(String),
     /// A program.
     Program,
+}
+
+/// Returns the address of the login, which leads to a path afterwards.
+fn login_to(path: &str) -> String {
+    let path = local_path(Some(path));
+    format!("/login?{}", url::form_urlencoded::Serializer::new(String::new()).append_pair("next", path).finish())
 }
 
 impl IntoResponse for NotLoggedIn {
     fn into_response(self) -> Response {
         match self {
-            Self::Page(path) => {
-                let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", &path).finish();
-                Redirect::to(&format!("/login?{query}")).into_response()
-            }
-            Self::Part => {
-                let to_login = [("hx-redirect", HeaderValue::from_static("/login"))];
-                (StatusCode::UNAUTHORIZED, to_login, "log in again\n").into_response()
+            Self::Page(path) => Redirect::to(&login_to(&path)).into_response(),
+            Self::Form { page, typed } => session_ended_page(&login_to(&page), &typed),
+            Self::Part(path) => {
+                let login = HeaderValue::try_from(login_to(&path)).unwrap_or(HeaderValue::from_static("/login"));
+                (StatusCode::UNAUTHORIZED, [("hx-redirect", login)], "log in again\n").into_response()
             }
             Self::Program => {
                 let scheme = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
@@ -344,19 +358,21 @@ impl IntoResponse for NotLoggedIn {
 impl FromRequestParts<Arc<WebState>> for Viewer {
     type Rejection = NotLoggedIn;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &Arc<WebState>) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<WebState>) -> Result<Self, Self::Rejection> {
         let facts = parts.extensions.get::<RequestFacts>();
         if let Some(viewer) = facts.and_then(|facts| facts.viewer.clone()) {
             return Ok(viewer);
         }
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = parts.uri.path();
         let asks_for_page = parts.method.is_safe() && !parts.headers.contains_key(header::AUTHORIZATION);
         Err(if parts.headers.contains_key("hx-request") {
-            NotLoggedIn::Part
+            let shown = parts.headers.get("hx-current-url").and_then(|address| address.to_str().ok());
+            let own = state.access.own_origin(&parts.headers);
+            NotLoggedIn::Part(shown.and_then(|address| guard::own_path(address, &own)).unwrap_or_default())
         } else if path.starts_with("/api/") || !asks_for_page {
             NotLoggedIn::Program
         } else {
-            NotLoggedIn::Page(path.to_owned())
+            NotLoggedIn::Page(parts.uri.path_and_query().map_or(path, |all| all.as_str()).to_owned())
         })
     }
 }

@@ -3,11 +3,13 @@
 //! Each route is one entry of a file's `routes`, with its types; router and OpenAPI description are made from the same entries. All
 //! answers pass the outbound, which masks secrets. A repository that the viewer may not read is as unknown as one that does not exist.
 
+mod audit;
 mod backends;
 mod commands;
 mod costs;
 mod extract;
 mod figures;
+mod forges;
 mod loops;
 mod memory;
 mod openapi;
@@ -62,6 +64,8 @@ fn table() -> Vec<ApiRoute> {
         search::routes(),
         costs::routes(),
         backends::routes(),
+        forges::routes(),
+        audit::routes(),
         memory::routes(),
         tokens::routes(),
         openapi::routes(),

@@ -2,7 +2,6 @@
 
 mod ansi;
 mod answers;
-mod assets;
 mod charts;
 mod costs_page;
 mod data;
@@ -16,6 +15,7 @@ mod memory_page;
 mod operator;
 #[cfg(test)]
 mod query_plans;
+mod repositories;
 mod search_page;
 mod tokens_page;
 
@@ -23,11 +23,8 @@ use std::sync::Arc;
 
 use axum::{Router, middleware};
 
-use super::WebState;
 use super::routes::{WebRoute, router_of};
-
-pub use assets::routes as asset_routes;
-pub use layout::stand_alone_page;
+use super::{WebState, assets, markup};
 
 /// Returns the routes of the pages.
 pub(super) fn routes() -> Vec<WebRoute> {
@@ -50,14 +47,16 @@ pub(super) fn routes() -> Vec<WebRoute> {
         WebRoute::post("/memory/forget", memory_page::forget),
         WebRoute::post("/memory/proposals/{number}", memory_page::answer),
         WebRoute::get("/backends", operator::backends),
-        WebRoute::get("/repositories", operator::repositories),
+        WebRoute::post("/backends/{name}/enable", operator::enable),
+        WebRoute::get("/repositories", repositories::repositories),
         WebRoute::get("/deliveries", operator::deliveries),
         WebRoute::post("/deliveries/{id}/retry", operator::retry),
+        WebRoute::get("/audit", operator::audit),
         WebRoute::get("/assets/{hash}/{*name}", assets::file),
     ]
 }
 
 /// Returns the router of the pages.
 pub(super) fn router() -> Router<Arc<WebState>> {
-    router_of(routes()).layer(middleware::map_response(layout::with_headers))
+    router_of(routes()).layer(middleware::map_response(markup::with_headers))
 }

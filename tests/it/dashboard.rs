@@ -6,12 +6,14 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{LoopInput, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
-use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use ralph_bot::domain::providers::backends::BackendObservation;
+use ralph_bot::domain::supervision::oversight::{AuditEntry, AuditEvent};
+use ralph_bot::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use ralph_bot::process::Masker;
 use ralph_bot::store::feed::{self, FeedPosition};
 use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::proposals;
-use ralph_bot::store::{audit, loops, memory, session};
+use ralph_bot::store::{access_audit, audit, calls, loops, memory, session};
 use regex::Regex;
 
 use crate::harness::dashboard::{PageAnswer, ServedPages};
@@ -32,10 +34,12 @@ on_one_forge!(
     proposal_and_learning_are_answered_by_buttons,
     learnings_are_filtered_on_the_page,
     given_up_delivery_is_tried_again,
+    stopped_backend_is_used_again_by_a_button,
+    lists_of_a_loop_say_what_they_leave_out,
 );
 
 /// Routes that read, with `ID` for a loop.
-const READ: [&str; 19] = [
+const READ: [&str; 20] = [
     "/",
     "/?state=paused&person=mira&forge=forge&page=2&waiting=2",
     "/events",
@@ -55,10 +59,12 @@ const READ: [&str; 19] = [
     "/backends",
     "/repositories",
     "/deliveries",
+    "/audit",
 ];
 
 /// Routes that change something.
-const CHANGE: [&str; 4] = ["/loops/ID/commands", "/memory/forget", "/memory/proposals/1", "/deliveries/1/retry"];
+const CHANGE: [&str; 5] =
+    ["/loops/ID/commands", "/memory/forget", "/memory/proposals/1", "/deliveries/1/retry", "/backends/mine/enable"];
 
 /// A loop that stops at its limit, because the agent changes the wrong thing.
 fn limited(dialect: Dialect) -> Setup {
@@ -110,11 +116,26 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
             .await;
         has("/loops/ID/iterations/1", &["i1-L2", "Prompt for agent mine", "?line=2#i1-L2", "answer.txt", "41", "42"])
             .await;
+        // The result of a check leads to its output, and each part has a link to its line and can be copied.
+        let page = dashboard.get(&with_id("/loops/ID/iterations/1", id)).await.body;
+        let link = Regex::new(r##"<a href="\?line=(\d+)#(i1-L\d+)" title="Output of the check">"##).expect("pattern");
+        let found = link.captures(&page).unwrap_or_else(|| panic!("no link to the output: {page}"));
+        let at = dashboard.get(&with_id(&format!("/loops/ID/iterations/1?line={}", &found[1]), id)).await.body;
+        let title = at.split(&format!("id=\"{}\">", &found[2])).nth(1).expect("the line");
+        assert!(title.starts_with("<a href=") && title.contains("Check answer"), "{title}");
+        for part in ["part-0.txt", "change.txt", "transcript.txt"] {
+            let copy = format!("data-copy=\"&#x2f;loops&#x2f;{id}&#x2f;iterations&#x2f;1/{part}\"");
+            assert!(page.contains(&copy), "{copy}: {page}");
+        }
+        has("/loops/ID/iterations/1?diff=total", &["/branch.txt\" download", "/branch.txt\">Copy"]).await;
         has("/loops/ID/iterations/1/transcript.txt", &["==> Prompt for agent mine", "$ sh check.sh"]).await;
         has("/loops/ID/iterations/1/change.txt", &["-41", "+42"]).await;
         has("/backends", &["mine", "active", "1 succeeded"]).await;
         has("/repositories", &["mira&#x2f;app", "sh check.sh", "repository&#x27;s file"]).await;
-        has("/deliveries", &["done"]).await;
+        let about = format!("mira&#x2f;app#{} by mira", world.issue);
+        for path in ["/deliveries", "/deliveries?forge=forge&state=done"] {
+            has(path, &["done", &about, &format!("href=\"/loops/{id}\"")]).await;
+        }
         let audit: serde_json::Value =
             serde_json::from_str(&dashboard.get(&with_id("/loops/ID/audit.json", id)).await.body).expect("JSON");
         assert_eq!(audit["events"][0]["input"]["input"], "start");
@@ -144,6 +165,14 @@ async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
         }
         let filtered = dashboard.get("/?state=running").await.body;
         assert!(!filtered.contains("the answer is 40"), "{filtered}");
+        // What waits is told, whatever the filters hide; lists that the state excludes are left out.
+        assert!(filtered.contains("None with these filters; 1 waits.") && filtered.contains("(1) Loops"), "{filtered}");
+        assert!(filtered.contains("<h2>Running now") && !filtered.contains("<h2>In review"), "{filtered}");
+        assert!(!filtered.contains("Nothing is waiting for a decision"), "{filtered}");
+        let page = dashboard.get("/?person=otto").await.body;
+        assert!(page.contains("None with these filters; 1 waits.") && page.contains("(1) Loops"), "{page}");
+        let unknown = dashboard.get("/?state=zebra").await;
+        assert!(unknown.status == 422 && unknown.body.contains("limit_reached"), "{}", unknown.body);
     })
     .await;
 }
@@ -229,7 +258,8 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         let give = async |user: &ralph_bot::domain::model::ids::User, text: &str| {
-            world.engine().command_from_dashboard(&stopped.id, &DashboardAuthor::Account(user.clone()), text).await
+            let author = DashboardAuthor::Account(user.clone());
+            world.engine().command_from_dashboard(&stopped.id, (&author, &CommandPath::Page), text).await
         };
         let denied = give(&world.outsider, "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
@@ -248,13 +278,17 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
-        assert!(trail.iter().any(|line| line.entry.reason == "mira gave the command `abort` in the dashboard"));
+        let said = format!("mira (id {}) gave the command `abort` in the dashboard", world.maintainer.id.0);
+        assert!(trail.iter().any(|line| line.entry.reason == said), "{trail:#?}");
         // The loop has ended.
         let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
         assert_eq!(late.outcome, DashboardOutcome::Refused, "{late:?}");
         assert!(!late.reply.ok && late.reply.lines[0].contains("has ended"), "{late:?}");
         let unknown = LoopId::new("r-1-none");
-        let missing = world.engine().command_from_dashboard(&unknown, &DashboardAuthor::Operator, "/ralph abort").await;
+        let by = CommandPath::Api { token: None };
+        let missing =
+            world.engine().command_from_dashboard(&unknown, (&DashboardAuthor::Operator, &by), "/ralph abort");
+        let missing = missing.await;
         assert!(matches!(missing, Err(DashboardCommandError::UnknownLoop(_))), "{missing:?}");
     })
     .await;
@@ -277,6 +311,8 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
             let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;
             assert_eq!(answer.status, 422, "{command}: {}", answer.body);
             assert!(answer.body.contains(words), "{command}: {}", answer.body);
+            let kept = command.replace('/', "&#x2f;").replace('>', "&gt;");
+            assert!(answer.body.contains(&format!(">{kept}</textarea>")), "{command} is kept: {}", answer.body);
         }
         let help = dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph help")]).await;
         assert!(help.status == 200 && help.body.contains("&#x2f;ralph budget 5.00: "), "{}", help.body);
@@ -614,6 +650,83 @@ async fn given_up_delivery_is_tried_again(dialect: Dialect) {
         let outcomes = world.delivery_outcomes().await;
         assert!(outcomes.iter().all(|(state, _)| state != "dead" && state != "new"), "{outcomes:?}");
         assert_eq!(dashboard.post(&format!("/deliveries/{id}/retry"), &[("csrf", "")]).await.status, 422);
+    })
+    .await;
+}
+
+async fn stopped_backend_is_used_again_by_a_button(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let engine = world.engine().clone();
+        let observe = async |observation: BackendObservation| {
+            let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+            let observed = engine.store.write(move |c| calls::observe(c, &observation, &settings, now)).await;
+            assert!(!observed.expect("stored").changes.is_empty());
+        };
+        let dashboard = ServedPages::of(world, false).await;
+        let button = "action=\"&#x2f;backends&#x2f;mine&#x2f;enable\"".replace("&#x2f;", "/");
+        let shown = async |path: &str| dashboard.get(path).await.body;
+        for path in ["/", "/backends"] {
+            assert!(!shown(path).await.contains(&button), "{path}");
+        }
+        for from in ["home", ""] {
+            let reason = "its <key> was revoked".to_owned();
+            observe(BackendObservation::Disabled { backend: "mine".into(), reason }).await;
+            for path in ["/", "/backends"] {
+                let page = shown(path).await;
+                assert!(page.contains("its &lt;key&gt; was revoked") && page.contains(&button), "{path}: {page}");
+                assert!(page.contains("disabled"), "{path}: {page}");
+            }
+            assert!(!shown("/").await.contains("Nothing is waiting for a decision"));
+            let pressed = dashboard.post("/backends/mine/enable", &[("csrf", ""), ("from", from)]).await;
+            let to = if from == "home" { "/" } else { "/backends" };
+            assert_eq!((pressed.status, pressed.headers["location"].as_str()), (303, to), "{}", pressed.body);
+            assert!(!shown("/").await.contains(&button));
+        }
+        let state = engine.store.read(calls::state).await.expect("read");
+        assert_eq!(state.backends["mine"].status.word(engine.clock.now()), "active");
+        let unknown = dashboard.post("/backends/zebra/enable", &[("csrf", "")]).await;
+        assert!(unknown.status == 404 && unknown.body.contains(">Backends</a>"), "{}", unknown.body);
+        let rows = engine.store.read(|c| access_audit::newest(c, None, 9)).await.expect("read");
+        let rows: Vec<_> = rows.iter().map(|row| (row.login.as_str(), row.path.as_str(), row.status)).collect();
+        let enabled = ("operator", "/backends/mine/enable", Some(303));
+        assert_eq!(rows, [("operator", "/backends/zebra/enable", Some(404)), enabled, enabled]);
+    })
+    .await;
+}
+
+async fn lists_of_a_loop_say_what_they_leave_out(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let done = world.run().await;
+        let dashboard = ServedPages::of(world, false).await;
+        let path = format!("/loops/{}", done.id);
+        let page = dashboard.get(&path).await.body;
+        assert!(!page.contains("The newest "), "everything is shown: {page}");
+        let (id, now) = (done.id.clone(), world.clock.now());
+        let added = world.engine().store.write(move |c| {
+            let entries: Vec<AuditEntry> =
+                (0..60).map(|n| AuditEntry::new(1, AuditEvent::Answered, format!("entry {n}"))).collect();
+            audit::append(c, &id, &entries, now)?;
+            c.execute(
+                "INSERT INTO loop_events (loop_id, seq, at, input, reasons)
+                 WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 1039)
+                 SELECT ?1, i, 0, '{\"input\": \"looked\"}', '[]' FROM n",
+                [id.as_str()],
+            )?;
+            let sql = "SELECT count(*) FROM loop_events WHERE loop_id = ?1";
+            let steps: i64 = c.query_row(sql, [id.as_str()], |row| row.get(0))?;
+            Ok((audit::trail(c, &id)?.len(), steps))
+        });
+        let (all, steps) = added.await.expect("stored");
+        let page = dashboard.get(&path).await.body;
+        for words in [format!("The newest 40 of {all};"), format!("The newest 30 of {steps};")] {
+            assert!(page.contains(&words), "{words}: {page}");
+        }
+        let id = done.id.clone();
+        let removed = world.engine().store.write(move |c| {
+            Ok(c.execute("DELETE FROM loop_events WHERE loop_id = ?1 AND seq >= 1000", [id.as_str()])?)
+        });
+        assert_eq!(removed.await.expect("removed"), 40);
     })
     .await;
 }

@@ -255,6 +255,8 @@ async fn github_app_is_created_and_tried_by_the_pages() {
 
     let done = visitor.post("/setup/finish", &[]).await;
     assert!(done.status == 200 && done.text.contains("the service starts"), "{done:?}");
+    let dashboard = attribute(&done.text, "<a class=\"button\"", "href");
+    assert_eq!(dashboard.trim_end_matches('/'), visitor.base, "it is where the webhooks are");
     tokio::time::timeout(WAIT, server.finished()).await.expect("finished");
     server.stop().await;
 }
@@ -410,6 +412,7 @@ async fn answer_that_cannot_be_written_is_shown() {
     assert!(shown.status == 500 && shown.text.contains("It is not shown again"), "{shown:?}");
     assert!(shown.text.contains("PRIVATE KEY") && shown.text.contains("github-app-answer.json"), "{shown:?}");
     assert_eq!(shown.header("cache-control"), "no-store");
+    assert_eq!(attribute(&shown.text, "<a class=\"button\"", "href"), "/setup", "the page leads on");
     // Stored as the page says, it is gone on with.
     std::fs::rename(&away, beginning.folder.path()).expect("moved back");
     let start = shown.text.find("<pre>").expect("the answer") + 5;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fake_forge::{Dialect, FakeFault};
 use ralph_bot::domain::loops::LoopState;
 
+use crate::harness::dashboard::ServedPages;
 use crate::harness::{Setup, World, on_both_forges, prepared_story, story};
 
 on_both_forges!(
@@ -30,6 +31,13 @@ async fn readyz(world: &World) -> String {
     answer.text().await.expect("a text")
 }
 
+/// First page and list of forges of the API, as the operator sees them.
+async fn shown(world: &World) -> (String, serde_json::Value) {
+    let pages = ServedPages::of(world, false).await;
+    let forges = pages.get("/api/v1/forges").await.body;
+    (pages.get("/").await.body, serde_json::from_str(&forges).expect("JSON"))
+}
+
 fn metric(world: &World, there: u8) -> bool {
     world.engine().metrics.encode().contains(&format!("ralph_forge_up{{forge=\"forge\"}} {there}"))
 }
@@ -45,6 +53,9 @@ async fn bring_back(world: &World) {
     tokio::time::timeout(Duration::from_secs(60), back).await.expect("the forge is noticed");
     assert_eq!(readyz(world).await, "ready\n");
     assert!(metric(world, 1));
+    let (page, forges) = shown(world).await;
+    assert!(!page.contains("<h3>Forge forge"), "{page}");
+    assert_eq!(forges["forges"][0]["state"], "there", "{forges}");
 }
 
 async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
@@ -53,6 +64,13 @@ async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
         let told = readyz(world).await;
         assert!(told.starts_with("ready\nforge forge is not there yet (") && told.contains("wait"), "{told}");
         assert!(metric(world, 0));
+        let (page, forges) = shown(world).await;
+        for words in ["<h3>Forge forge", "not there yet", "Its deliveries are stored and wait."] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(!page.contains("Nothing is waiting for a decision"), "{page}");
+        let forge = &forges["forges"][0];
+        assert!(forge["state"] == "absent" && forge["waits"] == true, "{forges}");
         // Deliveries are taken, and nothing is done before the service knows itself.
         world.label().await;
         let own = world.own_comment("/ralph abort").await;
@@ -78,6 +96,8 @@ async fn forge_that_is_down_at_a_later_start_is_awaited(dialect: Dialect) {
         world.restart().await;
         let told = readyz(world).await;
         assert!(told.contains("forge forge is not there yet") && !told.contains("deliveries"), "{told}");
+        let (page, _) = shown(world).await;
+        assert!(page.contains("not there yet") && !page.contains("Its deliveries are stored"), "{page}");
         let comment = world.comment("/ralph status").await;
         let own = world.own_comment("/ralph abort").await;
         world.settle().await;
@@ -95,6 +115,9 @@ async fn refused_credential_is_told_from_a_forge_that_is_down(dialect: Dialect) 
     prepared_story(Setup::new(dialect), refuse, async |world| {
         let told = readyz(world).await;
         assert!(told.contains("forge forge refuses the credential (HTTP 401"), "{told}");
+        let (page, forges) = shown(world).await;
+        assert!(page.contains("refuses the credential") && page.contains("HTTP 401"), "{page}");
+        assert_eq!(forges["forges"][0]["state"], "refused", "{forges}");
         world.label().await;
         world.settle().await;
         assert!(world.newest().await.is_none());
@@ -113,6 +136,8 @@ async fn absent_forge_delays_no_other(dialect: Dialect) {
     story(setup, async |world| {
         let told = readyz(world).await;
         assert!(told.contains("forge other is not there yet") && told.lines().count() == 2, "{told}");
+        let (page, _) = shown(world).await;
+        assert!(page.contains("<h3>Forge other") && !page.contains("<h3>Forge forge"), "{page}");
         assert_eq!(world.run().await.state, LoopState::Review);
     })
     .await;

@@ -82,6 +82,28 @@ impl Browser {
         self.picture(&format!("{name}-phone")).await;
     }
 
+    /// Presses a key.
+    pub(crate) async fn press(&mut self, key: &str) {
+        self.call(json!({ "command": "key", "key": key })).await;
+    }
+
+    /// Writes a text where the focus is.
+    pub(crate) async fn write(&mut self, text: &str) {
+        self.call(json!({ "command": "key", "text": text })).await;
+    }
+
+    /// Presses Tab until an element has the focus.
+    pub(crate) async fn tab_to(&mut self, selector: &str) {
+        for _ in 0..60 {
+            self.press("Tab").await;
+            let there = format!("document.activeElement.matches({})", json!(selector));
+            if self.evaluate(&there).await == true {
+                return;
+            }
+        }
+        panic!("{selector} is not reached by Tab");
+    }
+
     /// Takes a picture for a person to look at, if `RALPH_TEST_PICTURES` names a folder.
     pub(crate) async fn picture(&mut self, name: &str) {
         if let Some(folder) = setting("RALPH_TEST_PICTURES") {

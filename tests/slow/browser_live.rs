@@ -4,7 +4,8 @@ use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use serde_json::json;
 
-use super::browser::Browser;
+use super::browser::{AXE, Browser};
+use crate::harness::parts::npm_part;
 use crate::harness::viewers::{ViewerKind, dashboard, open_logins, prepare_logins, with_login};
 use crate::harness::{Setup, on_both_forges, prepared_story};
 
@@ -12,7 +13,9 @@ on_both_forges!(paused_loop_is_resumed_by_buttons_after_a_login);
 
 /// A person logs in on the forge's page, finds the loop that waits, and answers it.
 async fn paused_loop_is_resumed_by_buttons_after_a_login(dialect: Dialect) {
+    let Some(axe) = npm_part(AXE) else { return };
     let Some(mut browser) = Browser::start().await else { return };
+    let axe = axe.join("axe.min.js").display().to_string();
     let gate = tempfile::tempdir().expect("a folder");
     let file = gate.path().join("open").display().to_string();
     let setup = Setup::new(dialect).agent(&format!("if [ -e {file} ]; then echo 42 >answer.txt; fi\n"));
@@ -27,7 +30,9 @@ async fn paused_loop_is_resumed_by_buttons_after_a_login(dialect: Dialect) {
         // Login: from the dashboard to the forge's page and back.
         browser.open(home.as_str(), json!({})).await;
         browser.until("location.pathname === '/login'").await;
-        browser.picture("login").await;
+        browser.assert_readable("login", &format!("{home}login"), &axe).await;
+        browser.assert_readable("no-such-page", &format!("{home}nothing"), &axe).await;
+        browser.open(home.as_str(), json!({})).await;
         browser.evaluate("document.querySelector('main a[href^=\"/login/start\"], main form button').click()").await;
         browser.until("document.body.innerText.includes('asks who you are')").await;
         let login = ViewerKind::Writer.login();
@@ -38,16 +43,17 @@ async fn paused_loop_is_resumed_by_buttons_after_a_login(dialect: Dialect) {
         // The loop that waits is first, with its evidence and its answers.
         let card = format!("#wait-{}", paused.id);
         assert_eq!(browser.evaluate(&format!("document.querySelector('{card} strong') !== null")).await, true);
-        browser.picture("home-waiting").await;
+        browser.assert_readable("home-waiting", home.as_str(), &axe).await;
         std::fs::write(&file, "").expect("the gate opens");
-        let press = |button: &str, field: &str| {
-            format!(
-                "(() => {{ const form = [...document.querySelectorAll('{card} form')].find((form) => \
-                 form.querySelector('button').textContent.includes('{button}')); \
-                 if ({field}) form.querySelector('textarea').value = 'Write 42.'; form.querySelector('button').click(); }})()"
-            )
-        };
-        browser.evaluate(&press("Resume", "true")).await;
+
+        // It is answered by keyboard alone.
+        browser.open(home.as_str(), json!({})).await;
+        browser.tab_to(&format!("{card} form textarea")).await;
+        browser.write("Write 42.").await;
+        let button = "document.activeElement.closest('form').querySelector('button').textContent";
+        assert!(browser.evaluate(button).await.as_str().is_some_and(|text| text.contains("Resume")));
+        browser.tab_to(&format!("{card} form button")).await;
+        browser.press("Enter").await;
         browser.until("document.querySelector('.notice.good') !== null").await;
         world.settle().await;
         let done = world.the_loop().await;

@@ -42,26 +42,6 @@ async fn add_costs(world: &World) {
     added.await.expect("stored");
 }
 
-/// Presses Tab until an element has the focus.
-async fn tab_to(browser: &mut Browser, selector: &str) {
-    for _ in 0..60 {
-        browser.call(json!({ "command": "key", "key": "Tab" })).await;
-        let there = format!("document.activeElement.matches({})", json!(selector));
-        if browser.evaluate(&there).await == true {
-            return;
-        }
-    }
-    panic!("{selector} is not reached by Tab");
-}
-
-async fn press(browser: &mut Browser, key: &str) {
-    browser.call(json!({ "command": "key", "key": key })).await;
-}
-
-async fn write(browser: &mut Browser, text: &str) {
-    browser.call(json!({ "command": "key", "text": text })).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn search_costs_and_tokens_work_by_keyboard_and_without_scripts() {
     let Some(axe) = npm_part(AXE) else { return };
@@ -77,13 +57,13 @@ async fn search_costs_and_tokens_work_by_keyboard_and_without_scripts() {
 
         // From any page to the line of a check's output, by keyboard.
         browser.open(&format!("{}/", dashboard.url), json!({})).await;
-        tab_to(&mut browser, ".find input").await;
-        write(&mut browser, "answer is 40").await;
-        press(&mut browser, "Enter").await;
+        browser.tab_to(".find input").await;
+        browser.write("answer is 40").await;
+        browser.press("Enter").await;
         browser.until("location.pathname === '/search' && document.querySelector('mark') !== null").await;
         browser.picture("search-results").await;
-        tab_to(&mut browser, ".hits a[href*='text=event']").await;
-        press(&mut browser, "Enter").await;
+        browser.tab_to(".hits a[href*='text=event']").await;
+        browser.press("Enter").await;
         browser.until("/^#i[0-9]+-L[0-9]+$/.test(location.hash) && document.querySelector(':target') !== null").await;
         let seen = "(() => { const at = document.querySelector(':target').getBoundingClientRect(); \
             return at.top >= 0 && at.bottom <= innerHeight; })()";
@@ -92,15 +72,15 @@ async fn search_costs_and_tokens_work_by_keyboard_and_without_scripts() {
 
         // A token is made, shown once and revoked.
         browser.open(&format!("{}/tokens", dashboard.url), json!({})).await;
-        tab_to(&mut browser, "main input[name=name]").await;
-        write(&mut browser, "deployment").await;
-        press(&mut browser, "Enter").await;
+        browser.tab_to("main input[name=name]").await;
+        browser.write("deployment").await;
+        browser.press("Enter").await;
         browser.until("/^ralph_[0-9a-f]{64}$/.test(document.getElementById('token')?.textContent)").await;
         browser.picture("tokens-new").await;
         browser.open(&format!("{}/tokens", dashboard.url), json!({})).await;
         assert_eq!(browser.evaluate("document.getElementById('token')").await, json!(null));
-        tab_to(&mut browser, "button.danger").await;
-        press(&mut browser, "Enter").await;
+        browser.tab_to("button.danger").await;
+        browser.press("Enter").await;
         browser.until("document.querySelector('td .state')?.textContent === 'revoked'").await;
 
         for (name, path) in [

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const tags = new Set(("html head meta title link script body a header div nav ul ol li span main h1 h2 h3 p dl dt dd section form " +
-    "input button label textarea details summary pre code table thead tbody tr th td time progress strong em b i small select option br figure " +
+    "input button label textarea details summary pre code table thead tbody tr th td time progress strong em b i mark small select option br figure " +
     "figcaption svg line polyline circle text rect path g polygon").split(" "));
   window.ran = [];
   for (const name of ["alert", "confirm", "prompt", "print", "open"]) window[name] = (...words) => { window.ran.push(`${name} ${words}`); };

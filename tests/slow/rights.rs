@@ -75,7 +75,7 @@ const WRITE: [u16; 5] = [303, 403, 200, 404, 200];
 const OPERATOR: [u16; 5] = [303, 403, 403, 403, 200];
 
 /// Every route of the service. The order matters where a row uses what an earlier one made.
-const ROWS: [RightsRow; 61] = [
+const ROWS: [RightsRow; 65] = [
     get("/", "/?state=limit_reached&page=1", LOGIN),
     get("/", "", LOGIN),
     get("/events", "", LOGIN),
@@ -101,9 +101,11 @@ const ROWS: [RightsRow; 61] = [
     post("/memory/proposals/{number}", "answer=accept", [401, 404, 303, 404, 403]),
     post("/memory/forget", "id={learning}", [401, 404, 303, 404, 403]),
     get("/backends", "", OPERATOR),
+    post("/backends/{name}/enable", "", [401, 403, 403, 403, 303]),
     get("/repositories", "", OPERATOR),
     get("/deliveries", "", OPERATOR),
     post("/deliveries/{id}/retry", "", [401, 403, 403, 403, 303]),
+    get("/audit", "", OPERATOR),
     get("/assets/{hash}/{*name}", "{asset}", [200; 5]),
     get("/login", "", [200, 303, 303, 303, 303]),
     post("/login", "token=guess", [403; 5]),
@@ -127,6 +129,8 @@ const ROWS: [RightsRow; 61] = [
     get("/api/v1/search", "/api/v1/search?q=OUTPUTMARK&loop={id}", API_READ),
     get("/api/v1/costs", "/api/v1/costs?by=person", API_LOGIN),
     get("/api/v1/backends", "", [401, 403, 403, 403, 200]),
+    get("/api/v1/forges", "", API_LOGIN),
+    get("/api/v1/audit", "", [401, 403, 403, 403, 200]),
     get("/api/v1/memory", "", API_LOGIN),
     get("/api/v1/memory", "/api/v1/memory?q=RULEMARK", API_LOGIN),
     get("/api/v1/memory/proposals", "", API_LOGIN),
@@ -243,8 +247,13 @@ async fn filled(world: &World, text: &str, id: &LoopId, token: i64) -> String {
     });
     let (proposal, learning) = read.await.expect("read");
     let number = if text.contains("proposals") { proposal } else { "1".to_owned() };
-    let pairs =
-        [("{id}", id.to_string()), ("{number}", number), ("{learning}", learning), ("{token}", token.to_string())];
+    let pairs = [
+        ("{id}", id.to_string()),
+        ("{number}", number),
+        ("{learning}", learning),
+        ("{token}", token.to_string()),
+        ("{name}", "mine".to_owned()),
+    ];
     pairs.iter().fold(text, |text, (name, value)| text.replace(name, value))
 }
 

@@ -5,7 +5,7 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::Remark;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Timestamp};
-use ralph_bot::store::inbox::{self, Body, DeliveryOutcome, StoredDelivery};
+use ralph_bot::store::inbox::{self, Body, DeliveryAbout, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::{self, StepMemory, proposals};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const MARK: &str = "xmark";
 /// Number of texts that are shown at once.
 const AT_ONCE: usize = 28;
 /// Tables with texts of people and agents.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 13] = [
     "loops",
     "loop_events",
     "loop_summaries",
@@ -34,11 +34,20 @@ const TABLES: [&str; 11] = [
     "proposals",
     "repositories",
     "audit",
+    "tokens",
+    "access_audit",
 ];
 /// Pages, with `ID` for the loop and `TEXT` for the texts in an address.
-const PAGES: [&str; 22] = [
+const PAGES: [&str; 29] = [
     "/",
-    "/?person=TEXT&repository=TEXT&state=TEXT&forge=TEXT",
+    "/?person=TEXT&repository=TEXT&forge=TEXT",
+    "/?state=TEXT",
+    "/search?q=alert",
+    "/search?q=TEXT",
+    "/costs?by=person",
+    "/costs?by=backend",
+    "/tokens",
+    "/audit",
     "/loops/ID",
     "/loops/ID?answer=2",
     "/loops/ID/iterations/1",
@@ -95,13 +104,16 @@ fn columns(c: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
 
 /// Keeps the rows of all tables, to which each replacement returns first.
 fn keep(c: &Connection) -> rusqlite::Result<()> {
-    c.execute_batch("DROP TRIGGER audit_stays")?;
+    c.execute_batch(
+        "DROP TRIGGER audit_stays; DROP TRIGGER access_audit_stays; DROP TRIGGER access_audit_status_stays",
+    )?;
     TABLES.iter().try_for_each(|table| {
         c.execute_batch(&format!("CREATE TABLE kept_{table} AS SELECT rowid AS kept_id, * FROM {table}"))
     })
 }
 
 fn give_back(c: &Connection) -> rusqlite::Result<()> {
+    c.execute_batch("UPDATE daily_costs SET person = 'mira', backend = 'mine'")?;
     for table in TABLES {
         for column in columns(c, table)? {
             c.execute_batch(&format!(
@@ -140,6 +152,8 @@ fn replace(c: &Connection, texts: &[&str]) -> rusqlite::Result<usize> {
     replaced += c.execute("UPDATE session_turns SET prompt = ?1, response = ?1, error = ?1, model = ?1", [&lines])?;
     replaced += c.execute("UPDATE session_events SET text = ?1, tool = ?2, path = ?2", params![lines, plain])?;
     replaced += c.execute("UPDATE proposals SET text = ?1", [&plain])?;
+    replaced += c.execute("UPDATE daily_costs SET person = ?1, backend = ?1", [&plain])?;
+    replaced += c.execute("UPDATE access_audit SET login = ?1, path = ?1, token = ?1, forge = ?1", [&plain])?;
     Ok(replaced)
 }
 
@@ -160,6 +174,8 @@ fn deliver(c: &Connection, texts: &[&str]) {
     let sql = "SELECT id FROM inbox WHERE delivery = ?1";
     let id: i64 = c.query_row(sql, [&delivery], |row| row.get(0)).expect("a delivery");
     inbox::finish(c, id, DeliveryOutcome::Dead, &texts.join(" ")).expect("finished");
+    let about = DeliveryAbout { repository: texts.join(" "), repo_id: 1, number: None, sender: Some(texts.join(" ")) };
+    inbox::describe(c, id, Some(&about)).expect("described");
 }
 
 /// Inspects the page that is open; returns what is wrong with it, and the number of the texts that it shows.
@@ -202,10 +218,15 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
                     Remark { loop_id: LoopId::new(loop_id), text: "Name the tests after what they show.".into() };
                 proposals::add_remark(c, &repo, &remark, &settings, Timestamp(1_790_000_000_000))?;
             }
-            Ok(keep(c)?)
+            Ok(())
         });
         seeded.await.expect("seeded");
         let dashboard = ServedPages::of(world, true).await;
+        let made =
+            dashboard.post("/tokens", &[("csrf", ""), ("name", "xmark token"), ("scope", "read"), ("days", "9")]);
+        assert_eq!(made.await.status, 201);
+        let kept = engine.store.write(|c| Ok(keep(c)?)).await;
+        kept.expect("kept");
         let watch = json!({ "command": "watch", "origin": dashboard.url, "script": INSPECT });
         browser.call(watch).await;
         let mut shown_in = std::collections::BTreeMap::<&str, u64>::new();
@@ -253,6 +274,8 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
             "/deliveries",
             "/memory?q=TEXT",
             "/backends",
+            "/tokens",
+            "/audit",
         ] {
             assert!(shown_in[page] > all * 8 / 10, "{page} shows {} of {all}: {shown_in:#?}", shown_in[page]);
         }

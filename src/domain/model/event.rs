@@ -179,6 +179,28 @@ impl ForgeEvent {
         }
     }
 
+    /// Returns the issue or pull request of the event, if it has one.
+    pub fn number(&self) -> Option<Number> {
+        match self {
+            Self::Labeled { issue, .. }
+            | Self::Unlabeled { issue, .. }
+            | Self::LabelSet { issue, .. }
+            | Self::IssueOpened { issue, .. }
+            | Self::IssueEdited { issue, .. }
+            | Self::IssueClosed { issue, .. }
+            | Self::IssueReopened { issue, .. }
+            | Self::CommentCreated { issue, .. } => Some(issue.number),
+            Self::IssueGone { number, .. } => Some(*number),
+            Self::PullChanged { pull, .. }
+            | Self::ReviewSubmitted { pull, .. }
+            | Self::ReviewCommented { pull, .. } => Some(pull.number),
+            Self::ChecksChanged { .. }
+            | Self::Pushed { .. }
+            | Self::RepositoryChanged { .. }
+            | Self::InstallationChanged { .. } => None,
+        }
+    }
+
     /// Returns the account that caused the event, if known.
     pub fn sender(&self) -> Option<&User> {
         match self {

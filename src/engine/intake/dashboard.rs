@@ -1,5 +1,6 @@
 //! Commands that people give in the dashboard: the same inputs as of a comment, after the same question to the forge.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::comments::{GivenCommand, WrittenCommand};
@@ -26,6 +27,25 @@ pub enum DashboardAuthor {
     Account(User),
     /// Operator of this machine, who has no account on a forge.
     Operator,
+}
+
+/// Way in which a command reaches the service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandPath {
+    /// Button or field of a page.
+    Page,
+    /// API, with the name of the personal token if it has one.
+    Api { token: Option<String> },
+}
+
+impl fmt::Display for CommandPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Page => f.write_str("in the dashboard"),
+            Self::Api { token: None } => f.write_str("by the API"),
+            Self::Api { token: Some(name) } => write!(f, "by the API with the token {name:?}"),
+        }
+    }
 }
 
 /// Answer to a command of the dashboard.
@@ -89,14 +109,14 @@ impl From<IntakeError> for DashboardCommandError {
 
 impl Engine {
     /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit log gets an
-    /// entry with the person and the dashboard.
+    /// entry with the person and the way `by` that the command came.
     ///
     /// # Errors
     /// The loop is unknown, the person may not give commands now, or forge or store cannot be asked.
     pub async fn command_from_dashboard(
         &self,
         id: &LoopId,
-        author: &DashboardAuthor,
+        (author, by): (&DashboardAuthor, &CommandPath),
         text: &str,
     ) -> Result<DashboardAnswer, DashboardCommandError> {
         let wanted = id.clone();
@@ -144,7 +164,7 @@ impl Engine {
             received_at: now,
             reported: false,
             polled: false,
-            entry: command.as_ref().map(|command| entry(&current, author, command)),
+            entry: command.as_ref().map(|command| entry(&current, (author, by), command)),
         };
         let written = WrittenCommand { parsed, at: None, created_at: now, given_at: now, part: 0 };
         let given = self.give(account, &place, None, written, &sender, &origin).await?;
@@ -228,10 +248,10 @@ fn not_taken(outcome: DashboardOutcome, problem: String, nearest: Option<String>
 }
 
 /// Returns the entry of the audit log: who gave which command, on whose authority, and where.
-fn entry(current: &Loop, author: &DashboardAuthor, command: &LoopCommand) -> AuditEntry {
+fn entry(current: &Loop, (author, by): (&DashboardAuthor, &CommandPath), command: &LoopCommand) -> AuditEntry {
     let name = command.row().name;
     let who = match author {
-        DashboardAuthor::Account(user) => format!("{} gave", user.login),
+        DashboardAuthor::Account(user) => format!("{} (id {}) gave", user.login, user.id.0),
         DashboardAuthor::Operator => {
             let sender = command.sender_for_operator(current);
             match sender == command::operator() {
@@ -240,7 +260,7 @@ fn entry(current: &Loop, author: &DashboardAuthor, command: &LoopCommand) -> Aud
             }
         }
     };
-    let reason = format!("{who} the command `{name}` in the dashboard");
+    let reason = format!("{who} the command `{name}` {by}");
     AuditEntry::new(current.spent.iterations, AuditEvent::Answered, reason)
 }
 

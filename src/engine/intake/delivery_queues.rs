@@ -231,21 +231,7 @@ impl Engine {
 
 /// Returns the queue of an event: its issue or pull request, otherwise its repository.
 fn place_of(event: &ForgeEvent) -> String {
-    let number = match event {
-        ForgeEvent::Labeled { issue, .. }
-        | ForgeEvent::Unlabeled { issue, .. }
-        | ForgeEvent::LabelSet { issue, .. }
-        | ForgeEvent::IssueOpened { issue, .. }
-        | ForgeEvent::IssueEdited { issue, .. }
-        | ForgeEvent::IssueClosed { issue, .. }
-        | ForgeEvent::IssueReopened { issue, .. }
-        | ForgeEvent::CommentCreated { issue, .. } => issue.number.0,
-        ForgeEvent::IssueGone { number, .. } => number.0,
-        ForgeEvent::PullChanged { pull, .. }
-        | ForgeEvent::ReviewSubmitted { pull, .. }
-        | ForgeEvent::ReviewCommented { pull, .. } => pull.number.0,
-        _ => 0,
-    };
+    let number = event.number().map_or(0, |number| number.0);
     event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
 }
 

@@ -12,15 +12,18 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use secrecy::ExposeSecret;
 use subtle::ConstantTimeEq;
+use url::Url;
 
 use super::cookies::{WebCookie, derived, digest};
-use super::{SessionKey, Viewer, WebAccess, WebState, lock, peer};
+use super::{NotLoggedIn, SessionKey, Viewer, WebAccess, WebState, lock, peer};
 use crate::domain::model::ids::ForgeName;
 use crate::domain::model::ids::User;
 use crate::domain::trust::viewer::{is_from_own_page, is_loopback_host};
 use crate::engine::Engine;
+use crate::store::access_audit::{self, AccessRequest, AccessVia};
 use crate::store::web_sessions;
 use crate::store::{StoreError, StoreResult};
+use crate::web::markup::error_page;
 use crate::web::personal_token::{TokenViewer, viewer_of_token};
 
 /// Maximum size of a form, in bytes.
@@ -134,17 +137,17 @@ impl WebAccess {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if headers.get_all(header::HOST).iter().count() != 1 || !is_loopback_host(host) {
             let why = "the dashboard has no login and is only at a loopback address such as http://127.0.0.1:8080; see docs/login.md\n";
-            return Some((StatusCode::MISDIRECTED_REQUEST, why).into_response());
+            return Some(AskedForm::of(headers).refusal(StatusCode::MISDIRECTED_REQUEST, "Only on this machine", why));
         }
         let proxy = FORWARDING.iter().find(|name| headers.contains_key(**name))?;
         let why = format!(
             "the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/login.md\n"
         );
-        Some((StatusCode::FORBIDDEN, why).into_response())
+        Some(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Only on this machine", &why))
     }
 
     /// Returns the origin of this server's pages. Without a login it is the one that was asked for, which is a loopback one.
-    fn own_origin(&self, headers: &HeaderMap) -> String {
+    pub(super) fn own_origin(&self, headers: &HeaderMap) -> String {
         match headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
             Some(host) if self.is_local() => format!("http://{host}"),
             _ => self.settings.base.origin().ascii_serialization(),
@@ -161,39 +164,162 @@ pub(in crate::web) async fn guard(State(state): State<Arc<WebState>>, request: R
     with_headers(checked(&state, request, next).await.unwrap_or_else(|refusal| refusal))
 }
 
-async fn checked(state: &WebState, mut request: Request, next: Next) -> Result<Response, Response> {
+async fn checked(state: &WebState, request: Request, next: Next) -> Result<Response, Response> {
     let (access, engine) = (&state.access, &*state.engine);
     let from = access.source(&request);
     let mut viewer = identified(access, engine, (request.uri().path(), request.headers()), from).await?;
-    let is_change = !request.method().is_safe();
-    // A program that sends a token chose to; a browser sends its cookie whatever page it is on.
-    let by_browser = viewer.as_ref().is_none_or(|viewer| viewer.session.is_some());
-    if is_change && by_browser {
-        if !has_own_origin(request.headers(), &access.own_origin(request.headers())) {
-            tracing::warn!(%from, path = ?request.uri().path(), "a change from a page of another site was refused");
-            return Err((StatusCode::FORBIDDEN, "this change comes from a page of another site\n").into_response());
-        }
-        if let Some(viewer) = &viewer {
-            request = with_csrf(request, &viewer.csrf).await?;
-        }
-    }
     if let Some(viewer) = &mut viewer {
         viewer.from = Some(from);
     }
-    let change = is_change.then(|| (request.method().clone(), request.uri().path().to_owned()));
-    let unavailable = viewer.as_ref().map(|viewer| viewer.forge_unavailable.clone());
-    let who = viewer.as_ref().map(ToString::to_string);
-    request.extensions_mut().insert(RequestFacts { viewer, from });
-    let response = next.run(request).await;
-    if let (Some((method, path)), Some(who)) = (change, who) {
-        tracing::info!(%who, %from, %method, ?path, status = response.status().as_u16(), "a change in the dashboard");
+    let is_change = !request.method().is_safe();
+    let facts = RequestFacts { viewer, from };
+    match facts.viewer.clone().filter(|_| is_change) {
+        None if is_change => changed_by_nobody(access, request, next, facts).await,
+        None => passed(request, next, facts).await,
+        Some(viewer) => {
+            let asked = asked_for(&viewer, &request, from);
+            let change = ChangeRecord::begin(engine, &viewer, asked).await.map_err(|error| unavailable(&error))?;
+            let response = changed(access, &viewer, request, next, facts).await.unwrap_or_else(|refusal| refusal);
+            change.end(engine, response.status()).await;
+            Ok(response)
+        }
     }
+}
+
+/// Runs the route of a request that passed all checks.
+async fn passed(mut request: Request, next: Next, facts: RequestFacts) -> Result<Response, Response> {
+    let unavailable = facts.viewer.as_ref().map(|viewer| viewer.forge_unavailable.clone());
+    let asks = AskedForm::of(request.headers());
+    request.extensions_mut().insert(facts);
+    let response = next.run(request).await;
     let hidden = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
     if hidden && unavailable.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
         let why = "the forge cannot be asked what you may see or do here; try again in a minute\n";
-        return Err((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "60")], why).into_response());
+        let mut refusal = asks.refusal(StatusCode::SERVICE_UNAVAILABLE, "The forge does not answer", why);
+        refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+        return Err(refusal);
     }
     Ok(response)
+}
+
+/// Runs the route of a viewer's change, if it comes from a page of this server or from a program.
+async fn changed(
+    access: &WebAccess,
+    viewer: &Viewer,
+    mut request: Request,
+    next: Next,
+    facts: RequestFacts,
+) -> Result<Response, Response> {
+    // A program that sends a token chose to; a browser sends its cookie whatever page it is on.
+    if viewer.session.is_some() {
+        refuse_other_sites(access, &request, facts.from)?;
+        request = with_csrf(request, &viewer.csrf).await?;
+    }
+    passed(request, next, facts).await
+}
+
+/// Runs the route of a change without a viewer: a login. Any other is answered with a page that leads to the login, and that has
+/// the words which were typed into the form.
+async fn changed_by_nobody(
+    access: &WebAccess,
+    mut request: Request,
+    next: Next,
+    facts: RequestFacts,
+) -> Result<Response, Response> {
+    refuse_other_sites(access, &request, facts.from)?;
+    let headers = request.headers();
+    if AskedForm::of(headers) != AskedForm::Page || !is_form(headers) || request.uri().path() == "/login" {
+        return passed(request, next, facts).await;
+    }
+    let own = access.own_origin(headers);
+    let page = page_of_form(headers, request.uri().path(), &own);
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, MAX_FORM).await.map_err(|_| too_large(AskedForm::Page))?;
+    let field = |wanted: &str| {
+        let mut values = url::form_urlencoded::parse(&body).filter(|(name, _)| name == wanted);
+        values.next().map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+    };
+    let typed =
+        [field("command"), field("text")].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+    request = Request::from_parts(parts, Body::from(body));
+    let response = passed(request, next, facts).await?;
+    Ok(match response.status() {
+        StatusCode::UNAUTHORIZED => NotLoggedIn::Form { page, typed }.into_response(),
+        _ => response,
+    })
+}
+
+/// Returns the path of the page that a form is on, by the header `Referer` if that names a page of this server; else by the path that
+/// the form is sent to.
+fn page_of_form(headers: &HeaderMap, sent_to: &str, own: &str) -> String {
+    let referer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
+    let known = referer.and_then(|address| own_path(address, own));
+    known.unwrap_or_else(|| {
+        let mut segments = sent_to.split('/').skip(1);
+        match (segments.next(), segments.next()) {
+            (Some("loops"), Some(id)) => format!("/loops/{id}"),
+            (Some(page), _) => format!("/{page}"),
+            _ => "/".to_owned(),
+        }
+    })
+}
+
+/// Returns path and query of an address; `None` if it is not one of the origin `own`.
+pub(super) fn own_path(address: &str, own: &str) -> Option<String> {
+    let url = Url::parse(address).ok().filter(|url| url.origin().ascii_serialization() == own)?;
+    Some(url[url::Position::BeforePath..url::Position::AfterQuery].to_owned())
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.starts_with("application/x-www-form-urlencoded")
+}
+
+fn refuse_other_sites(access: &WebAccess, request: &Request, from: IpAddr) -> Result<(), Response> {
+    let headers = request.headers();
+    if has_own_origin(headers, &access.own_origin(headers)) {
+        return Ok(());
+    }
+    tracing::warn!(%from, path = ?request.uri().path(), "a change from a page of another site was refused");
+    let why = "this change comes from a page of another site\n";
+    Err(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Not changed", why))
+}
+
+/// Returns the row of the audit for a change.
+fn asked_for(viewer: &Viewer, request: &Request, from: IpAddr) -> AccessRequest {
+    let via = match (&viewer.token, &viewer.session) {
+        (Some(token), _) => AccessVia::PersonalToken(token.stored.name.clone()),
+        (None, Some(_)) => AccessVia::Session,
+        (None, None) => AccessVia::PrintedToken,
+    };
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    AccessRequest { account: viewer.account.clone(), from, via, method, path }
+}
+
+/// Change that runs, with its row of the audit.
+struct ChangeRecord {
+    id: i64,
+    who: String,
+    asked: AccessRequest,
+}
+
+impl ChangeRecord {
+    /// Stores who asks for a change, before it is made.
+    async fn begin(engine: &Engine, viewer: &Viewer, asked: AccessRequest) -> StoreResult<Self> {
+        let (stored, now) = (asked.clone(), engine.clock.now());
+        let id = engine.store.write(move |c| access_audit::begin(c, &stored, now)).await?;
+        Ok(Self { id, who: viewer.to_string(), asked })
+    }
+
+    /// Stores and logs what became of it.
+    async fn end(self, engine: &Engine, status: StatusCode) {
+        let Self { id, who, asked: AccessRequest { from, method, path, .. } } = self;
+        let status = status.as_u16();
+        tracing::info!(%who, %from, %method, ?path, status, "a change in the dashboard");
+        if let Err(error) = engine.store.write(move |c| access_audit::finish(c, id, status)).await {
+            tracing::error!(%error, id, status, "the audit could not be written");
+        }
+    }
 }
 
 /// Whether a browser says that a change comes from a page of the origin `own`, or says nothing.
@@ -211,7 +337,7 @@ async fn identified(
 ) -> Result<Option<Viewer>, Response> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         if let Some(wait) = access.wait_ms(engine, from) {
-            return Err(too_many(wait));
+            return Err(too_many(AskedForm::of(headers), wait));
         }
         let text = value.to_str().unwrap_or_default();
         let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -234,10 +360,49 @@ async fn identified(
 }
 
 /// Returns the answer to an address that has to wait.
-pub(super) fn too_many(wait_ms: i64) -> Response {
-    let seconds = (wait_ms / 1000 + 1).to_string();
+pub(super) fn too_many(asks: AskedForm, wait_ms: i64) -> Response {
+    let seconds = wait_ms / 1000 + 1;
     let why = format!("too many failed attempts from this address; try again in {seconds} s\n");
-    (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], why).into_response()
+    let mut refusal = asks.refusal(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", &why);
+    refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    refusal
+}
+
+fn too_large(asks: AskedForm) -> Response {
+    asks.refusal(StatusCode::PAYLOAD_TOO_LARGE, "Not changed", "the form is too large\n")
+}
+
+/// Kind of answer that a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AskedForm {
+    /// A page for a person.
+    Page,
+    /// Anything else.
+    Text,
+}
+
+impl AskedForm {
+    /// Returns the kind by the headers of a request. Scripts of pages ask for parts of them.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
+        let is_page = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+        if is_page && !headers.contains_key("hx-request") { Self::Page } else { Self::Text }
+    }
+
+    /// Returns a refusal: for people as a page with a title and a way on, else the text.
+    pub(super) fn refusal(self, status: StatusCode, title: &str, why: &str) -> Response {
+        match self {
+            Self::Text => (status, why.to_owned()).into_response(),
+            Self::Page => error_page(status, title, &sentence(why)),
+        }
+    }
+}
+
+/// Returns a reason as a sentence.
+fn sentence(why: &str) -> String {
+    let mut chars = why.trim().chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", chars.as_str())
 }
 
 /// Returns the answer while the database cannot be asked.
@@ -249,20 +414,19 @@ pub(super) fn unavailable(error: &StoreError) -> Response {
 /// Checks that a change brings the session's value, in a header or as a field of its form, and returns the request.
 async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response> {
     let same = |given: &str| bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
+    let asks = AskedForm::of(request.headers());
     let refused = || {
         let why = "the form has no valid `csrf` value; go back, reload the page and try again\n";
-        (StatusCode::FORBIDDEN, why).into_response()
+        asks.refusal(StatusCode::FORBIDDEN, "Not changed", why)
     };
     if let Some(given) = request.headers().get(CSRF_HEADER) {
         return if same(given.to_str().unwrap_or_default()) { Ok(request) } else { Err(refused()) };
     }
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if !kind.starts_with("application/x-www-form-urlencoded") {
+    if !is_form(request.headers()) {
         return Err(refused());
     }
     let (parts, body) = request.into_parts();
-    let too_large = |_| (StatusCode::PAYLOAD_TOO_LARGE, "the form is too large\n").into_response();
-    let body = to_bytes(body, MAX_FORM).await.map_err(too_large)?;
+    let body = to_bytes(body, MAX_FORM).await.map_err(|_| too_large(asks))?;
     let mut given = url::form_urlencoded::parse(&body).filter(|(key, _)| key == CSRF).map(|(_, value)| value);
     match (given.next(), given.next()) {
         (Some(given), None) if same(&given) => {}
@@ -286,4 +450,56 @@ fn with_headers(mut response: Response) -> Response {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).try_into().expect("a name"), value.parse().expect("a value")))
+            .collect()
+    }
+
+    #[test]
+    fn page_of_a_form_is_never_one_of_another_server() {
+        let own = "https://ralph.example.org";
+        let table = [
+            ("https://ralph.example.org/?person=mira", "/loops/r-1/commands", "/?person=mira"),
+            ("https://ralph.example.org//evil.example/x", "/loops/r-1/commands", "//evil.example/x"),
+            ("https://evil.example/loops/r-2", "/loops/r-1/commands", "/loops/r-1"),
+            ("https://ralph.example.org.evil.example/", "/loops/r-1/commands", "/loops/r-1"),
+            ("http://ralph.example.org/", "/memory/forget", "/memory"),
+            ("javascript:alert(1)", "/deliveries/1/retry", "/deliveries"),
+        ];
+        for (referer, sent_to, expected) in table {
+            assert_eq!(page_of_form(&headers(&[("referer", referer)]), sent_to, own), expected, "{referer}");
+        }
+        assert_eq!(page_of_form(&HeaderMap::new(), "/", own), "/");
+        // What leads elsewhere after all is not followed by the login.
+        assert_eq!(crate::domain::trust::viewer::local_path(Some("//evil.example/x")), "/");
+    }
+
+    #[test]
+    fn refusal_is_a_page_for_people_and_text_for_programs() {
+        let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+        assert_eq!(AskedForm::of(&headers(&browser)), AskedForm::Page);
+        for other in [vec![], vec![("accept", "*/*")], vec![browser[0], ("hx-request", "true")]] {
+            assert_eq!(AskedForm::of(&headers(&other)), AskedForm::Text, "{other:?}");
+        }
+        let page = too_many(AskedForm::Page, 5_000);
+        assert_eq!(
+            (page.status(), &page.headers()["retry-after"]),
+            (StatusCode::TOO_MANY_REQUESTS, &HeaderValue::from(6))
+        );
+        assert!(page.headers()["content-type"].to_str().is_ok_and(|kind| kind.starts_with("text/html")));
+        assert!(
+            too_many(AskedForm::Text, 5_000).headers()["content-type"]
+                .to_str()
+                .is_ok_and(|kind| kind.starts_with("text/plain"))
+        );
+        assert_eq!(sentence("the form is too large\n"), "The form is too large.");
+    }
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::cookies::{WebCookie, derived, digest};
-use super::guard::{RequestFacts, too_many, unavailable};
+use super::guard::{AskedForm, RequestFacts, too_many, unavailable};
 use super::{SessionKey, Viewer, WebAccess, WebState};
 use crate::config::webhook_secrets::random_secret;
 use crate::domain::model::ids::{ForgeName, User, UserId};
@@ -24,6 +24,7 @@ use crate::domain::trust::viewer::{LOGIN_MS, local_path, may_not_log_in};
 use crate::engine::Engine;
 use crate::forge::Login;
 use crate::forge::login::{CodeExchange, LoginClient, LoginFailure, account_of_code, authorize_address};
+use crate::store::access_audit::{self, AccessRequest, AccessVia};
 use crate::store::web_sessions::{self, BegunLogin};
 use crate::web::routes::{WebRoute, router_of};
 
@@ -78,7 +79,7 @@ async fn page(
     Query(query): Query<LoginQuery>,
 ) -> Response {
     match query.token {
-        Some(token) => by_token(&state, &facts, &headers, &token, query.next.as_deref()).await,
+        Some(token) => by_token(&state, (&facts, "GET"), &headers, &token, query.next.as_deref()).await,
         None if facts.viewer.is_some() => to(local_path(query.next.as_deref())),
         None => login_page(&state, StatusCode::OK, "Log in", "", query.next.as_deref()),
     }
@@ -90,20 +91,20 @@ async fn by_form(
     headers: HeaderMap,
     Form(form): Form<TokenForm>,
 ) -> Response {
-    by_token(&state, &facts, &headers, form.token.trim(), form.next.as_deref()).await
+    by_token(&state, (&facts, "POST"), &headers, form.token.trim(), form.next.as_deref()).await
 }
 
 /// Logs in the holder of the token that `serve` printed, and goes to an address without it.
 async fn by_token(
     state: &WebState,
-    facts: &RequestFacts,
+    (facts, method): (&RequestFacts, &'static str),
     headers: &HeaderMap,
     token: &str,
     next: Option<&str>,
 ) -> Response {
     let (access, engine) = (&state.access, &*state.engine);
     if let Some(wait) = access.wait_ms(engine, facts.from) {
-        return too_many(wait);
+        return too_many(AskedForm::of(headers), wait);
     }
     if !access.is_token(token) {
         access.has_failed(engine, facts.from, "a wrong token");
@@ -114,7 +115,7 @@ async fn by_token(
         };
         return login_page(state, StatusCode::FORBIDDEN, "Log in", words, next);
     }
-    match begin_session(access, engine, headers, None).await {
+    match begin_session(access, engine, headers, None, (method, facts.from)).await {
         Ok(cookie) => {
             tracing::info!(who = "the operator's token", from = %facts.from, "logged in to the dashboard");
             with_cookies(to(local_path(next)), [cookie])
@@ -138,11 +139,12 @@ async fn start(
     State(state): State<Arc<WebState>>,
     Extension(facts): Extension<RequestFacts>,
     Path(forge): Path<String>,
+    headers: HeaderMap,
     Query(query): Query<LoginQuery>,
 ) -> Response {
     let (access, engine, forge) = (&state.access, &*state.engine, ForgeName::new(forge));
     if let Some(wait) = access.wait_ms(engine, facts.from) {
-        return too_many(wait);
+        return too_many(AskedForm::of(&headers), wait);
     }
     let found = login_of(&state, &forge).zip(redirect_address(access, &forge));
     let Some(((login, client, _), redirect)) = found else {
@@ -198,14 +200,14 @@ async fn callback(
 ) -> Response {
     let (access, engine, forge) = (&state.access, &*state.engine, ForgeName::new(forge));
     if let Some(wait) = access.wait_ms(engine, facts.from) {
-        return too_many(wait);
+        return too_many(AskedForm::of(&headers), wait);
     }
     let forget = WebCookie::Login.set("", access.https());
     let refusal = match finished(&state, &forge, &headers, &query).await {
         Ok((user, next)) => {
             let account = (forge, user);
             let who = format!("{}:{} {:?}", account.0, account.1.id, account.1.login);
-            match begin_session(access, engine, &headers, Some(account)).await {
+            match begin_session(access, engine, &headers, Some(account), ("GET", facts.from)).await {
                 Ok(cookie) => {
                     tracing::info!(%who, from = %facts.from, "logged in to the dashboard");
                     return with_cookies(to(local_path(Some(&next))), [cookie, forget]);
@@ -297,12 +299,13 @@ async fn finished(
     }
 }
 
-/// Starts a session under a new random value, ends the browser's earlier one, and returns the cookie.
+/// Starts a session under a new random value, with a row of the audit, ends the browser's earlier one, and returns the cookie.
 async fn begin_session(
     access: &WebAccess,
     engine: &Engine,
     headers: &HeaderMap,
     account: Option<(ForgeName, User)>,
+    (method, from): (&'static str, IpAddr),
 ) -> Result<HeaderValue, Response> {
     let Ok(held) = random_secret() else { return Err(no_randomness()) };
     let (id, now) = (digest(&held), engine.clock.now());
@@ -311,7 +314,11 @@ async fn begin_session(
         if let Some(earlier) = &earlier {
             web_sessions::end(c, earlier)?;
         }
-        web_sessions::start(c, &id, account.as_ref(), now)
+        web_sessions::start(c, &id, account.as_ref(), now)?;
+        let login =
+            AccessRequest { account, from, via: AccessVia::Login, method: method.into(), path: "/login".into() };
+        let row = access_audit::begin(c, &login, now)?;
+        access_audit::finish(c, row, StatusCode::SEE_OTHER.as_u16())
     });
     begun.await.map_err(|error| unavailable(&error))?;
     Ok(WebCookie::Session.set(&held, access.https()))

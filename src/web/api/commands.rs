@@ -12,7 +12,7 @@ use super::problem::ApiProblem;
 use super::types::{ApiCommand, ApiCommandResult};
 use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, answer};
-use crate::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use crate::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::loops;
 use crate::web::WebState;
 
@@ -38,7 +38,8 @@ async fn give(
         Some((_, user)) => DashboardAuthor::Account(user.clone()),
         None => DashboardAuthor::Operator,
     };
-    let given = state.engine.command_from_dashboard(&row.id, &author, &command).await.map_err(problem)?;
+    let by = CommandPath::Api { token: viewer.token.as_ref().map(|token| token.stored.name.clone()) };
+    let given = state.engine.command_from_dashboard(&row.id, (&author, &by), &command).await.map_err(problem)?;
     let wanted = row.id.clone();
     let current = state.engine.store.read(move |c| loops::get(c, &wanted)).await?;
     let current = current.ok_or_else(|| ApiProblem::unknown("loop", &id))?;

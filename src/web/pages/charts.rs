@@ -1,10 +1,11 @@
-//! Charts as SVG: of a loop, completion with the control signal, the terms of control, and cost; of all loops, cost by day. A table
+//! Charts as SVG: of a loop, completion with the control signal and alarms, the terms and gains of control, and cost; of all loops, cost by day. A table
 //! beside them has the figures. Colors of lines are distinguishable with red-green color blindness; the style sheet adapts the rest to dark.
 
 use plotters::prelude::*;
 
-use crate::domain::loops::Loop;
+use crate::domain::loops::{KeptAlarm, Loop};
 use crate::domain::providers::money::date_of;
+use crate::domain::supervision::control::{AlarmSeverity, Gains};
 use crate::store::costs::DailyCost;
 
 /// Size of a chart, in pixels.
@@ -37,6 +38,10 @@ pub(super) struct LoopCharts {
     pub progress: String,
     /// Chart of the terms P, I and D, as SVG.
     pub terms: String,
+    /// Gains of the terms.
+    pub gains: String,
+    /// Whether marks of alarms are drawn with the progress.
+    pub has_alarms: bool,
     /// Cost of the iterations so far, in US dollars.
     pub cost: String,
 }
@@ -51,6 +56,11 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
     let signal = finite(judged().map(|(n, judged)| (n, judged.signal * 100.0)).collect());
     let [p, i, d] =
         [0, 1, 2].map(|term| finite(judged().map(|(n, judged)| (n, [judged.p, judged.i, judged.d][term])).collect()));
+    let figures = || judged().filter_map(|(n, judged)| Some((n, judged.control.as_ref()?)));
+    let gains = gain_lines(figures().map(|(n, figures)| (n, figures.gains)));
+    let raises = |alarm: &KeptAlarm| alarm.raised && alarm.severity > AlarmSeverity::Info;
+    let alarms = figures().filter(|(_, figures)| figures.alarms.iter().any(raises));
+    let alarms: Vec<f64> = alarms.map(|(n, _)| n).collect();
     let mut total = 0.0;
     let cost = iterations.iter().map(|i| {
         total += i.cost.usd();
@@ -58,10 +68,22 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
     });
     let cost: Vec<(f64, f64)> = cost.collect();
     LoopCharts {
-        progress: chart(&[(TEAL, completion), (ORANGE, signal)], (0.0, 100.0), "%"),
-        terms: chart(&[(BLUE, p), (PINK, i), (ORANGE, d)], (-0.5, 1.0), ""),
-        cost: if total > 0.0 { chart(&[(BLUE, cost)], (0.0, 0.01), "$") } else { String::new() },
+        progress: chart(&[(TEAL, completion), (ORANGE, signal)], &alarms, (0.0, 100.0), "%"),
+        terms: chart(&[(BLUE, p), (PINK, i), (ORANGE, d)], &[], (-0.5, 1.0), ""),
+        gains: chart(&gains, &[], (0.0, 1.0), ""),
+        has_alarms: !alarms.is_empty(),
+        cost: if total > 0.0 { chart(&[(BLUE, cost)], &[], (0.0, 0.01), "$") } else { String::new() },
     }
+}
+
+/// Returns the lines of the gains, in the colors of their terms.
+fn gain_lines(gains: impl Iterator<Item = (f64, Gains)>) -> [ChartLine; 3] {
+    let mut lines = [BLUE, PINK, ORANGE].map(|color| (color, Vec::new()));
+    for (n, Gains { kp, ki, kd, .. }) in gains {
+        let values = [kp, ki, kd].into_iter().zip(&mut lines).filter(|(value, _)| value.is_finite());
+        values.for_each(|(value, (_, points))| points.push((n, value)));
+    }
+    lines
 }
 
 /// Draws the costs of `days` days from `first` as stacked bars; `names` have colors of their own. Empty without costs.
@@ -126,8 +148,8 @@ fn draw_bars(
     Ok(())
 }
 
-/// Draws lines over iterations; empty with fewer than two points. The axis has at least the given range.
-fn chart(lines: &[ChartLine], range: (f64, f64), unit: &str) -> String {
+/// Draws lines over iterations, and a mark at each of `marks`; empty with fewer than two points. The axis has at least the given range.
+fn chart(lines: &[ChartLine], marks: &[f64], range: (f64, f64), unit: &str) -> String {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let (first, last) = points().fold((f64::MAX, f64::MIN), |(low, high), (n, _)| (low.min(*n), high.max(*n)));
     if first >= last {
@@ -136,13 +158,13 @@ fn chart(lines: &[ChartLine], range: (f64, f64), unit: &str) -> String {
     let low = points().fold(range.0, |low, (_, value)| low.min(*value));
     let high = points().fold(range.1, |high, (_, value)| high.max(*value));
     let mut text = String::new();
-    let drawn = draw_lines(&mut text, lines, (first, last), (low, high), unit);
+    let drawn = draw_lines(&mut text, (lines, marks), (first, last), (low, high), unit);
     if drawn.is_err() { String::new() } else { text }
 }
 
 fn draw_lines(
     text: &mut String,
-    lines: &[ChartLine],
+    (lines, marks): (&[ChartLine], &[f64]),
     span: (f64, f64),
     range: (f64, f64),
     unit: &str,
@@ -171,6 +193,10 @@ fn draw_lines(
         .y_labels(5)
         .y_label_formatter(&value)
         .draw()?;
+    for mark in marks {
+        chart.draw_series([PathElement::new([(*mark, range.0), (*mark, range.1)], YELLOW.stroke_width(1))])?;
+        chart.draw_series([TriangleMarker::new((*mark, range.1), 6, YELLOW.filled())])?;
+    }
     for (color, points) in lines {
         chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
         // Many points are a line without them, too, and the page stays small.
@@ -191,11 +217,27 @@ mod tests {
     #[test]
     fn chart_has_a_line_for_each_series_and_no_inline_style() {
         let lines = [(TEAL, vec![(1.0, 20.0), (2.0, 60.0), (3.0, 100.0)]), (ORANGE, vec![(1.0, 50.0), (2.0, 30.0)])];
-        let svg = chart(&lines, (0.0, 100.0), "%");
+        let svg = chart(&lines, &[], (0.0, 100.0), "%");
+        assert!(!svg.contains("#E69F00"), "no alarm was raised: {svg}");
         for color in ["#009E73", "#D55E00"] {
             assert!(svg.contains(color), "{svg}");
         }
         assert!(!svg.contains("style=") && !svg.contains("<script") && svg.contains("100 %"), "{svg}");
+    }
+
+    #[test]
+    fn alarms_are_marked_and_gains_have_the_colors_of_their_terms() {
+        let lines = [(TEAL, vec![(1.0, 20.0), (2.0, 60.0), (3.0, 100.0)])];
+        let svg = chart(&lines, &[2.0, 3.0], (0.0, 100.0), "%");
+        assert_eq!(svg.matches("#E69F00").count(), 4, "a line and a triangle each: {svg}");
+        let gains = |kp, ki, kd| Gains { kp, ki, kd };
+        let lines = gain_lines([(1.0, gains(0.5, 0.1, 0.2)), (2.0, gains(0.7, f64::NAN, 0.1))].into_iter());
+        let points: Vec<_> = lines.iter().map(|(_, points)| points.clone()).collect();
+        assert_eq!(points, [vec![(1.0, 0.5), (2.0, 0.7)], vec![(1.0, 0.1)], vec![(1.0, 0.2), (2.0, 0.1)]]);
+        let svg = chart(&lines, &[], (0.0, 1.0), "");
+        for color in ["#0072B2", "#CC79A7", "#D55E00"] {
+            assert!(svg.contains(color), "{color}: {svg}");
+        }
     }
 
     #[test]
@@ -220,7 +262,7 @@ mod tests {
 
     #[test]
     fn chart_of_one_point_is_not_drawn() {
-        assert_eq!(chart(&[(TEAL, vec![(1.0, 20.0)])], (0.0, 1.0), ""), "");
-        assert_eq!(chart(&[], (0.0, 1.0), ""), "");
+        assert_eq!(chart(&[(TEAL, vec![(1.0, 20.0)])], &[], (0.0, 1.0), ""), "");
+        assert_eq!(chart(&[], &[], (0.0, 1.0), ""), "");
     }
 }

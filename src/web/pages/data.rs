@@ -4,6 +4,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::store::inbox::DeliveryAbout;
 use crate::store::{StoreError, StoreResult};
 
 /// Step of a loop's log.
@@ -30,6 +31,12 @@ pub(super) fn newest_steps(c: &Connection, id: &LoopId, most: usize) -> StoreRes
         Ok(StepRow { seq, at, input, reasons: serde_json::from_str(&reasons)? })
     })
     .collect()
+}
+
+/// Returns the number of steps of a loop's log.
+pub(super) fn count_of_steps(c: &Connection, id: &LoopId) -> StoreResult<i64> {
+    let sql = "SELECT count(*) FROM loop_events WHERE loop_id = ?1";
+    Ok(c.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0))?)
 }
 
 /// Returns the reasons of one step; empty if there is none.
@@ -76,12 +83,16 @@ pub(super) struct DeliveryRow {
     pub state: String,
     pub reason: String,
     pub attempts: i64,
+    /// Subject; `None` if it was not understood, or waits.
+    pub about: Option<DeliveryAbout>,
+    /// Newest loop of its issue or pull request.
+    pub loop_id: Option<String>,
 }
 
-/// Returns deliveries, newest first; of one state, if there is one.
+/// Returns deliveries, newest first; of one state and one forge, if there is one.
 pub(super) fn deliveries(
     c: &Connection,
-    state: Option<&str>,
+    (state, forge): (Option<&str>, Option<&str>),
     limit: usize,
     offset: usize,
 ) -> StoreResult<Vec<DeliveryRow>> {
@@ -91,12 +102,19 @@ pub(super) fn deliveries(
         Some("new") => "?1 = 'new' AND state = 'new'",
         Some(_) => "state = ?1 AND state <> 'new'",
     };
+    // Without the index by forge, which has no order: rows are read from the newest on.
+    let of_forge = if forge.is_some() { "+forge = ?4" } else { "?4 IS NULL" };
+    let of_issue = "SELECT n.loop_id FROM loop_numbers n JOIN loops l ON l.id = n.loop_id
+        WHERE n.forge = inbox.forge AND n.repo_id = about ->> 'repo_id' AND n.number = about ->> 'number'
+        ORDER BY l.open DESC, l.created_at DESC LIMIT 1";
     let sql = format!(
-        "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts FROM inbox
-         WHERE id IN (SELECT id FROM inbox WHERE {condition} ORDER BY id DESC LIMIT ?2 OFFSET ?3) ORDER BY id DESC"
+        "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts, about, ({of_issue})
+         FROM inbox WHERE id IN
+         (SELECT id FROM inbox WHERE {condition} AND {of_forge} ORDER BY id DESC LIMIT ?2 OFFSET ?3) ORDER BY id DESC"
     );
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![state, limit as i64, offset as i64], |row| {
+    let rows = statement.query_map(params![state, limit as i64, offset as i64, forge], |row| {
+        let about: Option<String> = row.get(8)?;
         Ok(DeliveryRow {
             id: row.get(0)?,
             forge: row.get(1)?,
@@ -106,6 +124,8 @@ pub(super) fn deliveries(
             state: row.get(5)?,
             reason: row.get(6)?,
             attempts: row.get(7)?,
+            about: about.and_then(|about| serde_json::from_str(&about).ok()),
+            loop_id: row.get(9)?,
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -11,7 +11,7 @@ use super::layout::{self, PageError, PageFrame, beginning, segment};
 use super::{answers, live};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{RepoRef, Timestamp};
-use crate::domain::providers::backends::BackendStatus;
+use crate::domain::providers::backends::{BackendStatus, Backends};
 use crate::domain::report;
 use crate::domain::report::view::View;
 use crate::domain::trust::viewer::ViewRight;
@@ -116,17 +116,20 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         person: Some(query.person.trim().to_owned()).filter(|person| !person.is_empty()),
         ..LoopFilter::of(scope)
     };
-    let wanted: Option<LoopState> = LoopState::ALL.into_iter().find(|known| known.as_str() == query.state);
-    let waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
+    let wanted = wanted_state(&query.state)?;
+    let all_waits: Vec<LoopState> = LoopState::ALL.into_iter().filter(|known| report::wants_person(*known)).collect();
     let waits: Vec<LoopState> =
-        waits.into_iter().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
+        all_waits.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
+    let unfiltered = LoopFilter { states: all_waits, ..LoopFilter::of(whole_scope(viewer, &visible)) };
     let (page, page_of_waiting) = (query.page.max(1), query.waiting.max(1));
     let groups: Vec<(&'static str, Vec<LoopState>, bool)> = GROUPS
         .iter()
         .map(|group| {
             let states = group.states.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
-            (group.title, states.collect(), group.paged)
+            (group.title, states.collect::<Vec<_>>(), group.paged)
         })
+        // A list that the state excludes is left out.
+        .filter(|(_, states, _)| !states.is_empty())
         .collect();
     let read_filter = filter;
     let read = state.engine.store.read(move |c| {
@@ -139,6 +142,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             let count: u64 = listing::counts(c, &filter)?.iter().map(|(_, count)| count).sum();
             Ok((listing::slice(c, &filter, offset, limit)?, i64::try_from(count).unwrap_or(i64::MAX)))
         };
+        let all: u64 = listing::counts(c, &unfiltered)?.iter().map(|(_, count)| count).sum();
         let offset = (page_of_waiting - 1).saturating_mul(WAITING_SHOWN);
         let (waiting, count) = in_states(waits, offset, WAITING_SHOWN)?;
         let waiting: Vec<Loop> =
@@ -150,9 +154,9 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             let (rows, count) = in_states(states, offset, shown)?;
             lists.push((title, rows, count, paged));
         }
-        Ok((waiting, count, lists, calls::state(c)?))
+        Ok((waiting, (count, all), lists, calls::state(c)?))
     });
-    let (waiting, waiting_count, lists, backends) = read.await?;
+    let (waiting, (waiting_count, all_waiting), lists, backends) = read.await?;
     let now = state.engine.clock.now();
     let asking: Vec<RepoRef> = waiting.iter().map(|current| current.place.repo.clone()).collect();
     let presses = state.access.may_press(&state.engine, viewer, &asking).await;
@@ -160,20 +164,15 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         let found = visible.iter().find(|(known, _)| known.forge == repo.forge && known.id == repo.id);
         found.map_or(ViewRight::None, |(_, right)| *right)
     };
-    let icon = if waiting_count > 0 { "icon-waiting.svg" } else { icon_of_lists(&lists) };
-    let parked = backends.backends.iter().filter_map(|(name, backend)| match &backend.status {
-        BackendStatus::Parked(park) if park.until > now => {
-            Some(json!({ "name": name, "until": park.until.0, "reason": park.reason }))
-        }
-        _ => None,
-    });
-    let parked: Vec<Json> = parked.filter(|_| viewer.operator).collect();
+    let icon = if all_waiting > 0 { "icon-waiting.svg" } else { icon_of_lists(&lists) };
     let context = json!({
         "waiting": waiting.iter().zip(presses).map(|(current, presses)| asked(current, right_of(&current.place.repo), presses, now)).collect::<Vec<_>>(),
         "waiting_count": waiting_count,
         "waiting_previous": previous(page_of_waiting, |p| query.address(page, p)),
         "waiting_next": next(page_of_waiting, WAITING_SHOWN, waiting_count, |p| query.address(page, p)),
-        "parked": parked,
+        "all_waiting": all_waiting,
+        "absent": absent(state, viewer),
+        "stopped": if viewer.operator { stopped(state, &backends, now) } else { Vec::new() },
         "lists": lists.iter().map(|(title, rows, count, paged)| json!({
             "title": title,
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
@@ -187,7 +186,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         "repositories": visible.iter().map(|(repo, _)| repo.to_string()).collect::<Vec<_>>(),
         "states": LoopState::ALL.map(LoopState::as_str),
     });
-    let title = match waiting_count {
+    let title = match all_waiting {
         0 => "Loops".to_owned(),
         count => format!("({count}) Loops"),
     };
@@ -218,10 +217,56 @@ fn row(row: &LoopRow) -> Json {
 }
 
 fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static str {
-    match lists.first() {
-        Some((_, rows, ..)) if !rows.is_empty() => "icon-running.svg",
-        _ => "icon-rest.svg",
+    let runs = lists.iter().any(|(title, rows, ..)| *title == GROUPS[0].title && !rows.is_empty());
+    if runs { "icon-running.svg" } else { "icon-rest.svg" }
+}
+
+/// Returns the state of a name; `None` for an empty one.
+fn wanted_state(name: &str) -> Result<Option<LoopState>, PageError> {
+    if name.is_empty() {
+        return Ok(None);
     }
+    let found = LoopState::ALL.into_iter().find(|known| known.as_str() == name);
+    let known = || LoopState::ALL.map(LoopState::as_str).join(", ");
+    found.map(Some).ok_or_else(|| PageError::Invalid(format!("The state is none of {}.", known())))
+}
+
+/// Returns all that the viewer may see.
+fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
+    match viewer.operator {
+        true => RepoScope::All,
+        false => RepoScope::Only(visible.iter().map(|(repo, _)| (repo.forge.clone(), repo.id)).collect()),
+    }
+}
+
+/// Returns the forges that are not there, to operators and to people of that forge; the forge's response to operators only.
+fn absent(state: &WebState, viewer: &Viewer) -> Vec<Json> {
+    let absences = state.engine.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
+    let shown = absences.map(|absence| {
+        let detail = if viewer.operator { absence.detail } else { String::new() };
+        json!({
+            "forge": absence.forge.as_str(), "refused": absence.refused, "waits": absence.waits,
+            "detail": beginning(&detail, LINE_SHOWN),
+        })
+    });
+    shown.collect()
+}
+
+/// Returns the backends that cool down, or that are disabled until a person acts.
+fn stopped(state: &WebState, backends: &Backends, now: Timestamp) -> Vec<Json> {
+    let configured = &state.engine.settings.backends.backends;
+    let known = backends.backends.iter().filter(|(name, _)| configured.contains_key(*name));
+    let stopped = known.filter_map(|(name, backend)| {
+        let (until, reason) = match &backend.status {
+            BackendStatus::Parked(park) if park.until > now => (Some(park.until.0), &park.reason),
+            BackendStatus::Disabled { reason, .. } => (None, reason),
+            _ => return None,
+        };
+        Some(json!({
+            "name": name, "state": backend.status.word(now), "until": until, "reason": beginning(reason, LINE_SHOWN),
+        }))
+    });
+    stopped.collect()
 }
 
 /// Returns the names of the forges of repositories.

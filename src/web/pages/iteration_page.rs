@@ -1,5 +1,6 @@
 //! Page of one iteration: its transcript line by line, its change, and the decisions after it; each also as plain text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -32,6 +33,8 @@ const LINE_SHOWN: usize = 500;
 const LINES_BYTES: usize = 40 * 1024;
 const LINE_MARKUP: usize = 110;
 const PIECE_MARKUP: usize = 25;
+/// Size of the markup around the title of a part, in bytes.
+const PART_MARKUP: usize = 400;
 /// Lines of the change on a page.
 const PATCH_ROOM: PatchRoom = PatchRoom { lines: 250, bytes: 24 * 1024 };
 /// Number of files of the change on a page.
@@ -55,6 +58,14 @@ pub(super) struct IterationQuery {
 }
 
 impl IterationQuery {
+    /// Returns the address of the same lines and the same change of the page at `page`.
+    fn address(&self, page: &str) -> String {
+        let first = self.first().map(|line| format!("from={line}"));
+        let diff = (self.diff == "total").then(|| "diff=total".to_owned());
+        let query: Vec<String> = first.into_iter().chain(diff).collect();
+        if query.is_empty() { page.to_owned() } else { format!("{page}?{}", query.join("&")) }
+    }
+
     /// Returns the first line to show; `None` without a wish.
     fn first(&self) -> Option<usize> {
         self.from.or_else(|| self.line.map(|line| line.saturating_sub(LINES_BEFORE)))
@@ -186,8 +197,11 @@ async fn content(
     let address = format!("/loops/{}/iterations/{number}", segment(id.as_str()));
     let running = iteration.ended_at.is_none() && current.state.is_open();
     let (mut shown, mut patch) = (Json::Null, Json::Null);
+    let mut line_of_check: HashMap<&str, usize> = HashMap::new();
     if writes {
         let (parts, _) = transcript_of(state, &current, number).await?;
+        let names = iteration.checks.outcomes.iter().map(|check| check.name.as_str());
+        line_of_check = names.filter_map(|name| Some((name, transcript::line_of_check(&parts, name)?))).collect();
         shown = window(&parts, query.first(), running);
         if let Some((text, truncated)) = patch_of(state, &current, iteration, total).await {
             let mut files = diff::files(&text, PATCH_ROOM);
@@ -224,7 +238,7 @@ async fn content(
         "commit": iteration.commit.as_ref().map(|commit| commit.short()),
         "checks": iteration.checks.outcomes.iter().map(|check| json!({
             "name": check.name, "holds": check.holds, "why": short(&check.why), "command": short(&check.command),
-            "ms": check.duration_ms, "tests": check.tests,
+            "ms": check.duration_ms, "tests": check.tests, "line": line_of_check.get(check.name.as_str()),
         })).collect::<Vec<_>>(),
         "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,
@@ -256,11 +270,7 @@ async fn content(
         "previous": current.iterations.iter().filter(|i| i.number < number).map(|i| i.number).max(),
         "next": current.iterations.iter().filter(|i| i.number > number).map(|i| i.number).min(),
     });
-    let here = match (query.first(), total) {
-        (Some(line), _) => format!("{address}?from={line}"),
-        (None, true) => format!("{address}?diff=total"),
-        (None, false) => address.clone(),
-    };
+    let here = query.address(&address);
     let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position) + &format!("&iteration={number}");
     let frame = PageFrame {
         title: format!("Iteration {number} · {}", current.task.title),
@@ -305,7 +315,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
             }
             if is_title {
                 let text = beginning(text, LINE_SHOWN);
-                bytes += LINE_MARKUP + markup_size(&text);
+                bytes += PART_MARKUP + markup_size(&text);
                 shown.push(json!({ "n": number, "title": text, "part": at }));
                 continue;
             }
@@ -359,6 +369,23 @@ mod tests {
         let last = &shown["lines"][51];
         assert_eq!(text.lines().nth(700), last["pieces"][0]["text"].as_str());
         assert_eq!(numbers(&window(&[], None, true)), (0, 0, 0));
+    }
+
+    #[test]
+    fn address_of_a_live_page_keeps_its_lines_and_its_change() {
+        let of = |from, line, diff: &str| {
+            IterationQuery { from, line, diff: diff.into(), text: String::new() }.address("/loops/r-1/iterations/2")
+        };
+        let table = [
+            (of(None, None, ""), ""),
+            (of(Some(201), None, ""), "?from=201"),
+            (of(None, Some(120), "total"), "?from=100&diff=total"),
+            (of(None, None, "total"), "?diff=total"),
+            (of(None, None, "other"), ""),
+        ];
+        for (address, query) in table {
+            assert_eq!(address, format!("/loops/r-1/iterations/2{query}"));
+        }
     }
 
     #[test]

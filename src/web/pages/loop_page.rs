@@ -13,10 +13,10 @@ use super::layout::{self, PageError, PageFrame, beginning, require, require_toke
 use super::{answers, charts, data, live};
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::domain::report::view::{CommandReply, View};
+use crate::domain::report::view::{CommandReply, StatusView, View};
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
-use crate::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use crate::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::{audit, calls, loops};
 use crate::web::{Viewer, WebState};
 
@@ -91,9 +91,11 @@ pub(super) async fn command(
     Path(id): Path<String>,
     Form(form): Form<CommandForm>,
 ) -> Response {
+    let back = format!("/loops/{}", segment(&id));
     match given(&state, &viewer, &LoopId::new(id), &form).await {
         Ok(response) => response,
-        Err(error) => error.page(&state, &viewer),
+        Err(PageError::NotFound) => PageError::NotFound.page(&state, &viewer),
+        Err(error) => error.page_with(&state, &viewer, &[(&back, "Back to the loop"), ("/", "All loops")]),
     }
 }
 
@@ -113,7 +115,8 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         }
     };
     let text = answers::line(&form.command, &form.text, form.quoted);
-    let answer = state.engine.command_from_dashboard(id, &author, &text).await.map_err(|error| match error {
+    let given = state.engine.command_from_dashboard(id, (&author, &CommandPath::Page), &text);
+    let answer = given.await.map_err(|error| match error {
         DashboardCommandError::UnknownLoop(_) => PageError::NotFound,
         DashboardCommandError::Denied { .. } => {
             PageError::Forbidden("The forge says that you may not give commands there.")
@@ -131,7 +134,9 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         DashboardOutcome::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         DashboardOutcome::Refused => StatusCode::CONFLICT,
     };
-    let mut response = content(state, viewer, id, &LoopQuery::default(), Some(answer.reply)).await?;
+    // What was not taken is in the field again, to be corrected.
+    let typed = if status.is_success() { String::new() } else { text };
+    let mut response = content(state, viewer, id, &LoopQuery::default(), Some((answer.reply, typed))).await?;
     *response.status_mut() = status;
     Ok(response)
 }
@@ -141,8 +146,9 @@ async fn content(
     viewer: &Viewer,
     id: &LoopId,
     query: &LoopQuery,
-    reply: Option<CommandReply>,
+    refused: Option<(CommandReply, String)>,
 ) -> Result<Response, PageError> {
+    let (reply, typed) = refused.map_or((None, String::new()), |(reply, typed)| (Some(reply), typed));
     let position = live::position(state).await?;
     let (current, right) = seen(state, viewer, id, false).await?;
     let writes = right >= ViewRight::Write;
@@ -151,9 +157,10 @@ async fn content(
     let (of, answer) = (id.clone(), query.answer);
     let read = state.engine.store.read(move |c| {
         let answered = answer.map(|seq| data::reasons_of(c, &of, seq)).transpose()?;
-        Ok((data::newest_steps(c, &of, STEPS_SHOWN)?, audit::trail(c, &of)?, calls::of_loop(c, &of)?, answered))
+        let steps = (data::newest_steps(c, &of, STEPS_SHOWN)?, data::count_of_steps(c, &of)?);
+        Ok((steps, audit::trail(c, &of)?, calls::of_loop(c, &of)?, answered))
     });
-    let (mut steps, mut trail, mut calls, answered) = read.await?;
+    let ((mut steps, steps_count), mut trail, mut calls, answered) = read.await?;
     let reply = reply.or(answered.filter(|reasons| !reasons.is_empty()).map(|lines| CommandReply {
         command: String::new(),
         ok: true,
@@ -164,6 +171,7 @@ async fn content(
     let View::Status(status) = report::status(&current, &state.engine.settings.default_backend, now) else {
         return Err(PageError::NotFound);
     };
+    let (audit_count, calls_count) = (trail.len(), calls.len());
     trail.reverse();
     trail.truncate(AUDIT_SHOWN);
     calls.reverse();
@@ -177,6 +185,62 @@ async fn content(
         current.iterations.iter().rev().skip(from).take(count).map(|i| row(&current, i, now)).collect()
     };
     let at = |place: usize| current.iterations.iter().rev().nth(place).map(|i| i.number);
+    let context = json!({
+        "id": current.id,
+        "writes": writes,
+        "title": current.task.title,
+        "repository": current.place.repo.to_string(),
+        "issue": current.place.issue.0,
+        "url": current.task.url,
+        "state": status.state,
+        "open": current.state.is_open(),
+        "status": shown(&status, writes),
+        "created_at": current.created_at.0,
+        "updated_at": current.updated_at.0,
+        "person": current.requested_by.login,
+        "authority": current.authority.login,
+        "cost": current.spent.cost.0,
+        "cost_limit": current.limits.cost.0,
+        "tokens_in": current.spent.tokens_in,
+        "tokens_out": current.spent.tokens_out,
+        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        "presses": presses,
+        "who_may": report::who_may(&current.policy),
+        "command": typed,
+        "reply": reply,
+        "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
+            "name": check.name, "command": beginning(&check.command, LINE_SHOWN), "holds": check.holds,
+            "why": beginning(&check.why, LINE_SHOWN),
+        })).collect::<Vec<_>>()).unwrap_or_default(),
+        "count": newest,
+        "timeline": rows(0, TIMELINE_SHOWN),
+        "iterations": rows(from, TABLE_SHOWN),
+        "later": if from > 0 { at(from.saturating_sub(TABLE_SHOWN)) } else { None },
+        "earlier": at(from + TABLE_SHOWN),
+        "steps": steps,
+        "step_count": steps_count,
+        "audit": trail,
+        "audit_count": audit_count,
+        "calls": calls,
+        "calls_count": calls_count,
+        "has_charts": !drawn.progress.is_empty(),
+        "has_alarms": drawn.has_alarms,
+    });
+    let address = format!("/loops/{}", segment(id.as_str()));
+    let frame = PageFrame {
+        title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
+        nav: "home",
+        feed: live::address(&address, position),
+        here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
+        icon: layout::icon_of(current.state),
+    };
+    let svg =
+        vec![("progress", drawn.progress), ("terms", drawn.terms), ("gains", drawn.gains), ("cost_chart", drawn.cost)];
+    Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
+}
+
+/// Returns the state of a loop with its texts bounded, and without those that need the right to write.
+fn shown(status: &StatusView, writes: bool) -> Json {
     let mut status_json = json!(status);
     if let Some(map) = status_json.as_object_mut() {
         let plan = status.plan.as_ref().filter(|_| writes);
@@ -190,51 +254,7 @@ async fn content(
         );
         map.insert("notes".into(), status.notes.iter().map(|note| beginning(note, LINE_SHOWN)).collect());
     }
-    let context = json!({
-        "id": current.id,
-        "writes": writes,
-        "title": current.task.title,
-        "repository": current.place.repo.to_string(),
-        "issue": current.place.issue.0,
-        "url": current.task.url,
-        "state": status.state,
-        "open": current.state.is_open(),
-        "status": status_json,
-        "created_at": current.created_at.0,
-        "updated_at": current.updated_at.0,
-        "person": current.requested_by.login,
-        "authority": current.authority.login,
-        "cost": current.spent.cost.0,
-        "cost_limit": current.limits.cost.0,
-        "tokens_in": current.spent.tokens_in,
-        "tokens_out": current.spent.tokens_out,
-        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
-        "presses": presses,
-        "reply": reply,
-        "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
-            "name": check.name, "command": beginning(&check.command, LINE_SHOWN), "holds": check.holds,
-            "why": beginning(&check.why, LINE_SHOWN),
-        })).collect::<Vec<_>>()).unwrap_or_default(),
-        "count": newest,
-        "timeline": rows(0, TIMELINE_SHOWN),
-        "iterations": rows(from, TABLE_SHOWN),
-        "later": if from > 0 { at(from.saturating_sub(TABLE_SHOWN)) } else { None },
-        "earlier": at(from + TABLE_SHOWN),
-        "steps": steps,
-        "audit": trail,
-        "calls": calls,
-        "has_charts": !drawn.progress.is_empty(),
-    });
-    let address = format!("/loops/{}", segment(id.as_str()));
-    let frame = PageFrame {
-        title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
-        nav: "home",
-        feed: live::address(&address, position),
-        here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
-        icon: layout::icon_of(current.state),
-    };
-    let svg = vec![("progress", drawn.progress), ("terms", drawn.terms), ("cost_chart", drawn.cost)];
-    Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
+    status_json
 }
 
 /// Returns an iteration of the timeline and the tables: what people with read access may see.

@@ -1,4 +1,4 @@
-//! Pages for operators: backends, repositories with the settings in force, deliveries.
+//! Pages for operators: backends, deliveries, audit of changes.
 
 use std::sync::Arc;
 
@@ -10,23 +10,18 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::data;
-use super::home::{next, previous};
-use super::layout::{self, PageError, PageFrame, beginning, require_operator, require_token};
-use crate::domain::model::ids::{ForgeName, RepoRef};
+use super::home::previous;
+use super::layout::{self, PageError, PageFrame, require_operator, require_token, segment};
 use crate::domain::providers::backends::{BackendState, BackendStatus};
-use crate::domain::report;
-use crate::domain::trust::policy::Policy;
-use crate::store::{calls, forge_state, inbox, listing, loops};
+use crate::store::{access_audit, calls, inbox};
 use crate::web::{Viewer, WebState};
 
 /// Days of calls on the page of backends.
 const DAYS: i64 = 14;
 /// Number of deliveries on a page.
 const DELIVERIES_SHOWN: usize = 40;
-/// Number of repositories on a page.
-const REPOSITORIES_SHOWN: usize = 20;
-/// Maximum size of a setting on the page, in bytes.
-const SETTING_SHOWN: usize = 500;
+/// Number of changes on a page of the audit.
+const CHANGES_SHOWN: usize = 50;
 
 /// Returns the page, or its error.
 fn answer(state: &WebState, viewer: &Viewer, found: Result<Response, PageError>) -> Response {
@@ -64,6 +59,7 @@ async fn backends_page(state: &WebState, viewer: &Viewer) -> Result<Response, Pa
                 "state": backend.status.word(now),
                 "until": until,
                 "reason": reason,
+                "stopped": until.is_some() || matches!(backend.status, BackendStatus::Disabled { .. }),
                 "in_flight": backend.in_flight.len(),
                 "succeeded": backend.succeeded,
                 "failed": backend.failed,
@@ -79,98 +75,59 @@ async fn backends_page(state: &WebState, viewer: &Viewer) -> Result<Response, Pa
     Ok(layout::page(state, viewer, "backends.html", &PageFrame::still("Backends", "backends"), context, Vec::new()))
 }
 
-/// Shows the repositories with the settings that are in force.
-pub(super) async fn repositories(
-    State(state): State<Arc<WebState>>,
-    viewer: Viewer,
-    Query(query): Query<RepositoriesQuery>,
-) -> Response {
-    answer(&state, &viewer, repositories_page(&state, &viewer, query.page.max(1)).await)
-}
-
-async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Result<Response, PageError> {
-    require_operator(viewer)?;
-    let forges: Vec<ForgeName> =
-        state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
-    let read = state.engine.store.read(move |c| {
-        let mut all = listing::repositories(c)?;
-        for forge in forges {
-            all.extend(forge_state::repositories(c, &forge)?);
-        }
-        all.sort_by(|a, b| (a.forge.as_str(), a.id.0).cmp(&(b.forge.as_str(), b.id.0)));
-        all.dedup_by(|a, b| a.forge == b.forge && a.id == b.id);
-        let count = all.len();
-        let skipped = (page - 1).saturating_mul(REPOSITORIES_SHOWN);
-        let shown: Vec<RepoRef> = all.into_iter().skip(skipped).take(REPOSITORIES_SHOWN).collect();
-        let open = shown.iter().map(|repo| loops::newest_settings(c, repo));
-        let open = open.collect::<crate::store::StoreResult<Vec<_>>>()?;
-        Ok((shown, open, count))
-    });
-    let (shown, open, count) = read.await?;
-    let rows: Vec<Json> = shown
-        .iter()
-        .zip(&open)
-        .map(|(repo, newest)| {
-            let operators = state.engine.settings.policy(&repo.forge);
-            repository_row(repo, &operators, newest.as_ref(), state.engine.settings.watches(repo))
-        })
-        .collect();
-    let address = |page: usize| format!("/repositories?page={page}");
-    let context = json!({
-        "repositories": rows,
-        "count": count,
-        "previous": previous(page, address),
-        "next": next(page, REPOSITORIES_SHOWN, i64::try_from(count).unwrap_or(i64::MAX), address),
-    });
-    let frame = PageFrame::still("Repositories", "repositories");
-    Ok(layout::page(state, viewer, "repositories.html", &frame, context, Vec::new()))
-}
-
-/// Returns the settings of a repository: those of its newest open loop, else the operator's, each with its source.
-fn repository_row(repo: &RepoRef, operators: &Policy, newest: Option<&(Policy, Vec<String>)>, watched: bool) -> Json {
-    let policy = newest.map_or(operators, |(policy, _)| policy);
-    let (ours, theirs) = (settings(operators), settings(policy));
-    let rows = theirs.iter().zip(&ours).map(|((name, value), (_, own))| {
-        let source = if value == own { "operator's file or default" } else { "repository's file" };
-        json!({ "name": name, "value": beginning(value, SETTING_SHOWN), "source": source })
-    });
-    json!({
-        "name": repo.to_string(),
-        "watched": watched,
-        "known": newest.is_some(),
-        "settings": rows.collect::<Vec<_>>(),
-        "overruled": newest.map(|(_, overruled)| overruled.clone()).unwrap_or_default(),
-    })
-}
-
-/// Returns the settings that people ask about, in words.
-fn settings(policy: &Policy) -> Vec<(&'static str, String)> {
-    let limits = &policy.limits;
-    let listed = |values: &[String]| if values.is_empty() { "none".to_owned() } else { values.join(", ") };
-    let commands: Vec<String> = policy.checks.iter().map(|check| check.command.clone()).collect();
-    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
-    vec![
-        ("Who may give commands", report::who_may(policy)),
-        ("Label", policy.start_labels()[0].clone()),
-        ("Checks", listed(&commands)),
-        ("Checks are detected", yes(policy.detect_checks)),
-        ("Set-up commands", listed(&policy.setup)),
-        ("Maximum iterations", limits.iterations.to_string()),
-        ("Maximum working time", format!("{} min", limits.timeout.as_seconds() / 60)),
-        ("Maximum cost", limits.cost_usd.to_string()),
-        ("Maximum concurrent loops", limits.loops.to_string()),
-        ("Reviewers", listed(&policy.reviewers)),
-        ("Base branch", policy.base.clone().unwrap_or_else(|| "default branch".to_owned())),
-        ("Branch prefix", policy.branch_prefix.clone()),
-        ("Branch is deleted at the end", yes(policy.delete_branch)),
-    ]
-}
-
-/// Query of the repositories.
+/// Form of a change of a backend.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RepositoriesQuery {
-    page: usize,
+pub(super) struct BackendForm {
+    csrf: String,
+    /// Page that the form is on: `home`, or that of the backends.
+    from: String,
+}
+
+/// Uses a backend again that cools down or is disabled.
+pub(super) async fn enable(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path(name): Path<String>,
+    Form(form): Form<BackendForm>,
+) -> Response {
+    let enabled = async {
+        require_token(&viewer, &form.csrf)?;
+        require_operator(&viewer)?;
+        let changed = state.engine.enable_backend(&name).await?.ok_or(PageError::NotFound)?;
+        tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked in the dashboard");
+        let page = if form.from == "home" { "/" } else { "/backends" };
+        Ok((StatusCode::SEE_OTHER, [(LOCATION, page)]).into_response())
+    };
+    let enabled: Result<Response, PageError> = enabled.await;
+    enabled.unwrap_or_else(|error| error.page_with(&state, &viewer, &[("/backends", "Backends"), ("/", "All loops")]))
+}
+
+/// Query of the audit.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AuditQuery {
+    /// Position before which rows are shown.
+    before: Option<i64>,
+}
+
+/// Shows who asked for which change, from where.
+pub(super) async fn audit(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Query(query): Query<AuditQuery>,
+) -> Response {
+    answer(&state, &viewer, audit_page(&state, &viewer, query.before).await)
+}
+
+async fn audit_page(state: &WebState, viewer: &Viewer, before: Option<i64>) -> Result<Response, PageError> {
+    require_operator(viewer)?;
+    let mut rows = state.engine.store.read(move |c| access_audit::newest(c, before, CHANGES_SHOWN + 1)).await?;
+    let more = rows.len() > CHANGES_SHOWN;
+    rows.truncate(CHANGES_SHOWN);
+    let older = rows.last().filter(|_| more).map(|row| format!("/audit?before={}", row.id));
+    let context = json!({ "rows": rows, "older": older.unwrap_or_default(), "newer": before.map(|_| "/audit").unwrap_or_default() });
+    Ok(layout::page(state, viewer, "audit.html", &PageFrame::still("Audit", "audit"), context, Vec::new()))
 }
 
 /// Query of the deliveries.
@@ -178,6 +135,7 @@ pub(super) struct RepositoriesQuery {
 #[serde(default)]
 pub(super) struct DeliveriesQuery {
     state: String,
+    forge: String,
     page: usize,
 }
 
@@ -203,22 +161,29 @@ pub(super) async fn deliveries(
 async fn deliveries_page(state: &WebState, viewer: &Viewer, query: &DeliveriesQuery) -> Result<Response, PageError> {
     require_operator(viewer)?;
     let wanted = STATES.into_iter().find(|known| *known == query.state);
-    let page = query.page.max(1);
+    let mut names: Vec<String> = state.engine.forges.keys().map(ToString::to_string).collect();
+    names.sort();
+    let forge = names.iter().find(|name| **name == query.forge).cloned();
+    let (page, of) = (query.page.max(1), forge.clone());
     let read = state.engine.store.read(move |c| {
         let offset = (page - 1).saturating_mul(DELIVERIES_SHOWN);
-        Ok((data::deliveries(c, wanted, DELIVERIES_SHOWN, offset)?, inbox::counts(c)?))
+        Ok((data::deliveries(c, (wanted, of.as_deref()), DELIVERIES_SHOWN + 1, offset)?, inbox::counts(c)?))
     });
-    let (rows, counts) = read.await?;
-    let total: u64 = counts.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name)).map(|(_, n)| n).sum();
-    let total = i64::try_from(total).unwrap_or(i64::MAX);
-    let address = |page: usize| format!("/deliveries?state={}&page={page}", wanted.unwrap_or_default());
+    let (mut rows, counts) = read.await?;
+    let more = rows.len() > DELIVERIES_SHOWN;
+    rows.truncate(DELIVERIES_SHOWN);
+    let forge = forge.unwrap_or_default();
+    let address =
+        |page: usize| format!("/deliveries?state={}&forge={}&page={page}", wanted.unwrap_or_default(), segment(&forge));
     let context = json!({
         "rows": rows,
         "counts": counts,
         "states": STATES,
+        "forges": names,
         "state": wanted.unwrap_or_default(),
+        "forge": forge,
         "previous": previous(page, address),
-        "next": next(page, DELIVERIES_SHOWN, total, address),
+        "next": if more { address(page + 1) } else { String::new() },
     });
     Ok(layout::page(
         state,
@@ -243,11 +208,11 @@ pub(super) async fn retry(
         if !state.engine.store.write(move |c| inbox::try_again(c, id)).await? {
             return Err(PageError::Invalid("This delivery is processed already, or its content is gone.".to_owned()));
         }
-        let who = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
-        tracing::info!(delivery = id, by = who, "a delivery is processed again, as asked in the dashboard");
+        tracing::info!(delivery = id, by = %viewer, "a delivery is processed again, as asked in the dashboard");
         state.engine.wake.intake.notify_one();
         Ok((StatusCode::SEE_OTHER, [(LOCATION, "/deliveries")]).into_response())
     };
-    let retried = retried.await;
-    answer(&state, &viewer, retried)
+    let retried: Result<Response, PageError> = retried.await;
+    retried
+        .unwrap_or_else(|error| error.page_with(&state, &viewer, &[("/deliveries", "Deliveries"), ("/", "All loops")]))
 }

@@ -22,7 +22,7 @@ use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::memory::{self, proposals};
 use crate::store::session::{self, NewEvent, NewTurn, TextKind, TextQuery, TextRow};
 use crate::store::tokens::{self, TokenOwner};
-use crate::store::{Store, StoreResult, audit, calls, forge_state, inbox, loops, web_sessions};
+use crate::store::{Store, StoreResult, access_audit, audit, calls, forge_state, inbox, loops, web_sessions};
 
 /// Tables that grow without end.
 const LARGE: [&str; 23] = [
@@ -202,6 +202,7 @@ fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     loops::history(c, id)?;
     loops::newest_settings(c, &repo())?;
     data::newest_steps(c, id, 30)?;
+    data::count_of_steps(c, id)?;
     data::reasons_of(c, id, 1)?;
     audit::trail(c, id)?;
     calls::of_loop(c, id)?;
@@ -212,8 +213,10 @@ fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     }
     data::calls_by_day(c, Timestamp(0))?;
     for state in [None, Some("new"), Some("done"), Some("dead")] {
-        data::deliveries(c, state, 50, 100)?;
+        data::deliveries(c, (state, None), 50, 100)?;
     }
+    data::deliveries(c, (Some("done"), Some("gh")), 50, 100)?;
+    access_audit::newest(c, Some(100), 50)?;
     inbox::counts(c)?;
     forge_state::repositories(c, &ForgeName::new("gh"))?;
     memory::list(c, "", 50)?;

@@ -19,7 +19,7 @@ const KEEP: &str = "public, max-age=31536000, immutable";
 
 macro_rules! embedded {
     ($($name:literal: $kind:literal),* $(,)?) => {
-        &[$(($name, $kind, include_bytes!(concat!("../assets/", $name)))),*]
+        &[$(($name, $kind, include_bytes!(concat!("assets/", $name)))),*]
     };
 }
 
@@ -96,7 +96,7 @@ mod tests {
         }
         let vendored = FILES.iter().filter(|file| file.0.starts_with("vendor/")).count();
         assert_eq!(vendored, VENDORED.len(), "each vendored file has a checksum");
-        assert!(include_str!("../assets/vendor/LICENSE.htmx").starts_with("Zero-Clause BSD"));
+        assert!(include_str!("assets/vendor/LICENSE.htmx").starts_with("Zero-Clause BSD"));
     }
 
     #[test]

@@ -1,0 +1,182 @@
+//! Audit of changes in the dashboard and by the API: who asked for which, from where, and with what result. Rows can only be added.
+
+use std::net::IpAddr;
+
+use rusqlite::{Connection, params};
+use serde::Serialize;
+
+use super::StoreResult;
+use crate::domain::model::ids::{ForgeName, Timestamp, User};
+
+/// Maximum length of a stored path, in characters.
+const MAX_PATH: usize = 300;
+/// Login of the operator of the machine, who has no account.
+const OPERATOR: &str = "operator";
+
+/// Way in which a request says who sends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessVia {
+    /// It begins a session.
+    Login,
+    /// Session of a browser.
+    Session,
+    /// Token that `serve` prints.
+    PrintedToken,
+    /// Personal token of this name.
+    PersonalToken(String),
+}
+
+impl AccessVia {
+    /// Returns the way in words, and the name of the personal token.
+    fn words(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Login => ("login", None),
+            Self::Session => ("session", None),
+            Self::PrintedToken => ("printed token", None),
+            Self::PersonalToken(name) => ("personal token", Some(name)),
+        }
+    }
+}
+
+/// Change that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest {
+    /// Account; `None` for the operator of the machine.
+    pub account: Option<(ForgeName, User)>,
+    /// Address that it came from.
+    pub from: IpAddr,
+    /// Way in which it says who sends it.
+    pub via: AccessVia,
+    /// Method.
+    pub method: String,
+    /// Path without its query; cut after 300 characters.
+    pub path: String,
+}
+
+/// Row of the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AccessRow {
+    /// Position; later rows have greater ones.
+    pub id: i64,
+    /// Time of the request, in milliseconds since 1970.
+    pub at: i64,
+    /// Forge of the account; `None` for the operator of the machine.
+    pub forge: Option<String>,
+    /// Numeric id of the account.
+    pub account_id: Option<i64>,
+    /// Login at that time.
+    pub login: String,
+    /// IP address.
+    pub address: String,
+    /// `login`, `session`, `printed token` or `personal token`.
+    pub via: String,
+    /// Name of the personal token.
+    pub token: Option<String>,
+    /// Method.
+    pub method: String,
+    /// Path without its query.
+    pub path: String,
+    /// Status of the answer; `None` while the request runs, or if it was cut off.
+    pub status: Option<u16>,
+}
+
+/// Stores a change that is about to be made, and returns its position.
+pub fn begin(c: &Connection, request: &AccessRequest, now: Timestamp) -> StoreResult<i64> {
+    let (forge, user) = request.account.as_ref().map(|(forge, user)| (forge.as_str(), user)).unzip();
+    let login = user.map_or(OPERATOR, |user| user.login.as_str());
+    let path: String = request.path.chars().take(MAX_PATH).collect();
+    let (via, token) = request.via.words();
+    let sql = "INSERT INTO access_audit (at, forge, account_id, login, address, via, token, method, path)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let id = user.map(|user| user.id.0);
+    let from = request.from.to_string();
+    c.prepare_cached(sql)?.execute(params![now.0, forge, id, login, from, via, token, request.method, path])?;
+    Ok(c.last_insert_rowid())
+}
+
+/// Stores the status of the answer to a change, once.
+///
+/// # Errors
+/// It has a status already.
+pub fn finish(c: &Connection, id: i64, status: u16) -> StoreResult<()> {
+    c.prepare_cached("UPDATE access_audit SET status = ?2 WHERE id = ?1")?.execute(params![id, status])?;
+    Ok(())
+}
+
+/// Returns up to `most` rows before a position, newest first; the newest of all without one.
+pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
+    let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
+        WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map(params![before.unwrap_or(i64::MAX), most as i64], |row| {
+        Ok(AccessRow {
+            id: row.get(0)?,
+            at: row.get(1)?,
+            forge: row.get(2)?,
+            account_id: row.get(3)?,
+            login: row.get(4)?,
+            address: row.get(5)?,
+            via: row.get(6)?,
+            token: row.get(7)?,
+            method: row.get(8)?,
+            path: row.get(9)?,
+            status: row.get(10)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::domain::model::ids::{AccountKind, UserId};
+    use crate::store::Store;
+
+    fn request(path: &str) -> AccessRequest {
+        AccessRequest {
+            account: Some((
+                ForgeName::new("work"),
+                User { id: UserId(7), login: "ann".into(), kind: AccountKind::User },
+            )),
+            from: Ipv4Addr::LOCALHOST.into(),
+            via: AccessVia::PersonalToken("ci".into()),
+            method: "POST".into(),
+            path: path.into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_get_their_status_once_and_are_never_changed_or_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
+        let long = format!("/{}", "x".repeat(2 * MAX_PATH));
+        let added = store.write(move |c| {
+            let first = begin(c, &request("/loops/r-1/commands"), Timestamp(1))?;
+            let operator = AccessRequest { account: None, via: AccessVia::Session, ..request(&long) };
+            begin(c, &operator, Timestamp(2))?;
+            finish(c, first, 303)?;
+            Ok(first)
+        });
+        let first = added.await.expect("stored");
+        for sql in [
+            "UPDATE access_audit SET status = 500 WHERE id = ?1",
+            "UPDATE access_audit SET login = 'eve' WHERE id = ?1 OR id <> ?1",
+            "DELETE FROM access_audit WHERE id = ?1",
+        ] {
+            let changed = store.write(move |c| Ok(c.execute(sql, [first])?)).await;
+            let error = changed.expect_err(sql).to_string();
+            assert!(error.contains("the audit is only added to"), "{sql}: {error}");
+        }
+        let rows = store.read(|c| Ok((newest(c, None, 9)?, newest(c, Some(2), 9)?))).await.expect("read");
+        assert_eq!((rows.0.len(), &rows.1[..]), (2, &rows.0[1..]));
+        let (operator, ann) = (&rows.0[0], &rows.0[1]);
+        assert_eq!((operator.login.as_str(), operator.account_id, operator.status), (OPERATOR, None, None));
+        assert_eq!(operator.path.len(), MAX_PATH);
+        assert_eq!((ann.forge.as_deref(), ann.account_id, ann.login.as_str()), (Some("work"), Some(7), "ann"));
+        assert_eq!((ann.via.as_str(), ann.token.as_deref(), ann.status), ("personal token", Some("ci"), Some(303)));
+        assert_eq!((ann.address.as_str(), ann.path.as_str()), ("127.0.0.1", "/loops/r-1/commands"));
+        store.close().await;
+    }
+}

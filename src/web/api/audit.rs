@@ -1,0 +1,104 @@
+//! Audit of changes, for operators.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::routing::get;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::extract::{ApiQuery, ApiViewer};
+use super::openapi::Operation;
+use super::problem::ApiProblem;
+use super::types::time;
+use super::visibility::needs_operator;
+use super::{ApiResult, ApiRoute, ok};
+use crate::domain::model::ids::Timestamp;
+use crate::store::access_audit::{self, AccessRow};
+use crate::web::WebState;
+
+/// Number of changes of an answer by default, and at most.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 500;
+
+/// Query of the audit.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ChangesQuery {
+    /// `next` of the answer before.
+    cursor: Option<i64>,
+    /// Number of changes, 1 to 500; 100 by default.
+    limit: Option<usize>,
+}
+
+/// Changes, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiChanges {
+    /// Logins and changes.
+    changes: Vec<ApiChange>,
+    /// `cursor` of the next request; null at the end.
+    next: Option<i64>,
+}
+
+/// Login, or change that was asked for in the dashboard or by the API.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiChange {
+    /// Position; later ones have greater numbers.
+    id: i64,
+    /// Time of the request.
+    at: String,
+    /// Name of the account's forge; null for the operator of the machine.
+    forge: Option<String>,
+    /// Numeric id of the account.
+    account_id: Option<i64>,
+    /// Login of the account at that time.
+    login: String,
+    /// IP address that the request came from.
+    address: String,
+    /// `login`, `session`, `printed token` or `personal token`.
+    via: String,
+    /// Name of the personal token.
+    token: Option<String>,
+    /// Method.
+    method: String,
+    /// Path without its query.
+    path: String,
+    /// Status of the answer; null while the request runs, or if it was cut off.
+    status: Option<u16>,
+}
+
+impl From<AccessRow> for ApiChange {
+    fn from(row: AccessRow) -> Self {
+        let at = time(Timestamp(row.at));
+        let AccessRow { id, forge, account_id, login, address, via, token, method, path, status, .. } = row;
+        Self { id, at, forge, account_id, login, address, via, token, method, path, status }
+    }
+}
+
+/// Returns the route of the audit.
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let operation = Operation::get(
+        "/audit",
+        "listChanges",
+        "Lists logins and changes with who asked for them, from where and with what result, for operators",
+    );
+    vec![ApiRoute::new(operation.query::<ChangesQuery>().answers::<ApiChanges>(), get(list))]
+}
+
+async fn list(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    ApiQuery(query): ApiQuery<ChangesQuery>,
+) -> ApiResult {
+    needs_operator(&viewer)?;
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(ApiProblem::invalid("limit is out of range", format!("send a number from 1 to {MAX_LIMIT}")));
+    }
+    let before = query.cursor;
+    let mut rows = state.engine.store.read(move |c| access_audit::newest(c, before, limit + 1)).await?;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|row| row.id);
+    ok(&state, &ApiChanges { changes: rows.into_iter().map(ApiChange::from).collect(), next })
+}
