@@ -105,7 +105,7 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
 /// Returns a finding for each test file without whose change, or without which, a check fails.
 fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
     let only_new = run.files.iter().all(|file| file.is_new);
-    let fails = |outcome: &&CheckOutcome| !outcome.holds && !(only_new && measures_less(outcome));
+    let fails = |outcome: &&CheckOutcome| !(outcome.holds || only_new && measures_less(outcome));
     let Some(first) = run.report.outcomes.iter().find(fails) else { return Vec::new() };
     let of = |file: &ChangedTestFile| {
         let without = if file.is_new { "without this new file" } else { "with the base's version" };
