@@ -109,7 +109,7 @@ impl ProgramCount {
     }
 }
 
-/// What a diff shows of files of tests, as they are after the change.
+/// Returns what a diff shows of files of tests, as they are after the change.
 fn texts_of_tests(diff: &str) -> Vec<String> {
     let of_file = |part: &str| {
         let path = part.lines().find_map(|line| line.strip_prefix("+++ b/"))?;

@@ -105,13 +105,13 @@ pattern!(
 struct ProgramFunction {
     path: String,
     name: String,
-    answers: Vec<Answer>,
+    answers: Vec<KnownAnswer>,
     /// Whether it does more than to look an answer up.
     computes: bool,
 }
 
 /// An answer that a change brought.
-struct Answer {
+struct KnownAnswer {
     number: u32,
     input: BTreeSet<String>,
     value: Vec<String>,
@@ -213,7 +213,7 @@ impl LookedUpFunctions {
     }
 }
 
-impl Answer {
+impl KnownAnswer {
     /// Whether a text names all of its values.
     fn is_in(&self, text: &str) -> bool {
         let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
@@ -229,7 +229,7 @@ struct LiteralCall {
 }
 
 impl LiteralCall {
-    fn is_answered_by(&self, answer: &Answer) -> bool {
+    fn is_answered_by(&self, answer: &KnownAnswer) -> bool {
         answer.input.is_subset(&self.inputs) && answer.value.iter().all(|value| self.expected.contains(value))
     }
 }
@@ -359,7 +359,7 @@ fn read_function(
             end = whole.end();
             if is_new && !input.is_empty() {
                 let number = u32::try_from(at + line + 1).unwrap_or(u32::MAX);
-                answers.push(Answer { number, input, value: literals(&found[*value]) });
+                answers.push(KnownAnswer { number, input, value: literals(&found[*value]) });
             }
         }
         rest.push_str(&text[end..]);
