@@ -358,6 +358,7 @@ fn headings_that_alerts_link_to_exist() {
         "backups",
         "service-down",
         "queue-behind",
+        "no-sandbox",
         "install",
         "upgrade",
         "roll-back",
