@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::Connection;
 
@@ -18,7 +18,8 @@ pub fn migrations() -> Vec<String> {
 /// Version of a database's schema.
 pub fn schema_version(path: &Path) -> usize {
     let connection = Connection::open(path).expect("opened");
-    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version")
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version");
+    version as usize
 }
 
 /// Rows of a query whose columns are texts.
