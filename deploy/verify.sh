@@ -69,8 +69,9 @@ apiVersion: kind.x-k8s.io/v1alpha4
 featureGates: { UserNamespacesSupport: true, ProcMountType: true }
 END
   kind create cluster --name ralph-verify --config "$scratch/kind.yaml" --wait 180s
-  docker build -f deploy/docker/Dockerfile -t ghcr.io/ralph-bot/ralph-bot:0.1.0 .
-  kind load docker-image --name ralph-verify ghcr.io/ralph-bot/ralph-bot:0.1.0
+  image=ghcr.io/ralph-bot/ralph-bot:$(sed -n 's/^appVersion: *//p' deploy/helm/ralph-bot/Chart.yaml)
+  docker build -f deploy/docker/Dockerfile -t "$image" .
+  kind load docker-image --name ralph-verify "$image"
   kubectl create secret generic ralph-bot-env --from-literal=TOKEN=token
   values='config={"forges":[{"name":"work","kind":"gitea","url":"http://127.0.0.1:9","token_env":"TOKEN","updates":"poll"}],"repositories":["work:team/app"],"backends":{"mine":{"type":"script","command":["sh","-c","true"]}}}'
   for mode in userNamespace landlock; do

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use failpoint::kill_point;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -121,12 +122,22 @@ impl Application {
             check_integrity(&engine);
         }
         let listener_shutdown = CancellationToken::new();
-        let (address, dashboard, listeners) = if options.role.ingests() && options.listen {
-            let (address, dashboard, listeners) = listen(config, &engine, &listener_shutdown).await?;
-            (Some(address), dashboard, listeners)
+        let (address, dashboard, mut served) = if options.role.ingests() && options.listen {
+            let (address, dashboard, served) = listen(config, &engine).await?;
+            (Some(address), dashboard, served)
         } else {
             (None, None, Vec::new())
         };
+        if let Some(address) = config.server.metrics_listen.filter(|_| options.listen) {
+            served.push((bind(address).await?, http::metrics_router(state(config, &engine))));
+        }
+        let limits = ConnectionLimits::of_this_process();
+        let spawn = |(listener, router)| {
+            let listener_shutdown = listener_shutdown.clone();
+            #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
+            tokio::spawn(serve(listener, router, limits, async move { listener_shutdown.cancelled().await }))
+        };
+        let listeners = served.into_iter().map(spawn).collect();
         #[expect(
             clippy::disallowed_methods,
             reason = "the root of all tasks; the engine's supervisor starts the others"
@@ -174,15 +185,20 @@ fn check_integrity(engine: &Arc<Engine>) {
     });
 }
 
-/// Listens for webhooks and serves the dashboard: with them, or at an address of its own.
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.with_context(|| format!("cannot listen on {address}; is another instance running?"))
+}
+
+/// Listener with what is served at it.
+type ServedListener = (TcpListener, axum::Router);
+
+/// Listens for webhooks, and for the dashboard: with them, or at an address of its own.
 async fn listen(
     config: &Config,
     engine: &Arc<Engine>,
-    listener_shutdown: &CancellationToken,
-) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<JoinHandle<std::io::Result<()>>>)> {
-    let listener = tokio::net::TcpListener::bind(config.server.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
+) -> anyhow::Result<(SocketAddr, Option<Dashboard>, Vec<ServedListener>)> {
+    let listener = bind(config.server.listen).await?;
     let address = listener.local_addr()?;
     let mut served = vec![(listener, deliveries(config, engine))];
     let mut dashboard = None;
@@ -195,17 +211,16 @@ async fn listen(
         }
         dashboard = Some(opened);
     }
-    let limits = ConnectionLimits::of_this_process();
-    let spawn = |(listener, router)| {
-        let listener_shutdown = listener_shutdown.clone();
-        #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
-        tokio::spawn(serve(listener, router, limits, async move { listener_shutdown.cancelled().await }))
-    };
-    Ok((address, dashboard, served.into_iter().map(spawn).collect()))
+    Ok((address, dashboard, served))
 }
 
 /// Returns the routes for deliveries, health and metrics.
 pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
+    http::router(state(config, engine))
+}
+
+/// Returns the state of these routes.
+fn state(config: &Config, engine: &Arc<Engine>) -> Arc<HttpState> {
     let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
     let wake = Arc::new(move || nudged.wake.intake.notify_one());
@@ -224,7 +239,7 @@ pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
             metrics.disk_free(free);
         }
     });
-    http::router(Arc::new(edge))
+    Arc::new(edge)
 }
 
 /// Returns the webhook endpoint of a forge.
@@ -479,6 +494,7 @@ fn settings(
             .collect(),
         backends: choice,
         fingerprints: built.fingerprints.clone(),
+        providers: built.providers.clone(),
         answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
         context: config.context.clone(),
         memory: config.memory.clone(),

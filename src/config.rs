@@ -139,6 +139,8 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port.
     pub listen: SocketAddr,
+    /// Address and port for health and metrics only, in every role.
+    pub metrics_listen: Option<SocketAddr>,
     /// Public address for webhooks, `http` or `https`.
     pub public_url: Option<Url>,
 }

@@ -98,8 +98,16 @@ impl HttpState {
 
 /// Returns the routes.
 pub fn router(edge: Arc<HttpState>) -> Router {
-    Router::new()
-        .route("/webhooks/{forge}", post(webhook::take))
+    routes(Router::new().route("/webhooks/{forge}", post(webhook::take)), edge)
+}
+
+/// Returns the routes for health and metrics, without those for deliveries.
+pub fn metrics_router(edge: Arc<HttpState>) -> Router {
+    routes(Router::new(), edge)
+}
+
+fn routes(others: Router<Arc<HttpState>>, edge: Arc<HttpState>) -> Router {
+    others
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))

@@ -15,7 +15,9 @@ use super::programs;
 use crate::agent::{self, Backend, BackendSetup, InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
-use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
+use crate::domain::providers::backends::{
+    BackendRole, BackendSettings, BackendType, StdinUse, WireName, provider_name,
+};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::engine::Reviewer;
@@ -39,6 +41,8 @@ pub(super) struct Built {
     pub(super) reviewers: HashMap<String, Reviewer>,
     /// Digest per backend that changes with its settings, program or key.
     pub(super) fingerprints: BTreeMap<String, String>,
+    /// Name of the provider of a backend's models, if one is known.
+    pub(super) providers: HashMap<String, &'static str>,
     /// Masker for the secrets of the configuration, see [`secrets`].
     pub(super) masker: Masker,
 }
@@ -61,6 +65,7 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
     let mut built = Built { masker: secrets(config), ..Built::default() };
     for (name, backend) in &config.backends {
         built.fingerprints.insert(name.clone(), fingerprint(name, backend, &path, key));
+        built.providers.extend(provider(name, backend).map(|provider| (name.clone(), provider)));
         for role in &backend.settings.roles {
             let done = match role {
                 BackendRole::Agent => agent((config, &built.masker), name, backend, (&path, &tools), clock)
@@ -79,6 +84,16 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
         tracing::error!("no backend is usable; loops will fail until one is (see `ralph-bot check`)");
     }
     built
+}
+
+/// Returns the name of the provider of a backend's models: by the address of its API, or by the preset, unless that runs models of any
+/// vendor.
+fn provider(name: &str, backend: &BackendConfig) -> Option<&'static str> {
+    if let Some(host) = backend.url.as_ref().and_then(|url| url.host_str()) {
+        return provider_name(host, backend.wire);
+    }
+    let is_preset = backend.settings.kind.is_none() && !agent::presets::is_of_any_vendor(name);
+    agent::presets::model_hosts(name).first().filter(|_| is_preset).and_then(|host| provider_name(host, None))
 }
 
 /// Creates the reviewer of a backend: a model that answers questions, else a program.

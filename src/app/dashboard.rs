@@ -191,7 +191,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         ];
         for (listen, public, chosen, has_login, expected) in table {
             let public_url = public.map(|url| Url::parse(url).unwrap());
-            let server = ServerConfig { listen: at(listen), public_url };
+            let server = ServerConfig { listen: at(listen), metrics_listen: None, public_url };
             assert_eq!(
                 place(&server, chosen.map(at), has_login),
                 expected,

@@ -1,5 +1,6 @@
 //! Tests of the backends and settings built from a configuration.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::backends::{Built, build};
@@ -51,6 +52,20 @@ fn each_backend_type_is_built_for_its_roles() {
     );
     assert!(!built.can("models", BackendRole::Agent));
     assert_eq!(built.fingerprints.len(), 5, "also of those that cannot be used: they may be mended");
+    let providers: BTreeMap<&str, &str> = built.providers.iter().map(|(name, of)| (name.as_str(), *of)).collect();
+    let by_address = [("models", "anthropic"), ("own", "openai"), ("tiny", "openai")];
+    assert_eq!(providers, BTreeMap::from(by_address), "a script's is not known");
+}
+
+#[test]
+fn presets_name_the_provider_of_their_models() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = "  claude: { enabled: true }\n  codex: { enabled: true }\n  gemini: { enabled: true }\n  kimi: { enabled: true }\n  \
+               aider: { enabled: true }\n  opencode: { enabled: true }\n  qwen: { enabled: true }\n";
+    let built = built(&config(folder.path(), all, "k1"), "k1");
+    let providers: BTreeMap<&str, &str> = built.providers.iter().map(|(name, of)| (name.as_str(), *of)).collect();
+    let expected = [("claude", "anthropic"), ("codex", "openai"), ("gemini", "gcp.gemini"), ("kimi", "moonshot_ai")];
+    assert_eq!(providers, BTreeMap::from(expected), "those that run any vendor's models name none");
 }
 
 fn no_sandbox() -> SandboxFound {

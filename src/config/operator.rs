@@ -137,6 +137,10 @@ config_section! {
     pub struct ServerSection {
         /// Address and port.
         pub listen: String = "127.0.0.1:8080".to_owned();
+        /// Address and port for `/healthz`, `/readyz` and `/metrics` only, such as `127.0.0.1:9464`. Processes with the role `control` or
+        /// `runner` listen nowhere without it; the metrics of iterations and of agents are theirs. Each process on a machine needs a
+        /// port of its own: `RALPH_SERVER__METRICS_LISTEN`.
+        pub metrics_listen: Option<String>;
         /// Public address for webhooks.
         pub public_url: Option<String>;
     }

@@ -233,7 +233,7 @@ fn wrong_types_report_the_expected_type() {
 #[test]
 fn all_contradictions_are_reported_together() {
     insta::assert_snapshot!(problems(
-        "server: { listen: localhost, public_url: 'ftp://x' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
+        "server: { listen: localhost, public_url: 'ftp://x', metrics_listen: '9464' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
          permissions: { allow: [octocat, 'wrk:1', 0], teams: [leads, 'wrk:acme/leads', acme/leads] }\n\
          limits: { loops: 1, loops_per_repository: 2, loops_per_forge: 3, iterations: 0, timeout: 0s, cost_usd: 60 }\n\
          label_prefix: ''\nbranch_prefix: '-x'\nchecks: { timeout: 0s }\nprotected: { paths: ['a[', ok] }\n\
@@ -243,6 +243,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     conf/ralph-control.yaml:1:19: `server.listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
     conf/ralph-control.yaml:1:42: `server.public_url`: the address must begin with https:// or http://
+    conf/ralph-control.yaml:1:69: `server.metrics_listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
     conf/ralph-control.yaml:2:16: `repositories[0]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:2:27: `repositories[1]`: expected `forge:owner/name`, where owner and name may contain `*`
     conf/ralph-control.yaml:2:34: `repositories[2]`: expected `forge:owner/name`, where owner and name may contain `*`
@@ -261,7 +262,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: invalid pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`
-    21 errors in the configuration; nothing was started
+    22 errors in the configuration; nothing was started
     ");
 }
 

@@ -48,7 +48,9 @@ pub(super) fn operator(
     let reviewer = file.review.backend.clone();
     let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new(), reviewer };
     check.settings(file.check(""));
-    let listen = check.listen(&file.server.listen);
+    let listen = check.listen("server.listen", &file.server.listen);
+    let metrics_listen = file.server.metrics_listen.as_deref();
+    let metrics_listen = metrics_listen.and_then(|text| check.listen("server.metrics_listen", text));
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
     let mut forges = if reach == ConfigScope::Service { check.forges(&file.forges) } else { Vec::new() };
     check.repository_secrets(&mut forges, &base.join(&file.data_dir));
@@ -79,7 +81,11 @@ pub(super) fn operator(
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
     let Validator { mut report, secret_files, .. } = check;
     let config = Config {
-        server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
+        server: ServerConfig {
+            listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            metrics_listen,
+            public_url,
+        },
         dashboard,
         data_dir: base.join(&file.data_dir),
         forges,
@@ -169,10 +175,10 @@ impl Validator<'_> {
         }
     }
 
-    fn listen(&mut self, text: &str) -> Option<SocketAddr> {
+    fn listen(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
         let address = text.parse().ok();
         if address.is_none() {
-            self.wrong("server.listen", "expected an address and a port such as 127.0.0.1:8080 or [::]:8080");
+            self.wrong(key, "expected an address and a port such as 127.0.0.1:8080 or [::]:8080");
         }
         address
     }

@@ -169,14 +169,16 @@ impl Engine {
         let Some(claimed) = claimed else { return Ok(false) };
         let _under_way = call_limits.acquire(&claimed.place.repo);
         drop(selection);
+        let context = effect_context(&claimed);
         if claimed.abandoned {
             // Its previous owner has ended, but the call may still be in progress and lists of the forge lag.
             let why = "the outcome of an earlier attempt is unknown; looked up after a wait".to_owned();
-            self.record(claimed, Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })).await?;
+            let outcome = Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why });
+            self.record(claimed, outcome).instrument(context).await?;
             return Ok(true);
         }
-        let outcome = self.forge_effect(&claimed).instrument(effect_context(&claimed)).await;
-        self.record(claimed, outcome).await?;
+        let outcome = self.forge_effect(&claimed).instrument(context.clone()).await;
+        self.record(claimed, outcome).instrument(context).await?;
         Ok(true)
     }
 

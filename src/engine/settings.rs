@@ -51,6 +51,8 @@ pub struct EngineSettings {
     pub backends: BackendsSettings,
     /// Digest per backend that changes with its settings, program or key.
     pub fingerprints: BTreeMap<String, String>,
+    /// Name of the provider of a backend's models, by the backend's name; unknown ones are missing.
+    pub providers: HashMap<String, &'static str>,
     /// Rules that select a backend's model, by backend name.
     pub rules: HashMap<String, ModelRules>,
     /// Token prices, by backend name.

@@ -102,7 +102,7 @@ impl Engine {
             let of = if call.operation == "invoke_agent" { call.backend } else { call.model.unwrap_or_default() };
             let mut attributes: Vec<(&'static str, SpanValue)> = vec![
                 ("gen_ai.operation.name", call.operation.into()),
-                ("gen_ai.provider.name", call.backend.into()),
+                ("gen_ai.provider.name", (*self.settings.providers.get(call.backend).unwrap_or(&call.backend)).into()),
                 ("gen_ai.usage.input_tokens", call.tokens.0.into()),
                 ("gen_ai.usage.output_tokens", call.tokens.1.into()),
                 ("ralph.cost.usd", call.usd.into()),

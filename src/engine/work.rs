@@ -73,11 +73,12 @@ impl Engine {
     /// Executes a work effect and records its outcome.
     pub(super) async fn do_work(&self, running: RunningWork) -> Result<(), StoreError> {
         let RunningWork { claimed, cancel } = running;
-        let outcome = self.work(&claimed, &cancel).instrument(effect_context(&claimed)).await;
+        let context = effect_context(&claimed);
+        let outcome = self.work(&claimed, &cancel).instrument(context.clone()).await;
         if self.stopping.is_cancelled() && cancel.is_cancelled() {
             return self.hand_over(claimed).await;
         }
-        self.record(claimed, outcome).await
+        self.record(claimed, outcome).instrument(context).await
     }
 
     /// Releases the work at shutdown; the next process starts it again.

@@ -9,7 +9,9 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::table::{Declarations, Labeled, MetricType};
 use crate::domain::loops::{ControlFigures, Iteration};
+use crate::domain::report::notice::level_name;
 use crate::domain::supervision::control::{BUILT_IN, ProfileTransition};
+use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel};
 
 /// Media type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -24,6 +26,11 @@ const BUCKETS_STORE_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 const BUCKETS_SIGNAL: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1.0];
 /// Upper bounds of the buckets of the terms of control signals and of gains, which can be negative.
 const BUCKETS_WEIGHTED: [f64; 10] = [-0.5, -0.1, 0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2];
+/// Levels of escalations.
+const LEVELS: [EscalationLevel; 4] =
+    [EscalationLevel::Info, EscalationLevel::Warning, EscalationLevel::Critical, EscalationLevel::Emergency];
+/// Outcomes of judged iterations.
+const OUTCOMES: [&str; 3] = ["complete", "incomplete", "failed"];
 /// Label of a gain profile that is not built in. Configured names are not from a fixed set.
 const CUSTOM_PROFILE: &str = "custom";
 
@@ -142,9 +149,15 @@ impl Metrics {
             declared: std::sync::Arc::new(Declarations::new()),
         };
         metrics.build.of([env!("CARGO_PKG_VERSION")]).set(1);
-        // An increase from nothing to one is not seen by rules.
+        // An increase from nothing to one is not seen by rules, and a counter that nothing has counted yet has no series.
         metrics.refused("secret", 0);
         metrics.refused("network", 0);
+        for outcome in OUTCOMES {
+            metrics.iterations.of([outcome]).inc_by(0);
+        }
+        for level in LEVELS.map(level_name) {
+            metrics.escalations.of([DetectionKind::Stuck.name(), level]).inc_by(0);
+        }
         Self { declared: std::sync::Arc::new(all), ..metrics }
     }
 
@@ -200,10 +213,11 @@ impl Metrics {
     /// Counts an iteration that was judged, as `complete`, `incomplete` or `failed`, with its duration, control signal,
     /// terms, gains, change of profile, health, detections, interventions that are new, and alarms that were raised.
     pub fn iteration(&self, iteration: &Iteration) {
+        let [complete, incomplete, failed] = OUTCOMES;
         let outcome = match (iteration.checks.all_hold(), iteration.agent_problem.is_empty()) {
-            (true, _) => "complete",
-            (false, true) => "incomplete",
-            (false, false) => "failed",
+            (true, _) => complete,
+            (false, true) => incomplete,
+            (false, false) => failed,
         };
         self.iterations.of([outcome]).inc();
         if let Some(ended_at) = iteration.ended_at {
@@ -352,7 +366,7 @@ mod tests {
     use crate::domain::loops::{ControlFigures, JudgedDetection, KeptAlarm};
     use crate::domain::model::ids::Timestamp;
     use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, Terms};
-    use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel};
+    use crate::domain::supervision::oversight::{DetectionSeverity, Health, InterventionLevel};
     use crate::telemetry::table;
 
     /// Iteration that ended with a REDIRECT and an alarm.
@@ -572,6 +586,23 @@ mod tests {
         }
     }
 
+    /// Rules that ask for the increase of a counter would not see its first count if it had no series before.
+    #[test]
+    fn counters_whose_increase_alerts_ask_for_start_at_zero() {
+        let text = Metrics::new().encode_plain();
+        let increase = regex::Regex::new(r"\bincrease\((\w+)(?:\{([^}]*)\})?\[").expect("a pattern");
+        let mut asked = 0;
+        for (file, expression) in expressions().into_iter().filter(|(file, _)| file == "alerts.yml") {
+            for found in increase.captures_iter(&expression) {
+                let (name, label) = (&found[1], found.get(2).map_or("", |label| label.as_str()));
+                let zero = |line: &str| line.starts_with(name) && line.contains(label) && line.ends_with(" 0");
+                assert!(text.lines().any(zero), "{file}: {name}{{{label}}} has no series at the start");
+                asked += 1;
+            }
+        }
+        assert!(asked >= 3, "{asked}");
+    }
+
     #[test]
     fn alerts_have_runbooks() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus/alerts.yml");
@@ -589,6 +620,7 @@ mod tests {
             "backups",
             "service-down",
             "queue-behind",
+            "no-sandbox",
         ];
         assert!(links.iter().all(|link| anchors.contains(link)), "{links:?}");
         assert!(anchors.iter().all(|anchor| links.contains(anchor)), "an anchor without an alert: {links:?}");

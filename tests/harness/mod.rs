@@ -4,6 +4,7 @@
 
 pub mod conversation;
 pub mod dashboard;
+pub mod databases;
 pub mod deliveries;
 pub mod docs_tables;
 pub mod invariants;

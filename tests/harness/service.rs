@@ -63,12 +63,17 @@ impl Service {
 
     /// Starts a process in a role, which kills itself at the kill point `kill`.
     pub fn spawn(&self, role: &str, kill: Option<&str>) -> Child {
-        self.spawn_with(role, kill, None)
+        self.spawn_with(role, kill, Vec::new())
+    }
+
+    /// Starts a process in a role with further variables.
+    pub fn spawn_in(&self, role: &str, env: Vec<(&'static str, String)>) -> Child {
+        self.spawn_with(role, None, env)
     }
 
     /// Starts a second service in all roles on the same database, on another port.
     pub fn spawn_elsewhere(&self, port: u16) -> Child {
-        self.spawn_with("all", None, Some(format!("127.0.0.1:{port}")))
+        self.spawn_in("all", vec![("RALPH_SERVER__LISTEN", format!("127.0.0.1:{port}"))])
     }
 
     /// Starts a service in all roles with faults injected into its system calls; `None` if strace is missing, which is
@@ -85,21 +90,21 @@ impl Service {
         let strace = parts::program(&["strace"], "install the package strace")?;
         let mut command = Command::new(strace);
         command.args(["-D", "-f", "-o"]).arg(log).args(options).arg(env!("CARGO_BIN_EXE_ralph-bot"));
-        Some(self.start(command, role, None, None))
+        Some(self.start(command, role, None, Vec::new()))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the real binary as a child process")]
-    fn spawn_with(&self, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
-        self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, listen)
+    fn spawn_with(&self, role: &str, kill: Option<&str>, env: Vec<(&'static str, String)>) -> Child {
+        self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, env)
     }
 
-    fn start(&self, mut command: Command, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
+    fn start(&self, mut command: Command, role: &str, kill: Option<&str>, env: Vec<(&'static str, String)>) -> Child {
         let folder = self.world.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a log");
         command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role", role]);
         command.current_dir(folder).env_clear().envs(self.world.environment());
         command.env("RALPH_LOG", "info").envs(kill.map(|point| (failpoint::VARIABLE, point)));
-        command.envs(listen.map(|address| ("RALPH_SERVER__LISTEN", address)));
+        command.envs(env);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log).kill_on_drop(true);
         command.spawn().expect("the binary starts")
     }
@@ -125,7 +130,7 @@ impl Service {
             skipped_tests::skip("user namespaces are not allowed here; the sandbox needs them as well");
             return None;
         }
-        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, None))
+        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, Vec::new()))
     }
 
     /// Runs `ralph-bot backup`, which kills itself at the kill point `kill`.

@@ -1,20 +1,22 @@
 //! Work of an operator (`RUNBOOK.md`): backups and restores, upgrades, replaced secrets, and a service manager that watches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use fake_forge::Dialect;
+use fake_forge::{Dialect, FakeAppKey};
 use ralph_bot::cli::Cli;
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
+use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use ralph_bot::store::{self, Store, loops};
 use rusqlite::Connection;
 
+use crate::harness::databases::{dump, migrations, restore_dump, schema_version, turn_back};
 use crate::harness::deliveries::{deliver, kept_back, post, signed_with};
-use crate::harness::parts::command;
-use crate::harness::{SECRET, Setup, UpdateMode, World, on_both_forges, on_one_forge, story};
+use crate::harness::parts::{command, setting};
+use crate::harness::{SECRET, Setup, UpdateMode, World, on_both_forges, on_one_forge, prepared_story, story};
 
 on_both_forges!(
     backup_under_load_is_restored_on_another_path_and_the_loop_goes_on,
@@ -193,51 +195,31 @@ async fn replaced_token_is_used_after_a_restart(dialect: Dialect) {
     .await;
 }
 
-/// Migrations in order.
-fn migrations() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).expect("migrations").flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    files.iter().map(|file| std::fs::read_to_string(file).expect("a migration")).collect()
-}
-
-fn names(connection: &Connection, sql: &str) -> BTreeSet<String> {
-    let mut statement = connection.prepare(sql).expect("prepared");
-    let rows = statement.query_map([], |row| row.get(0)).expect("rows");
-    rows.map(|name| name.expect("a name")).collect()
-}
-
-/// Replaces a database by one with the schema of `version`, which has the rows and columns that this schema has a place for.
-fn turn_back(path: &Path, version: usize) {
-    let old = path.with_extension("old");
-    let connection = Connection::open(&old).expect("made");
-    for sql in &migrations()[..version] {
-        connection.execute_batch(sql).expect("migrated");
-    }
-    connection.pragma_update(None, "user_version", version as u32).expect("set");
-    connection.execute("ATTACH ?1 AS new", [path.display().to_string()]).expect("attached");
-    // Tables of a search index are made by SQLite.
-    let tables =
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_words%'";
-    connection.execute_batch("PRAGMA foreign_keys = OFF").expect("set");
-    for table in names(&connection, tables) {
-        let columns =
-            |schema| names(&connection, &format!("SELECT name FROM pragma_table_info('{table}', '{schema}')"));
-        let shared: Vec<String> = columns("main").intersection(&columns("new")).cloned().collect();
-        assert!(!shared.is_empty(), "{table}");
-        let list = shared.join(", ");
-        connection
-            .execute_batch(&format!("INSERT INTO main.{table} ({list}) SELECT {list} FROM new.{table}"))
-            .unwrap_or_else(|error| panic!("{table}: {error}"));
-    }
-    connection.execute("DELETE FROM meta WHERE key = 'read_model'", []).expect("deleted");
-    connection.execute_batch("DETACH new").expect("detached");
-    drop(connection);
-    for extension in ["db-wal", "db-shm"] {
-        let _ = std::fs::remove_file(path.with_extension(extension));
-    }
-    std::fs::rename(old, path).expect("replaced");
+/// An App has two keys for a while; the old one is deleted at the forge in the middle of a loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_of_an_app_is_replaced_in_the_middle_of_a_loop() {
+    let as_app = |world: &mut World| {
+        let app = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, "", "");
+        world.bot = app.bot;
+        std::fs::write(world.folder.path().join("app.pem"), app.private_key_pem).expect("written");
+        world.setup.credential = format!("app_id: {}, private_key_file: app.pem", app.app_id);
+    };
+    prepared_story(Setup::new(Dialect::GitHub).agent(SLOW), as_app, async |world| {
+        world.label().await;
+        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.forge.with(|state| state.app_keys = vec![FakeAppKey::First, FakeAppKey::Second]);
+        std::fs::write(world.folder.path().join("app.pem"), FakeAppKey::Second.private_pem()).expect("written");
+        world.restart().await;
+        world.forge.with(|state| state.app_keys = vec![FakeAppKey::Second]);
+        // Longer than the tokens last that were made until now.
+        world.clock.advance_ms(3_700_000);
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let rejected = world.receipts().await.into_iter().filter(|receipt| receipt.state == "rejected").count();
+        assert_eq!(rejected, 0);
+    })
+    .await;
 }
 
 /// A loop that is in its second iteration under the schema of an earlier version goes on under this one. See docs/faults.md#d11.
@@ -257,6 +239,108 @@ async fn loop_of_every_earlier_schema_goes_on(dialect: Dialect) {
         })
         .await;
     }
+}
+
+/// Folder of the dumps that builds of earlier versions wrote, `NNNN.sql` with the number of their migrations.
+fn dumps() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/databases")
+}
+
+/// Values of the world that a dump was written in, by name: the lines of comment at its head.
+fn facts(dump: &str) -> BTreeMap<&str, &str> {
+    dump.lines().map_while(|line| line.strip_prefix("-- ")?.split_once(' ')).collect()
+}
+
+/// Values of this world, by the same names.
+async fn facts_of(world: &World) -> BTreeMap<&'static str, String> {
+    let current = world.the_loop().await;
+    let sha = |name: &str| world.git(&["rev-parse", name]).trim().to_owned();
+    BTreeMap::from([
+        ("base", sha("main")),
+        ("head", sha(&current.branch)),
+        ("id", current.id.to_string()),
+        ("url", world.forge.url().to_string()),
+    ])
+}
+
+/// Loop in its second iteration, of which a dump is made. It is on one forge, as the dumps are.
+fn dumped() -> Setup {
+    Setup { updates: UpdateMode::Webhooks, ..Setup::new(Dialect::Gitea).agent(SLOW) }
+}
+
+/// The forge is in the state in which that of the dump was; the service gets the database that an earlier build wrote. What is made anew
+/// in each world (the loop's id, commits, addresses, the key of markers) is replaced by this world's. See docs/faults.md#d11.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
+    let mut files: Vec<_> = std::fs::read_dir(dumps()).expect("dumps").flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    assert!(files.len() >= 2, "{files:?}");
+    for file in files {
+        let name = file.display();
+        story(dumped(), async |world| {
+            world.label().await;
+            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            let here = facts_of(world).await;
+            let database = world.folder.path().join("data/ralph.db");
+            world.stop().await;
+            let key = "SELECT value FROM meta WHERE key = 'marker_key'";
+            let marker_key = |at: &Path| -> String {
+                Connection::open(at).expect("opened").query_row(key, [], |row| row.get(0)).expect("a key")
+            };
+            let own = marker_key(&database);
+            let mut dump = std::fs::read_to_string(&file).expect("a dump");
+            for (fact, there) in facts(&dump.clone()) {
+                dump = dump.replace(there, &here[fact]);
+            }
+            restore_dump(&database, &dump);
+            let theirs = marker_key(&database);
+            restore_dump(&database, &dump.replace(&theirs, &own));
+            assert_eq!(
+                format!("{:04}", schema_version(&database)),
+                file.file_stem().expect("a name").display().to_string()
+            );
+            let comments = world.bot_comments().len();
+            world.restart().await;
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{name}: {}", done.why);
+            assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("1\n2\n"), "{name}");
+            for number in 1..=2 {
+                let heading = format!("Iteration {number} of ");
+                // Those of earlier iterations may be folded.
+                let about = |text: &&String| text.lines().take(2).any(|line| line.contains(&heading));
+                let posted = world.bot_comments().iter().filter(about).count();
+                assert_eq!(posted, 1, "{name}: {comments} before: {:#?}", world.bot_comments());
+            }
+            let found = world.engine().store.integrity().await.expect("looked over");
+            assert_eq!(found, Vec::<String>::new(), "{name}");
+        })
+        .await;
+    }
+}
+
+/// A migration comes with a dump by the build that has it. `UPDATE_FIXTURES=1` writes one that is missing, and never another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newest_schema_has_a_dump() {
+    let file = dumps().join(format!("{:04}.sql", migrations().len()));
+    if !file.exists() && setting("UPDATE_FIXTURES").is_some() {
+        story(dumped(), async |world| {
+            world.label().await;
+            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            let head: String =
+                facts_of(world).await.iter().map(|(name, value)| format!("-- {name} {value}\n")).collect();
+            world.stop().await;
+            let text = dump(&world.folder.path().join("data/ralph.db"));
+            std::fs::write(&file, head + &text).expect("written");
+        })
+        .await;
+    }
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        text.contains(&format!("PRAGMA user_version = {};", migrations().len())),
+        "{} is missing; `UPDATE_FIXTURES=1 cargo test --test it newest_schema` writes it once, with the JSON of this build",
+        file.display()
+    );
 }
 
 /// Datagrams of the service, as lines.
@@ -358,6 +442,7 @@ fn headings_that_alerts_link_to_exist() {
         "backups",
         "service-down",
         "queue-behind",
+        "no-sandbox",
         "install",
         "upgrade",
         "roll-back",

@@ -47,6 +47,8 @@ mod providers;
 mod real;
 mod refusals;
 mod rights;
+mod rolling;
+mod rotation;
 mod second_opinion;
 mod settings;
 mod setup_browser;

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use fake_forge::Dialect;
+use fake_forge::{Dialect, FakeFault};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -23,12 +23,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
 use crate::harness::parts::{command, output, program};
-use crate::harness::service::free_port;
+use crate::harness::service::{Service, free_port, stop};
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
 on_one_forge!(
     prometheus_scrapes_the_service,
     one_trace_leads_from_delivery_to_comment,
+    log_of_a_loop_in_json_names_it_in_each_line,
     absent_collector_changes_nothing,
 );
 
@@ -201,7 +202,9 @@ async fn solved(world: &mut World) {
 
 async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
     let collector = TraceCollector::start().await;
-    let setup = solves(dialect).config(&format!("telemetry: {{ otlp_endpoint: '{}' }}", collector.endpoint));
+    let mut setup = solves(dialect).config(&format!("telemetry: {{ otlp_endpoint: '{}' }}", collector.endpoint));
+    setup.agent.push_str("echo '{\"type\":\"end\",\"usage\":{\"input_tokens\":1200,\"output_tokens\":34}}'\n");
+    setup.backend.push_str(", output: jsonl");
     story(setup, async |world| {
         solved(world).await;
         let id = world.the_loop().await.id;
@@ -222,6 +225,10 @@ async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
         let agent = spans.iter().find(|span| span.name == "invoke_agent mine").expect("the agent");
         assert_eq!(attribute(agent, "gen_ai.operation.name"), "invoke_agent");
         assert_eq!(attribute(agent, "gen_ai.agent.name"), "mine");
+        assert_eq!(attribute(agent, "gen_ai.usage.input_tokens"), "1200");
+        assert_eq!(attribute(agent, "gen_ai.usage.output_tokens"), "34");
+        // Nobody knows whose models a script runs.
+        assert_eq!(attribute(agent, "gen_ai.provider.name"), "mine");
         // Neither texts of people nor prompts, outputs or secrets.
         let all = format!("{spans:?}");
         let token = world.environment().into_iter().find(|(name, _)| *name == "TOKEN").expect("a token").1;
@@ -230,6 +237,46 @@ async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
         }
     })
     .await;
+}
+
+/// What the real binary logs while it carries out a loop: each line is JSON, and those about the loop have its id, so that they are found by
+/// it.
+async fn log_of_a_loop_in_json_names_it_in_each_line(dialect: Dialect) {
+    let service = Service::new(solves(dialect), false).await;
+    let mut child = service.spawn_in("all", vec![("RALPH_LOG_FORMAT", "json".to_owned())]);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.forge.faults().next(1, "POST", "/comments$", FakeFault::status(502)).expect("a pattern");
+    service.world.label().await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
+    service.wait_until_idle().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    // On standard output are addresses for people.
+    let log = service.full_log();
+    let (lines, others): (Vec<_>, Vec<_>) = log.lines().partition(|line| line.starts_with('{'));
+    assert!(
+        others.iter().all(|line| line.starts_with("listening on ") || line.starts_with("dashboard: ")),
+        "{others:?}"
+    );
+    let lines: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+    let of = |line: &Value| line["loop_id"].as_str().or(line["span"]["loop_id"].as_str()).map(str::to_owned);
+    for line in &lines {
+        for field in ["timestamp", "level", "message", "target"] {
+            assert!(line[field].is_string(), "{field}: {line}");
+        }
+        assert!(of(line).is_none_or(|id| id == done.id.as_str()), "{line}");
+    }
+    let named = |message: &str| {
+        let about: Vec<&Value> = lines.iter().filter(|line| line["message"] == message).collect();
+        assert!(!about.is_empty(), "`{message}` is not in the log: {log}");
+        about.iter().for_each(|line| assert!(of(line).is_some(), "no loop_id: {line}"));
+        about.len()
+    };
+    assert!(named("step") >= 5, "every step of the loop is a line: {log}");
+    assert_eq!(named("effect failed; will be retried"), 1);
+    let failed = lines.iter().find(|line| line["message"] == "effect failed; will be retried").expect("it is there");
+    assert_eq!(failed["span"]["loop_id"], done.id.as_str(), "the context of an effect: {failed}");
+    service.finish().await;
 }
 
 async fn absent_collector_changes_nothing(dialect: Dialect) {

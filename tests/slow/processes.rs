@@ -29,17 +29,39 @@ on_both_forges!(
     agent_out_of_memory_is_reported_and_service_survives,
 );
 
-/// The ingest, control and runner processes share nothing but the database.
+/// The ingest, control and runner processes share nothing but the database. Each tells what it has counted.
 async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
+    let ports = ["ingest", "control", "runner"].map(|role| (role, free_port()));
     // The first start creates the database; started together, the three processes race for it.
-    let mut processes = ["ingest", "control", "runner"].map(|role| service.spawn(role, None));
+    let mut processes = ports.map(|(role, port)| {
+        service.spawn_in(role, vec![("RALPH_SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}"))])
+    });
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.wait_until_idle().await;
     assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(service.world.state_labels(), ["review"]);
+    let page = async |port: u16, path: &str| {
+        let client = ralph_bot::net::client().no_proxy().build().expect("a client");
+        let answer = client.get(format!("http://127.0.0.1:{port}{path}")).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.text().await.expect("text"))
+    };
+    for (role, port) in ports {
+        assert_eq!(page(port, "/healthz").await, (200, "ok\n".to_owned()), "{role}");
+        assert_eq!(page(port, "/readyz").await.0, 200, "{role}");
+        assert_eq!(page(port, "/webhooks/forge").await.0, 404, "{role}: only health and metrics");
+        let (_, text) = page(port, "/metrics").await;
+        assert!(text.contains("ralph_loops{state=\"review\"} 1\n"), "{role}: {text}");
+        for (by, line) in [
+            ("ingest", "ralph_deliveries_total{forge=\"forge\",outcome=\"accepted\"} "),
+            ("control", "ralph_iterations_total{outcome=\"complete\"} 1\n"),
+            ("runner", "ralph_agent_runs_total{backend=\"mine\",outcome="),
+        ] {
+            assert_eq!(text.contains(line), by == role, "{role}: {line}: {text}");
+        }
+    }
     for process in &mut processes {
         assert!(stop(process).await.success(), "{}", service.log());
     }

@@ -119,7 +119,8 @@ async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
             "ralph_detections_total{kind=\"stuck\",severity=\"high\"}",
             "ralph_interventions_total{level=\"pause\",kind=\"stuck\"} 1",
             "ralph_alarms_total{kind=\"stuck_loop\",severity=",
-            "ralph_iterations_total{outcome=\"incomplete\"}",
+            "ralph_iterations_total{outcome=\"complete\"} 0",
+            "ralph_escalations_total{cause=\"stuck\",level=\"critical\"} 1",
             "ralph_control_signal_count",
             "ralph_control_term_count{term=\"i\"}",
             "ralph_control_gain_count{gain=\"kp\"}",
@@ -128,6 +129,8 @@ async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
         ] {
             assert!(metrics.contains(line), "{line}: {metrics}");
         }
+        let incomplete = format!("ralph_iterations_total{{outcome=\"incomplete\"}} {}\n", stopped.spent.iterations);
+        assert!(metrics.contains(&incomplete), "{incomplete}: {metrics}");
     })
     .await;
 }

@@ -27,7 +27,7 @@ pub use self::faults::{FakeFault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, FakeDelivery, Outgoing};
 pub use self::memory::temporary_in_memory;
-pub use self::state::apps::{FakeApp, FakeManifestCode, TokenScope};
+pub use self::state::apps::{FakeApp, FakeAppKey, FakeManifestCode, TokenScope};
 pub use self::state::logins::{FakeLoginApp, FakeLogins};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{

@@ -609,6 +609,8 @@ pub struct FakeState {
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
     pub fine_grained_tokens: bool,
+    /// Keys that sign for Apps: one, or two while one is being replaced.
+    pub app_keys: Vec<apps::FakeAppKey>,
     /// Number of requests for which a new installation token is not known, and the status that they are answered with.
     pub new_token_refusals: Option<(u32, u16)>,
     pub(super) refusals_left: BTreeMap<String, u32>,
@@ -650,6 +652,7 @@ impl FakeState {
             stale_reads: 0,
             narrowed: BTreeMap::new(),
             fine_grained_tokens: false,
+            app_keys: vec![apps::FakeAppKey::First],
             new_token_refusals: None,
             refusals_left: BTreeMap::new(),
             apps: BTreeMap::new(),

@@ -17,6 +17,7 @@ mod ledger;
 mod observation;
 mod parking;
 mod proactive;
+mod provider_name;
 mod reasons;
 mod rotation;
 mod settings;
@@ -32,6 +33,7 @@ pub use claims::{ClaimedState, Claims, RefusalClaim};
 pub use ledger::UsageLedger;
 pub use observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 pub use proactive::Threshold;
+pub use provider_name::provider_name;
 pub use settings::{
     BackendModels, BackendPriority, BackendRole, BackendSettings, BackendThresholds, BackendType, BackendsSettings,
     CooldownSettings, OutputFormatName, RotationMode, RotationSettings, StdinUse, WireName,

@@ -13,12 +13,29 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id, utc};
 use crate::core::Core;
 use crate::hooks::FakeDelivery;
 use crate::state::FakeRefusal;
-use crate::state::apps::TokenScope;
+use crate::state::apps::{FakeAppKey, TokenScope};
 use ralph_types::ids::{RepoId, UserId};
 
-/// Test key pair of all Apps of the fake forge.
+/// Private key of all Apps of the fake forge.
 pub(crate) const PRIVATE_KEY: &str = include_str!("app-key.pem");
-const PUBLIC_KEY: &str = include_str!("app-key.pub.pem");
+
+impl FakeAppKey {
+    /// Returns the private key in the PEM format.
+    pub fn private_pem(self) -> &'static str {
+        match self {
+            Self::First => PRIVATE_KEY,
+            Self::Second => include_str!("second-app-key.pem"),
+        }
+    }
+
+    fn public_pem(self) -> &'static str {
+        match self {
+            Self::First => include_str!("app-key.pub.pem"),
+            Self::Second => include_str!("second-app-key.pub.pem"),
+        }
+    }
+}
+
 /// Maximum lifetime of a signature and tolerated clock difference, in seconds.
 const SIGNATURE_S: i64 = 600;
 const LEEWAY_S: i64 = 60;
@@ -82,12 +99,16 @@ fn password(basic: &str) -> Option<String> {
 /// Returns the App of a signature; fails for another key and for expired times.
 fn signed(core: &Core, signature: &str) -> Result<SignedIn, FakeReply> {
     let unreadable = || bad("A JSON web token could not be decoded");
-    let key = DecodingKey::from_rsa_pem(PUBLIC_KEY.as_bytes()).map_err(|_| unreadable())?;
+    let keys = core.act(|state| state.app_keys.clone());
     let mut validation = Validation::new(Algorithm::RS256);
     // Times are checked below, by the forge's clock.
     validation.validate_exp = false;
     validation.required_spec_claims.clear();
-    let decoded = jsonwebtoken::decode::<FakeClaims>(signature, &key, &validation).map_err(|_| unreadable())?;
+    let decode = |key: &FakeAppKey| {
+        let key = DecodingKey::from_rsa_pem(key.public_pem().as_bytes()).ok()?;
+        jsonwebtoken::decode::<FakeClaims>(signature, &key, &validation).ok()
+    };
+    let decoded = keys.iter().find_map(decode).ok_or_else(unreadable)?;
     let (claims, now) = (decoded.claims, core.clock.now().0.div_euclid(1000));
     if claims.iat > now + LEEWAY_S {
         return Err(bad(

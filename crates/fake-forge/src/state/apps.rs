@@ -10,6 +10,15 @@ const TOKEN_MS: i64 = 3_600_000;
 /// Time for which the code of a manifest can be exchanged, in milliseconds.
 const MANIFEST_MS: i64 = 3_600_000;
 
+/// Key of all Apps of the fake forge, which is a test key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FakeAppKey {
+    /// The one that Apps are made with.
+    First,
+    /// One that is generated to replace the first.
+    Second,
+}
+
 /// GitHub App with one installation, on all repositories that are not excluded.
 #[derive(Debug, Clone)]
 pub struct FakeApp {
