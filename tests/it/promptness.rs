@@ -11,7 +11,7 @@ on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowled
 
 /// With the pace of a real service: Gitea asks for no time between two changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loop_on_gitea_is_ready_within_three_seconds() {
+async fn loop_on_gitea_is_ready_without_pauses_between_changes() {
     let mut setup = Setup::new(Dialect::Gitea);
     setup.mutation_interval_ms = None;
     live_story(setup, async |world| {
@@ -24,8 +24,9 @@ async fn loop_on_gitea_is_ready_within_three_seconds() {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), ready).await.expect("the pull request is ready");
-        let took = begun.elapsed();
-        assert!(took < Duration::from_secs(3), "label to ready pull request took {took:?}");
+        let (took, count) = (begun.elapsed(), changes(world).len() as u32);
+        // With GitHub's pause of a second, each change would take at least that.
+        assert!(took < Duration::from_secs(1) * count, "{count} changes took {took:?}");
         world.wait_until_idle().await;
     })
     .await;

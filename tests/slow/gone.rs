@@ -6,7 +6,7 @@ use fake_forge::{Access, Dialect, FakeFault, OpKind, PullDraft, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::RepoId;
-use ralph_bot::engine::{DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use ralph_bot::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 
 use crate::harness::{Setup, UpdateMode, World, on_both_forges, story};
 
@@ -287,8 +287,9 @@ async fn rights_in_the_repository_that_took_over_the_name_give_none_in_the_dashb
         let other = take_over_the_name(world).await;
         world.forge.grant(other, &world.outsider, Access::Admin).expect("granted");
         let id = world.the_loop().await.id;
-        let give =
-            async |author: &DashboardAuthor, text: &str| world.engine().command_from_dashboard(&id, author, text).await;
+        let give = async |author: &DashboardAuthor, text: &str| {
+            world.engine().command_from_dashboard(&id, (author, &CommandPath::Page), text).await
+        };
         let denied = give(&DashboardAuthor::Account(world.outsider.clone()), "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
         let allowed = give(&DashboardAuthor::Account(world.maintainer.clone()), "/ralph help").await;

@@ -239,7 +239,7 @@ async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
     .await;
 }
 
-/// What the real binary logs while it carries out a loop: each line is JSON, and those about the loop have its id, so that they are found by
+/// Log of the real binary while it carries out a loop: each line is JSON, and those about the loop have its id, so that they are found by
 /// it.
 async fn log_of_a_loop_in_json_names_it_in_each_line(dialect: Dialect) {
     let service = Service::new(solves(dialect), false).await;

@@ -4,17 +4,18 @@
 use std::path::Path;
 
 use fake_forge::Dialect;
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use tokio::process::Child;
 
 use crate::harness::databases::{migrations, schema_version, turn_back};
 use crate::harness::parts::{self, command};
 use crate::harness::service::{Service, free_port, stop};
-use crate::harness::{Setup, on_one_forge};
+use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
     process_that_changes_the_schema_waits_for_one_of_the_older_version,
     second_process_takes_over_the_loop_of_one_that_stops,
+    loop_of_every_earlier_schema_goes_on,
 );
 
 /// Service with an agent whose second iteration waits as long as `slow` exists. It reports each run in `runs`.
@@ -150,4 +151,27 @@ async fn second_process_takes_over_the_loop_of_one_that_stops(dialect: Dialect) 
     service.wait_until_idle().await;
     assert!(stop(&mut second).await.success(), "{}", service.log());
     service.finish().await;
+}
+
+/// Solves the task in its second iteration.
+const SECOND_TRY: &str =
+    "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\necho \"$RALPH_ITERATION\" >>notes.txt\n";
+
+/// A loop that is in its second iteration under the schema of an earlier version goes on under this one. See docs/faults.md#d11.
+async fn loop_of_every_earlier_schema_goes_on(dialect: Dialect) {
+    for version in 1..=migrations().len() {
+        story(Setup::new(dialect).agent(SECOND_TRY), async |world| {
+            world.label().await;
+            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            world.stop().await;
+            turn_back(&world.folder.path().join("data/ralph.db"), version);
+            world.restart().await;
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "schema {version}: {}", done.why);
+            let found = world.engine().store.integrity().await.expect("looked over");
+            assert_eq!(found, Vec::<String>::new(), "schema {version}");
+        })
+        .await;
+    }
 }
