@@ -68,7 +68,7 @@ async fn secret_of_a_repository_is_replaced_without_losing_a_delivery(dialect: D
     let second = init_webhook(&service, &["--new-secret"]).await;
     assert_ne!(second, first);
     // It finds nobody, and is sent again.
-    let command = service.world.comment("/ralph guide Mind the answer.").await;
+    let command = service.world.comment("/ralph status").await;
     service.world.forge.flush().await;
     let mut child = started().await;
     assert!(service.redeliver_failed() > 0, "a delivery was under way");
