@@ -250,7 +250,11 @@ impl Loop {
 }
 
 /// Sets the checks of the current iteration, and the completion that they measure; returns the iteration, if there is one.
+/// A commit that was verified before is no longer verified if they fail.
 pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut Iteration> {
+    if !checks.all_hold() && next.verified == next.head {
+        next.verified = None;
+    }
     let claimed = next.current()?.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
     // Weighted by how far earlier claims of the agent were true.
     let believed = claimed.map(|claimed| ClaimSums::of(next).believed(claimed));

@@ -221,6 +221,42 @@ fn failed_restoration_does_not_prevent_stop() {
         .is(LoopState::Aborted, LoopStep::Idle);
 }
 
+/// The same commit is verified again after a conflict that was resolved elsewhere, and fails.
+#[test]
+fn commit_that_fails_its_second_verification_is_not_preferred() {
+    let mut run = LoopRun::worsened();
+    let verify = |run: &mut LoopRun, held| {
+        run.is(LoopState::Running, LoopStep::Verify);
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(held) });
+    };
+    verify(run.measured(2), 2);
+    run.is(LoopState::Review, LoopStep::Idle);
+    let commit = run.current.head.clone().expect("a commit");
+    assert_eq!(run.current.verified.as_ref(), Some(&commit));
+    run.tell(LoopInput::Inspected {
+        commit: commit.clone(),
+        failed: Vec::new(),
+        passed: 0,
+        pending: 0,
+        conflict: true,
+        on_base: Vec::new(),
+    });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Merge);
+    run.tell(LoopInput::Merged {
+        ticket: run.current.ticket,
+        other: sha(500),
+        conflicts: Vec::new(),
+        up_to_date: true,
+        base: None,
+    });
+    verify(&mut run, 0);
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.verified, None, "the forge would show the commit as verified");
+    run.agent(AgentEnd::Finished).committed(|_| {}).pushed().command(abort());
+    run.restored().is(LoopState::Aborted, LoopStep::Idle);
+    assert!(run.current.why.contains("the files of iteration 1, the best one"), "{}", run.current.why);
+}
+
 #[test]
 fn iterations_before_a_merge_are_not_put_back() {
     let mut run = LoopRun::worsened();
