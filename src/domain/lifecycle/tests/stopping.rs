@@ -18,6 +18,17 @@ fn checks(held: usize) -> CheckReport {
     CheckReport { outcomes: vec![one(0), one(1)] }
 }
 
+/// Returns two checks, `result % 3` of which pass; those that fail name the failing tests of the bits of `result / 3`.
+fn named_checks(result: usize) -> CheckReport {
+    let mut report = checks(result % 3);
+    let bits = result / 3;
+    let names: Vec<String> = (0..2).filter(|bit| bits & (1 << bit) != 0).map(|bit| format!("test_{bit}")).collect();
+    for outcome in report.outcomes.iter_mut().filter(|outcome| !outcome.holds) {
+        outcome.failing_tests.clone_from(&names);
+    }
+    report
+}
+
 impl LoopRun {
     /// Returns a loop in its third iteration whose second was worse than its first.
     fn worsened() -> Self {
@@ -276,17 +287,17 @@ proptest! {
     #![proptest_config(crate::property_cases::cases(400))]
     #[test]
     fn no_loop_stops_below_its_best(
-        start in 0usize..2,
-        inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..3), 1..100)
+        start in (0usize..12).prop_filter("all checks pass", |result| result % 3 < 2),
+        inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..12), 1..100)
     ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(start) });
-        for (which, flag, held) in inputs {
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: named_checks(start) });
+        for (which, flag, result) in inputs {
             let before = run.current.clone();
             let ticket = run.current.ticket;
             let input = match (input_for(&run, which, flag || which > 18), run.current.step) {
-                (LoopInput::Checked { .. }, _) => LoopInput::Checked { ticket, report: checks(held) },
+                (LoopInput::Checked { .. }, _) => LoopInput::Checked { ticket, report: named_checks(result) },
                 (other, _) => other,
             };
             // No agent ends where none runs.
@@ -307,18 +318,23 @@ proptest! {
             let merged = now.measured().rev().find(|one| one.merged).map_or(0, |one| one.number);
             let ranked = now.measured().filter(|one| one.number >= merged && one.commit.is_some() && one.record.is_some());
             // The state that the current checks measured first is one of them.
-            let begun = now.baseline.as_ref().filter(|_| merged == 0).map(CheckReport::held);
-            let best = ranked.map(|one| one.checks.held()).max().map(|best| best.max(begun.unwrap_or(0)));
+            let begun = now.baseline.as_ref().filter(|_| merged == 0);
+            let results: Vec<&CheckReport> = ranked.map(|one| &one.checks).collect();
+            let others = results.iter().copied().chain(begun.filter(|_| !results.is_empty()));
             let newest = now.retained_iterations().rev().find(|one| one.commit.is_some() || one.restored_to.is_some());
             // The same commit may be measured again with another result; its own counts.
             let at = newest.and_then(|one| match one.restored_to {
                 Some(best) if best == now.measured_after => begun,
-                Some(best) => now.retained_iterations().find(|other| other.number == best).map(|one| one.checks.held()),
-                None if one.record.is_some() && one.number > now.measured_after => Some(one.checks.held()),
+                Some(best) => now.retained_iterations().find(|other| other.number == best).map(|one| &one.checks),
+                None if one.record.is_some() && one.number > now.measured_after => Some(&one.checks),
                 None => None,
             });
-            if let (Some(best), Some(passing)) = (best, at) {
-                prop_assert!(passing >= best, "{:?} with {passing} of {best}: {}", now.state, now.why);
+            let Some(at) = at else { continue };
+            for other in others {
+                let (passing, better) = (at.held(), other.held());
+                prop_assert!(passing >= better, "{:?} with {passing} of {better}: {}", now.state, now.why);
+                let worse = passing == better && at.is_worse_than(other);
+                prop_assert!(!worse, "{:?}: {at:?} is worse than {other:?}: {}", now.state, now.why);
             }
         }
     }
