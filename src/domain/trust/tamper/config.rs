@@ -109,7 +109,7 @@ pub(super) fn summary(file: &FileDiff) -> String {
 }
 
 /// Searches one file for edited check configuration.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     if file.paths().any(is_check_config) {
         let (kind, weak) = (TamperKind::CheckConfigEdited, super::stricter::is_stricter(file));
         findings.add_graded(file.path(), None, kind, &summary(file), weak);
@@ -144,7 +144,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
         }
     };
-    super::stricter::fewer_parts(file, whole, findings);
+    super::stricter::fewer_parts(file, diff, findings);
     if let Some(text) = line {
         // Settings that honest work changes as often.
         pattern!(

@@ -57,7 +57,7 @@ fn grows(old: &str, new: &str) -> bool {
 }
 
 /// Reports fewer packages, modules or cases of a build: members of a workspace, included projects, elements of a loop.
-pub(super) fn fewer_parts(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         WORKSPACE,
         r#"^\s*(?:(?:members|default-members)\s*=\s*\[)?\s*(?:"[^"]+"\s*,?\s*)+\]?\s*(?:#.*)?$|^\s*members\s*=\s*\[\s*\]"#
@@ -108,7 +108,7 @@ pub(super) fn fewer_parts(file: &FileDiff, whole: &DiffSummary, findings: &mut F
     }
     let names: Vec<&str> = gone.iter().map(|(_, item)| item.as_str()).collect();
     // With its files gone, a part is removed and not left out.
-    let deleted = names.iter().all(|name| whole.deletes(name.rsplit([':', '/']).next().unwrap_or(name)));
+    let deleted = names.iter().all(|name| diff.deletes(name.rsplit([':', '/']).next().unwrap_or(name)));
     let evidence = format!("no longer built or run: {}", names.join(", "));
     findings.add_graded(file.path(), Some(gone[0].0), TamperKind::CheckConfigEdited, &evidence, deleted);
 }
