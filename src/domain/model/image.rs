@@ -237,7 +237,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl ImageOutcome {
-    /// An image that is not used, for a reason that stays.
+    /// Outcome of an image that is not used and not fetched again, with the reason.
     pub fn not_used(why: impl Into<String>) -> Self {
         Self::NotUsed { why: why.into(), tries: 0 }
     }

@@ -14,9 +14,9 @@ use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 pub const REMEMBERED: usize = 50;
 /// Weight of the configured idle share against that of earlier loops, in iterations.
 const SETTINGS_WEIGHT: f64 = 10.0;
-/// Maximum increase of the weight of the idle share that earlier loops cause, against a loop's own, in iterations.
+/// Maximum that earlier loops add to [`StepThreshold::weight`], in iterations.
 const WEIGHT_GAINED: f64 = 20.0;
-/// Iterations of earlier loops that give half of that increase.
+/// Number of iterations of earlier loops at which half of [`WEIGHT_GAINED`] is reached.
 const HALF_GAINED: f64 = 50.0;
 /// Minimum number of iterations to measure a rate of progress.
 const LEAST_PACED: u32 = 3;

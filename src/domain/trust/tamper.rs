@@ -233,7 +233,7 @@ struct Findings {
     blocking: Vec<TamperFinding>,
     notices: Vec<TamperFinding>,
     seen: BTreeSet<(TamperGrade, TamperKind, String, String)>,
-    /// Maximum number of each grade.
+    /// Maximum number of findings of each grade.
     most: usize,
 }
 
