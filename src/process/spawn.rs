@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
+use super::direct_spawn::{self, DirectChild, DirectSpawn};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
     Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
     readable,
 };
-use super::survivors::COOKIE_VARIABLE;
+use super::survivors::{COOKIE_VARIABLE, Cookie};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 
@@ -87,7 +88,9 @@ fn may_execute(file: &Path) -> bool {
 
 /// A started program, and how its egress proxy is reached.
 pub(super) struct Started {
-    pub(super) child: Child,
+    pub(super) child: RunningChild,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
     pub(super) entrance: Option<ProxyEntrance>,
     /// User of the run, which no other run has until this is dropped.
     pub(super) user: Option<UserLease>,
@@ -97,6 +100,45 @@ pub(super) struct Started {
     pub(super) folder: Option<tempfile::TempDir>,
     /// Messages of bubblewrap about the sandbox.
     pub(super) status: Option<SandboxStatus>,
+}
+
+/// Child of a run. It is killed when it is dropped, except for the supervisor of a sandbox.
+pub(super) enum RunningChild {
+    Direct(DirectChild),
+    Forked(Child),
+}
+
+impl RunningChild {
+    /// Returns the PID; `None` once its end was waited for.
+    pub(super) fn id(&self) -> Option<u32> {
+        match self {
+            Self::Direct(child) => u32::try_from(child.pid().as_raw_pid()).ok(),
+            Self::Forked(child) => child.id(),
+        }
+    }
+
+    /// Waits for the end. Dropping the future loses nothing; another call returns the same status.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Self::Direct(child) => child.wait().await,
+            Self::Forked(child) => child.wait().await,
+        }
+    }
+}
+
+/// Prepared child.
+enum Launcher {
+    Direct(DirectSpawn),
+    Forked(Box<Command>),
+}
+
+impl Launcher {
+    fn launch(&mut self, stdin: OwnedFd) -> io::Result<RunningChild> {
+        match self {
+            Self::Direct(prepared) => prepared.spawn(&stdin).map(RunningChild::Direct),
+            Self::Forked(command) => command.stdin(stdin).spawn().map(RunningChild::Forked),
+        }
+    }
 }
 
 /// View of a sandbox, and what builds it.
@@ -144,36 +186,40 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
     let mounted = mounts.is_some();
     let supervised = matches!(sandbox, Some((_, SandboxBuilder::Landlock(_))));
-    let mut command = command(spec, &program, prepared);
     let ((out, stdout), (err, stderr)) =
         pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
-    // A supervisor ends the processes inside before itself.
-    command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
     let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let limits = sandbox.map(|(view, _)| view.settings.limits);
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
-    prepare_child(&mut command, ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
+    let mut launcher = if sandbox.is_none() && direct_spawn::is_available() {
+        Launcher::Direct(direct(spec, &program, [stdout, stderr], given))
+    } else {
+        let mut command = command(spec, &program, prepared);
+        // A supervisor ends the processes inside before itself.
+        command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
+        prepare_child(&mut command, ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
+        Launcher::Forked(Box::new(command))
+    };
     for attempt in 1.. {
-        command.stdin(match &spec.stdin {
-            Stdin::Null => Stdio::null(),
-            Stdin::Bytes(bytes) => readable(bytes).map_err(input("standard input"))?.into(),
-        });
-        match command.spawn() {
-            Ok(mut child) => {
+        let stdin = match &spec.stdin {
+            Stdin::Null => File::open("/dev/null"),
+            Stdin::Bytes(bytes) => readable(bytes),
+        };
+        match launcher.launch(stdin.map_err(input("standard input"))?.into()) {
+            Ok(child) => {
                 let outputs = || {
                     let stdout = ChildStdout::from_std(std::process::ChildStdout::from(out))?;
                     Ok((stdout, ChildStderr::from_std(std::process::ChildStderr::from(err))?))
                 };
                 let (stdout, stderr) = outputs().map_err(input("the pipes of its output"))?;
-                (child.stdout, child.stderr) = (Some(stdout), Some(stderr));
                 if let Some(pid) = child.id() {
                     memory::raise_oom_score(pid);
                 }
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, entrance, user: lease, group, folder, status });
+                return Ok(Started { child, stdout, stderr, entrance, user: lease, group, folder, status });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -188,6 +234,24 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         }
     }
     unreachable!("the loop returns at its last try")
+}
+
+/// Returns the child that is started without a sandbox.
+fn direct(spec: &ProcessSpec, program: &Path, outputs: [OwnedFd; 2], given: Vec<(RawFd, OwnedFd)>) -> DirectSpawn {
+    let mut environment = spec.env.clone();
+    environment.extend(spec.cookie.iter().map(cookie_variable));
+    DirectSpawn {
+        program: program.to_owned(),
+        arguments: spec.args.clone(),
+        folder: spec.cwd.clone(),
+        environment,
+        outputs,
+        given,
+    }
+}
+
+fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {
+    (COOKIE_VARIABLE.into(), cookie.as_str().into())
 }
 
 /// Returns the command with arguments and environment: the program, or what builds its sandbox around it.
@@ -225,7 +289,7 @@ fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(
     if matches!(view.network, Network::Only(_)) {
         environment.extend(egress_proxy::environment(port).map(|(name, value)| (name.into(), value.into())));
     }
-    environment.extend(spec.cookie.iter().map(|cookie| (COOKIE_VARIABLE.into(), cookie.as_str().into())));
+    environment.extend(spec.cookie.iter().map(cookie_variable));
     environment
 }
 
@@ -290,7 +354,7 @@ struct ChildSetup {
     keyring: bool,
 }
 
-/// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
+/// Prepares a child that cannot be started directly between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
 /// control group, limits and mounts, and a keyring of its own.
 #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
 fn prepare_child(command: &mut Command, setup: ChildSetup) {
@@ -353,4 +417,27 @@ fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
 
 fn number(name: &[u8]) -> Option<RawFd> {
     std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the kernel cannot start children directly, and in sandboxes.
+    #[tokio::test]
+    async fn forked_child_has_own_session_folder_and_descriptors() {
+        let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";
+        let mut spec = ProcessSpec::new("/bin/sh", "/usr").args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec.cookie = Some(Cookie::new("i", "l", 1));
+        let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 21).unwrap();
+        rustix::io::fcntl_setfd(&leaked, FdFlags::empty()).unwrap();
+        let mut command = command(&spec, Path::new("/bin/sh"), None);
+        let given = descriptors(&[(5, b"five".to_vec())], None).unwrap();
+        prepare_child(&mut command, ChildSetup { given, mounts: None, entrance: None, limits: None, keyring: false });
+        let output = command.stdin(Stdio::null()).output().await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words[0], words[1], "{text}");
+        assert_eq!(words[2..], ["?", "/usr", "0", "i-l-1", "0", "1", "2", "5", "five"], "{text}");
+    }
 }
