@@ -277,7 +277,7 @@ fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
 }
 
-/// Strictness that was switched off or went, and files that are left out now.
+/// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or off, or fewer files.
 fn typescript(file: &FileDiff) -> Option<String> {
     if file.is_new() {
         return None;

@@ -13,7 +13,7 @@ use super::{Findings, TamperKind};
 /// Minimum similarity of two versions of an assertion.
 const ALIKE: f64 = 0.35;
 
-/// Looks for examples of one file that expect something else or accept more.
+/// Reports examples in the documentation of a file whose expected result was changed or weakened.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() || tests.file.is_new() {
         return;
