@@ -104,8 +104,8 @@ pub(super) fn by_name(name: &str) -> Option<TimeZone> {
     }
     let name = ZONES.iter().find(|(known, _)| *known == name).map_or(name, |(_, zone)| zone);
     // Single words of the database (`Cuba`, `Navajo`) are words of prose too.
-    let whole = name.contains('/').then_some(name)?;
-    TimeZoneDatabase::bundled().get(whole).ok()
+    let full_name = name.contains('/').then_some(name)?;
+    TimeZoneDatabase::bundled().get(full_name).ok()
 }
 
 fn fixed(minutes: i32) -> Option<TimeZone> {
