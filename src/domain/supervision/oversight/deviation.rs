@@ -104,7 +104,8 @@ fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
         comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
     };
     let judge = |record: &Record| {
-        let by_texts = || [said(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
+        let by_texts =
+            || [report_text(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
         record.objective_similarity.or_else(by_texts)
     };
     input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
@@ -117,7 +118,7 @@ fn is_latin(text: &str) -> bool {
 }
 
 /// Returns the agent's summary of its work.
-fn said(record: &Record) -> String {
+fn report_text(record: &Record) -> String {
     let mut text = cut(&record.summary, MAX_TEXT).to_owned();
     for learning in &record.learnings {
         text.push(' ');

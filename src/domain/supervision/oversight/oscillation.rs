@@ -114,11 +114,11 @@ fn returned_to(records: &[Record]) -> Option<usize> {
     if matches!(last.change, TreeChange::Nothing | TreeChange::Service) {
         return None;
     }
-    let mut left = false;
+    let mut has_left = false;
     before.iter().rposition(|record| match record.tree.as_deref() {
-        Some(tree) if tree == newest => left,
+        Some(tree) if tree == newest => has_left,
         Some(_) => {
-            left = true;
+            has_left = true;
             false
         }
         None => false,
