@@ -113,8 +113,10 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let at_top = indent(line.text) == 0;
     let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
     if tests.language == Language::Shell {
-        let own = tests.is_in_new_test(line);
-        return !tests.file.is_new() && !own && (at_top || line.text.contains("trap") || is_guarded(tests, line));
+        let in_new_test = tests.is_in_new_test(line);
+        return !tests.file.is_new()
+            && !in_new_test
+            && (at_top || line.text.contains("trap") || is_guarded(tests, line));
     }
     let moved_in = tests.is_in_new_test(line) || line.owner_is_new;
     !quoted && (!tests.file.is_new() || at_top) && !moved_in || is_hook(tests, line)

@@ -109,14 +109,15 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
     let lines: Vec<&DiffLine> = file.hunks.iter().flat_map(|hunk| &hunk.lines).collect();
     for (at, line) in lines.iter().enumerate() {
         let added = line.change == LineChange::Added && SWALLOWED.is_match(&line.text) && !diff.had(&line.text);
-        let kept = lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
+        let following =
+            lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
         // A counter that begins.
         let counter = line.text.trim().strip_suffix("=0").filter(|name| name.chars().all(char::is_alphanumeric));
         let begins = counter.is_some_and(|name| {
             let before = lines[at.saturating_sub(10)..at].iter().filter(|line| line.change != LineChange::Removed);
             !before.into_iter().any(|line| line.text.contains(name))
         });
-        if !added || begins || reads_status(kept) {
+        if !added || begins || reads_status(following) {
             continue;
         }
         let runs = RUNNER.is_match(&line.text);

@@ -95,11 +95,11 @@ pub(super) fn summary(file: &FileDiff) -> String {
     if file.is_deleted() {
         return "file deleted".to_owned();
     }
-    let said = |mark: &str, change: LineChange| {
+    let first_line = |mark: &str, change: LineChange| {
         let line = file.lines(change).find(|line| !line.trim().is_empty())?;
         Some(format!("{mark} {}", line.trim()))
     };
-    let line = said("+", LineChange::Added).or_else(|| said("-", LineChange::Removed));
+    let line = first_line("+", LineChange::Added).or_else(|| first_line("-", LineChange::Removed));
     match (line, &file.old, &file.new) {
         (Some(line), _, _) => line,
         (None, Some(old), Some(new)) if old != new => format!("renamed from {old} to {new}"),

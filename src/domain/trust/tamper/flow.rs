@@ -240,7 +240,7 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
             .take(REACH)
             .take_while(|other| other.hunk == line.hunk && indent(other.text) > level);
-        let kept = |other: &&TestLine<'_>| {
+        let remains = |other: &&TestLine<'_>| {
             let was = || {
                 let near = tests.lines[at.saturating_sub(10)..tests.lines.len().min(at + 20)].iter();
                 near.filter(|old| {
@@ -248,10 +248,9 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
                 })
                 .any(|old| Difference::between(old.text, other.text).similarity > 0.4)
             };
-            tests.language.asserts(other.text)
-                && (other.change == LineChange::Context || diff.had(other.text) || was())
+            tests.language.asserts(other.text) && (other.change == LineChange::Context || diff.had(other.text) || was())
         };
-        let Some(first) = inside.clone().find(kept) else { continue };
+        let Some(first) = inside.clone().find(remains) else { continue };
         if NEVER.is_match(line.text) || function.is_none() && tests.language.asserts(line.text) {
             continue;
         }

@@ -99,12 +99,12 @@ fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
             let of = |change, pattern: &'static Regex| {
                 group.iter().filter(move |line| line.change == change && pattern.is_match(&line.text))
             };
-            let (lost, kept) = (of(LineChange::Removed, &FAILS), of(LineChange::Added, &FAILS));
-            let (failures, left) = (lost.clone().count(), kept.count());
+            let (lost, added) = (of(LineChange::Removed, &FAILS), of(LineChange::Added, &FAILS));
+            let (failures, failures_added) = (lost.clone().count(), added.count());
             // A script that was written anew is no weaker for it.
-            let sure = sure && left == 0 && group.len() <= 12;
+            let sure = sure && failures_added == 0 && group.len() <= 12;
             let gone = || lost.clone().find(|old| !diff.has(&old.text));
-            if let Some(old) = gone().filter(|_| failures > left) {
+            if let Some(old) = gone().filter(|_| failures > failures_added) {
                 let evidence = format!("no longer fails: {}", old.text.trim());
                 let asserts = Language::of(file.path()).is_some_and(|language| language.asserts(&old.text));
                 let kind = if asserts { TamperKind::AssertionRemoved } else { TamperKind::FailureIgnored };

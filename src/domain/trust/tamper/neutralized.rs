@@ -87,8 +87,8 @@ type Found = (TamperKind, bool);
 impl<'a> ProgramFile<'a> {
     fn of(tests: &'a TestFile<'a>) -> Self {
         let path = tests.file.path();
-        let kept = tests.lines.iter().filter(|line| line.change != LineChange::Removed);
-        let names = kept.flat_map(|line| REGISTERED.captures_iter(line.text));
+        let new_lines = tests.lines.iter().filter(|line| line.change != LineChange::Removed);
+        let names = new_lines.flat_map(|line| REGISTERED.captures_iter(line.text));
         Self {
             tests,
             entry: ENTRY.is_match(path),

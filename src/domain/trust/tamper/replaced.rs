@@ -161,15 +161,15 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
 
 /// Whether what follows a condition of compilation is a new function of which there is no other version.
 fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
-    let kept = |line: &&TestLine<'_>| line.change != LineChange::Removed;
-    let Some(next) = tests.lines[at + 1..].iter().find(kept) else { return false };
+    let remains = |line: &&TestLine<'_>| line.change != LineChange::Removed;
+    let Some(next) = tests.lines[at + 1..].iter().find(remains) else { return false };
     let Some(name) = tests.language.helper_name(next.text).filter(|_| next.change == LineChange::Added) else {
         return false;
     };
     let named = |line: &&TestLine<'_>| tests.language.helper_name(line.text).as_ref() == Some(&name);
     tests.lines[at].text.contains("cfg(test)")
         && tests.lines.iter().filter(named).count() == 1
-        && !tests.lines.iter().filter(kept).any(|line| line.text.contains("not(test)"))
+        && !tests.lines.iter().filter(remains).any(|line| line.text.contains("not(test)"))
 }
 
 /// Reports code that replaces functions or classes of the program in a file that runs before the tests.
@@ -185,7 +185,7 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findi
     pattern!(HOOK, r"(?i)^(?:init|main|testmain|setup\w*|before\w*|set_up\w*)$");
     let file = tests.file.path().rsplit('/').next().unwrap_or_default();
     let in_hook = line.new.is_some_and(|at| HOOK.is_match(&tests.new[at].name));
-    let own = tests.is_in_new_test(line) && !in_hook;
+    let in_new_test = tests.is_in_new_test(line) && !in_hook;
     let mocks = tests.language.mocked(line.text).is_some() && BEFORE.is_match(file);
     // A function of the program's, defined again beside the tests.
     pattern!(DOUBLES, r"(?i)stub|mock|fake|double|shim|dummy");
@@ -202,7 +202,7 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findi
     if classes {
         findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text);
     }
-    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own || mocks || defines {
+    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !in_new_test || mocks || defines {
         findings.add_graded(
             tests.file.path(),
             Some(line.number),
@@ -262,9 +262,10 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
         CAN_FAIL,
         r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
     );
-    let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    let cannot_fail =
+        OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
     pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
-    if (trivial && !script) || own || overrides || GLOBAL.is_match(line.text) {
+    if (trivial && !script) || cannot_fail || overrides || GLOBAL.is_match(line.text) {
         let evidence = format!("an assertion means less: {}", line.text.trim());
         let weak = tests.file.is_new() && diff.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);

@@ -412,10 +412,10 @@ fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
             .expect("constant pattern")
     });
     // The reason is only what somebody says.
-    let said = line.text.find(['"', '\'', '`']).map_or(line.text, |at| &line.text[..at]);
+    let code = line.text.find(['"', '\'', '`']).map_or(line.text, |at| &line.text[..at]);
     let guarded = tests.existing(line).is_none_or(|block| indent(line.text) > block.indent) && is_guarded(tests, line);
     let modifier = tests.language == Language::Ruby && [" if ", " unless "].iter().any(|word| line.text.contains(word));
-    modifier || (said.contains(['(', ':']) && PLATFORM.is_match(said)) || guarded
+    modifier || (code.contains(['(', ':']) && PLATFORM.is_match(code)) || guarded
 }
 
 /// Whether the statement around a line is an `if` that can be false.

@@ -179,8 +179,7 @@ impl<'a> ChangeGroup<'a> {
             }
         }
         waits::scan(tests, &unpaired, &self.added, diff, findings);
-        if let Some(old) =
-            unpaired.iter().find(|line| line.in_text && !diff.has(line.text) && !self.is_assertion(line))
+        if let Some(old) = unpaired.iter().find(|line| line.in_text && !diff.has(line.text) && !self.is_assertion(line))
             && (old.old.is_none() || tests.existing_before(old))
         {
             let new = self.added.iter().find(|line| line.in_text).map_or("removed", |line| line.text.trim());
@@ -264,10 +263,10 @@ impl<'a> ChangeGroup<'a> {
         );
         let path = tests.file.path();
         let before = |pattern: &regex::Regex| self.removed.iter().any(|old| pattern.is_match(old.text));
-        let (own, whole_test) = (before(&OWN_FAILURE), before(&WHOLE_TEST));
+        let (expected_before, whole_test) = (before(&OWN_FAILURE), before(&WHOLE_TEST));
         let bounded = self.removed.iter().any(|old| super::loosened::bounds_generated_input(old.text));
         for new in self.added.iter().filter(|new| tests.existing(new).is_some() && !diff.had(new.text)) {
-            if OWN_FAILURE.is_match(new.text) && !own {
+            if OWN_FAILURE.is_match(new.text) && !expected_before {
                 let evidence = format!("expects that an assertion fails: {}", new.text.trim());
                 findings.add_graded(
                     path,
