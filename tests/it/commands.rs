@@ -470,12 +470,12 @@ async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
         let waiting = world.run().await;
         assert_eq!((waiting.state, waiting.iterations.len()), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
         assert_eq!(world.state_labels(), ["needs-criteria"]);
-        for said in [
+        for reply in [
             "Every check of the repository passes before any change",
             "- `sh check.sh`",
             "fails until the task is done",
         ] {
-            assert!(world.bot_commented(said), "{:?}", world.bot_comments());
+            assert!(world.bot_commented(reply), "{:?}", world.bot_comments());
         }
         world.comment("/ralph run").await;
         world.settle().await;

@@ -149,8 +149,8 @@ async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Di
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
         assert!(paused.why.contains("which the task may ask for: `.eslintrc.json`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
-        let kept = world.file(&paused.branch, ".eslintrc.json").await;
-        assert!(kept.is_some_and(|text| text.contains("off")), "nothing was undone");
+        let config = world.file(&paused.branch, ".eslintrc.json").await;
+        assert!(config.is_some_and(|text| text.contains("off")), "nothing was undone");
         world.comment("/ralph accept-tests").await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -185,8 +185,8 @@ async fn better_state_before_first_iteration_is_restored_at_limit(dialect: Diale
         assert!(spent.why.contains("as they were before the first iteration"), "{}", spent.why);
         assert_eq!(world.file(&spent.branch, "other.txt").await.as_deref(), Some("kept\n"));
         assert_eq!(world.file(&spent.branch, "answer.txt").await.as_deref(), Some("41\n"));
-        let kept = spent.why.split('`').find(|part| part.starts_with("refs/ralph/keep/"));
-        assert!(kept.is_some(), "the work can be found: {}", spent.why);
+        let salvage_ref = spent.why.split('`').find(|part| part.starts_with("refs/ralph/keep/"));
+        assert!(salvage_ref.is_some(), "the work can be found: {}", spent.why);
     })
     .await;
 }
