@@ -18,9 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, kill_process, pidfd_open, waitpid,
-};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -98,7 +96,8 @@ impl DirectSpawn {
         let program = c_string(program.as_os_str())?;
         let folder = c_string(self.folder.as_os_str())?;
         let arguments = arguments.map(c_string).collect::<io::Result<Vec<CString>>>()?;
-        let variables: BTreeMap<&OsString, &OsString> = self.environment.iter().map(|(name, value)| (name, value)).collect();
+        let variables: BTreeMap<&OsString, &OsString> =
+            self.environment.iter().map(|(name, value)| (name, value)).collect();
         let variables = variables.into_iter().map(|(name, value)| variable(name, value));
         let variables = variables.collect::<io::Result<Vec<CString>>>()?;
         let argv = pointers(std::iter::once(&program).chain(&arguments));

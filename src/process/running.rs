@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
-use super::spawn::RunningChild;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
+use super::spawn::RunningChild;
 use super::{
     Cookie, Finished, LineDecision, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream,
     egress_proxy, end_survivors, memory, sandbox, spawn, survivors, usage,

@@ -169,7 +169,8 @@ async fn script_without_an_interpreter_line_is_run_by_the_shell() {
 async fn last_value_of_a_variable_is_passed_and_zero_bytes_are_refused() {
     let spec = ProcessSpec::new("/usr/bin/env", "/").env("A", "1").env("B", "2").env("A", "3");
     assert_eq!(finished(spec).await.stdout.text(), "A=3\nB=2\n");
-    for spec in [ProcessSpec::new("/bin/true", "/").args(["a\0b"]), ProcessSpec::new("/bin/true", "/").env("A", "a\0b")] {
+    for spec in [ProcessSpec::new("/bin/true", "/").args(["a\0b"]), ProcessSpec::new("/bin/true", "/").env("A", "a\0b")]
+    {
         let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
         assert!(matches!(error, ProcessError::Spawn { .. }), "{error:?}");
     }
