@@ -129,6 +129,7 @@ async fn plan_without_a_reply_is_reminded_once(dialect: Dialect) {
         assert_eq!(reminders(world), 0);
         world.advance(2 * hour).await;
         assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
+        insta::assert_snapshot!("plan_reminder", world.newest_comment_on(world.issue));
         world.advance(48 * hour).await;
         assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
         let (_, done) = world.command(&format!("/ralph approve {hash}")).await;
