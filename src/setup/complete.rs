@@ -276,7 +276,7 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, 
 struct WebhookTest<'a> {
     adapter: &'a dyn Forge,
     secrets: &'a HashMap<RepoId, Vec<SecretString>>,
-    /// Repositories whose secret was made before.
+    /// Repositories whose secret already existed before this setup.
     known: &'a [RepoId],
     url: &'a str,
     store: &'a Store,

@@ -55,7 +55,7 @@ const ABBREVIATIONS: [(&str, i32); 37] = [
     ("PDT", -420),
 ];
 
-/// Abbreviations of zones with summer time, and others missing above.
+/// Abbreviations whose offset depends on the date, or that are missing above, with the zone that they stand for.
 const ZONES: [(&str, &str); 6] = [
     ("PST", "Etc/GMT+8"),
     ("PT", "America/Los_Angeles"),

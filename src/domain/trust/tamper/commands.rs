@@ -286,7 +286,7 @@ fn count(pattern: &Regex, text: &str) -> usize {
     pattern.find_iter(text).count()
 }
 
-/// Whether lines of a shell script let the next command fail to look at its status.
+/// Whether these lines of a shell script switch `set -e` off in order to examine the exit code of the next command.
 pub(super) fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
     let lets = lines.next().is_some_and(|line| line.trim_start().starts_with("set +e"));
     lets && lines.take(5).any(|line| line.contains("$?") || line.contains("PIPESTATUS"))

@@ -180,13 +180,13 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
     }
 }
 
-/// Whether a file has bounds of coverage and little else.
+/// Whether a file, by its name, configures nothing but coverage or mutation testing.
 fn about_coverage(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
-/// A bound that is not there any more, or stands in a line that changed otherwise too.
+/// Reports a bound that was removed, or whose line changed in other ways as well.
 fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
