@@ -27,17 +27,17 @@ const MIN_WORDS: usize = 2;
 detection_settings! {
     /// Conditions of deviation from the task.
     DeviationSettings {
-        /// Similarity of work and objective, less than which is low.
+        /// Similarity of work and objective below which an iteration is off the objective.
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
-        /// Iterations that are looked at.
+        /// Number of newest iterations that are considered.
         pub window: u32 = 3, in 1..=10;
-        /// Number of iterations in the window with low similarity.
+        /// Number of iterations off the objective within `window` at which it is raised.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
-        /// Minimum number of consecutive low iterations of a severe deviation.
+        /// Number of consecutive iterations off the objective at which it is severe.
         pub high_after: u32 = 4, in 1..=10;
-        /// Files outside the task's scope for each one within.
+        /// Number of changed files outside the task's scope, for each one within, above which it is raised.
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
-        /// Files outside, fewer than which are no creep.
+        /// Minimum number of changed files outside the task's scope.
         pub scope_min_files: u32 = 4, in 1..=10_000;
     }
 }
