@@ -28,7 +28,8 @@ async fn check_that_passes_every_second_time_starts_no_loop(dialect: Dialect) {
         assert_eq!((waiting.state, waiting.iterations.len()), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
         assert!(waiting.why.contains("failed at the base once and passed on a second run: flaky"), "{}", waiting.why);
         let commands = Regex::new("n=\\$\\(cat.*?esac").expect("a pattern");
-        insta::assert_snapshot!("flaky_check", commands.replace_all(&world.conversation(), "COMMAND"));
+        let conversation = world.conversation();
+        insta::assert_snapshot!("flaky_check", commands.replace_all(&conversation, "COMMAND"));
         assert!(world.prompts().await.is_empty(), "no agent ran");
         world.comment("/ralph run --check 'sh check.sh'").await;
         world.settle().await;
