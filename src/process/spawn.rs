@@ -18,7 +18,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
-use super::direct_spawn::{self, DirectChild, DirectSpawn};
+use super::direct_spawn::{self, DirectChild, DirectSpawn, Preparation};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
     Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
@@ -192,13 +192,15 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let limits = sandbox.map(|(view, _)| view.settings.limits);
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
-    let mut launcher = if sandbox.is_none() && direct_spawn::is_available() {
-        Launcher::Direct(direct(spec, &program, [stdout, stderr], given))
+    let preparation = preparation(ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
+    let call = ProgramCall::of(spec, &program, prepared);
+    // A supervisor ends the processes inside before itself.
+    let mut launcher = if direct_spawn::is_available() {
+        let direct = call.direct([stdout, stderr], preparation).map_err(input("its arguments and environment"))?;
+        Launcher::Direct(direct.kill_on_drop(!supervised))
     } else {
-        let mut command = command(spec, &program, prepared);
-        // A supervisor ends the processes inside before itself.
+        let mut command = call.forked(preparation);
         command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
-        prepare_child(&mut command, ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
         Launcher::Forked(Box::new(command))
     };
     for attempt in 1.. {
@@ -236,48 +238,55 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     unreachable!("the loop returns at its last try")
 }
 
-/// Returns the child that is started without a sandbox.
-fn direct(spec: &ProcessSpec, program: &Path, outputs: [OwnedFd; 2], given: Vec<(RawFd, OwnedFd)>) -> DirectSpawn {
-    let mut environment = spec.env.clone();
-    environment.extend(spec.cookie.iter().map(cookie_variable));
-    DirectSpawn {
-        program: program.to_owned(),
-        arguments: spec.args.clone(),
-        folder: spec.cwd.clone(),
-        environment,
-        outputs,
-        given,
-    }
-}
-
 fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {
     (COOKIE_VARIABLE.into(), cookie.as_str().into())
 }
 
-/// Returns the command with arguments and environment: the program, or what builds its sandbox around it.
-fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Command {
-    let sandboxed = sandbox.is_some();
-    #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
-    let mut command = match sandbox {
-        None => {
-            let mut command = Command::new(program);
-            command.args(&spec.args).current_dir(&spec.cwd);
-            command
-        }
-        Some(prepared) => {
-            let mut command = Command::new(&prepared.program);
-            command.args(prepared.arguments).arg(program).args(&spec.args).current_dir("/");
-            command
-        }
-    };
-    command.env_clear();
-    if !sandboxed {
-        command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+/// Call of a program: of that of the run, or of what builds its sandbox around it.
+struct ProgramCall {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Complete environment.
+    environment: Vec<(OsString, OsString)>,
+    folder: PathBuf,
+}
+
+impl ProgramCall {
+    fn of(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Self {
+        let mut call = match sandbox {
+            None => Self {
+                program: program.to_owned(),
+                arguments: spec.args.clone(),
+                environment: spec.env.clone(),
+                folder: spec.cwd.clone(),
+            },
+            Some(Prepared { program: builder, mut arguments, .. }) => {
+                arguments.push(program.into());
+                arguments.extend(spec.args.iter().cloned());
+                Self { program: builder, arguments, environment: Vec::new(), folder: "/".into() }
+            }
+        };
+        call.environment.extend(spec.cookie.iter().map(cookie_variable));
+        call
     }
-    if let Some(cookie) = &spec.cookie {
-        command.env(COOKIE_VARIABLE, cookie.as_str());
+
+    /// Returns it as a child that borrows the memory of the service until it becomes the program.
+    fn direct(&self, outputs: [OwnedFd; 2], preparation: Preparation) -> io::Result<DirectSpawn> {
+        let arguments = self.arguments.iter().map(OsString::as_os_str);
+        DirectSpawn::new(&self.program, arguments, &self.environment, &self.folder, outputs, preparation)
     }
-    command
+
+    /// Returns it as a child that is forked.
+    #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
+    fn forked(&self, preparation: Preparation) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.folder).env_clear();
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
+        unsafe { command.pre_exec(preparation) };
+        command
+    }
 }
 
 /// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap does not get it, neither as its own, which would let the program
@@ -354,12 +363,12 @@ struct ChildSetup {
     keyring: bool,
 }
 
-/// Prepares a child that cannot be started directly between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
-/// control group, limits and mounts, and a keyring of its own.
-#[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
-fn prepare_child(command: &mut Command, setup: ChildSetup) {
+/// Returns the steps of a child before it becomes the program: own session, no core dumps, only the given descriptors; for a sandbox also
+/// its control group, limits and mounts, and a keyring of its own. They are system calls only, on values that exist already; nothing
+/// allocates, locks or panics.
+fn preparation(setup: ChildSetup) -> Preparation {
     let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
-    let act = move || -> io::Result<()> {
+    Box::new(move || {
         rustix::process::setsid()?;
         entrance.as_ref().map_or(Ok(()), cgroup::enter)?;
         if keyring {
@@ -370,19 +379,22 @@ fn prepare_child(command: &mut Command, setup: ChildSetup) {
         // First, because the numbers of the given descriptors may be those of the mounts.
         mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        for (number, source) in &given {
-            if source.as_raw_fd() != *number {
-                // SAFETY: the number may be overwritten in the child; it is released again without closing.
-                let mut target = unsafe { OwnedFd::from_raw_fd(*number) };
-                let done = rustix::io::dup2(source, &mut target);
-                let _ = target.into_raw_fd();
-                done?;
-            }
-        }
+        given.iter().try_for_each(|(number, source)| place(source, *number))?;
         close_on_exec(&given)
-    };
-    // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
-    unsafe { command.pre_exec(act) };
+    })
+}
+
+/// Duplicates a descriptor to a number. Does not allocate.
+#[expect(unsafe_code, reason = "the number is chosen by the caller")]
+fn place(source: &OwnedFd, number: RawFd) -> io::Result<()> {
+    if source.as_raw_fd() != number {
+        // SAFETY: the number may be overwritten in the child; it is released again without closing.
+        let mut target = unsafe { OwnedFd::from_raw_fd(number) };
+        let done = rustix::io::dup2(source, &mut target);
+        let _ = target.into_raw_fd();
+        done?;
+    }
+    Ok(())
 }
 
 /// Limits what each process of a sandbox may use by itself, and lets others go first. Does not allocate.
@@ -425,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the kernel cannot start children directly, and in sandboxes.
+    /// Where the kernel cannot tell the end of a child by a descriptor.
     #[tokio::test]
     async fn forked_child_has_own_session_folder_and_descriptors() {
         let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";
@@ -433,9 +445,9 @@ mod tests {
         spec.cookie = Some(Cookie::new("i", "l", 1));
         let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 21).unwrap();
         rustix::io::fcntl_setfd(&leaked, FdFlags::empty()).unwrap();
-        let mut command = command(&spec, Path::new("/bin/sh"), None);
         let given = descriptors(&[(5, b"five".to_vec())], None).unwrap();
-        prepare_child(&mut command, ChildSetup { given, mounts: None, entrance: None, limits: None, keyring: false });
+        let setup = ChildSetup { given, mounts: None, entrance: None, limits: None, keyring: false };
+        let mut command = ProgramCall::of(&spec, Path::new("/bin/sh"), None).forked(preparation(setup));
         let output = command.stdin(Stdio::null()).output().await.unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! System calls that rustix does not have.
+//! System calls of the sandbox that rustix does not have.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -42,15 +42,4 @@ pub(super) fn join_new_keyring() -> io::Result<()> {
     // SAFETY: without a name the call reads no memory.
     let result = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Marks all descriptors of this process above 2 as close-on-exec. Needs Linux 5.11.
-///
-/// # Errors
-/// The kernel is older, or a filter of system calls forbids it.
-#[expect(unsafe_code, reason = "rustix has no close_range")]
-pub(super) fn seal_descriptors() -> io::Result<()> {
-    // SAFETY: no descriptor is closed, and none is read.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -156,7 +156,7 @@ async fn child_has_own_session_and_no_core_dumps() {
     assert_eq!(&words[2..], ["?", "0", "0"], "{text}");
 }
 
-/// As `execvp` runs it, which starts programs in sandboxes.
+/// As `execvp` does.
 #[tokio::test]
 async fn script_without_an_interpreter_line_is_run_by_the_shell() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ async fn last_value_of_a_variable_is_passed_and_zero_bytes_are_refused() {
     for spec in [ProcessSpec::new("/bin/true", "/").args(["a\0b"]), ProcessSpec::new("/bin/true", "/").env("A", "a\0b")]
     {
         let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
-        assert!(matches!(error, ProcessError::Spawn { .. }), "{error:?}");
+        assert!(matches!(error, ProcessError::Input { .. }), "{error:?}");
     }
 }
 
