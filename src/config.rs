@@ -255,9 +255,9 @@ pub struct BackendConfig {
 /// Maximum cost within a day, in addition to the limit of a loop; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoneyLimits {
-    /// Per repository.
+    /// Maximum of all loops of one repository together.
     pub per_repository_day: Option<Money>,
-    /// Per service.
+    /// Maximum of all loops of the service together.
     pub per_service_day: Option<Money>,
 }
 

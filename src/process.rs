@@ -9,6 +9,7 @@
 
 mod capture;
 mod cgroup;
+mod direct_spawn;
 mod disk;
 mod egress_proxy;
 mod memory;

@@ -2,10 +2,10 @@
 
 use proptest::test_runner::Config;
 
-/// Number of cases that tests without a number of their own have where `PROPTEST_CASES` is not set.
+/// Number of cases of a property test that names none, if `PROPTEST_CASES` is not set.
 const DEFAULT: u32 = 256;
 
-/// Returns the configuration of a property test with `count` cases, scaled as `PROPTEST_CASES` is to its default.
+/// Returns the configuration of a property test with `count` cases, multiplied by `PROPTEST_CASES` / 256.
 pub fn cases(count: u32) -> Config {
     let default = Config::default();
     let scaled = u64::from(count) * u64::from(default.cases) / u64::from(DEFAULT);

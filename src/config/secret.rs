@@ -43,8 +43,8 @@ pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<Secr
 /// Variables with which an OpenTelemetry exporter authenticates itself.
 const HEADERS_OF_TRACES: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/// Returns the secrets that only other programs and libraries use, each with its name: the private key of signatures, and the values of
-/// headers of traces. A key that cannot be read is left out; whoever signs with it says so.
+/// Returns secrets that the service itself never uses but has to mask, each with its name: the key that git signs commits with, and
+/// the values of headers for OpenTelemetry. A key file that cannot be read is left out; signing reports it.
 pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(String, SecretString)> {
     let mut found = Vec::new();
     if let Some(CommitSigning::Ssh { key_file }) = signing

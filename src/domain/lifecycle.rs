@@ -251,8 +251,8 @@ impl StepContext {
 
     fn start_clock(&mut self, at: Timestamp) {
         self.next.spent.since = Some(at);
-        let left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
-        self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(left) });
+        let time_left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
+        self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(time_left) });
     }
 
     /// Excludes the amount by which the clock was set from the loop's elapsed time.
@@ -316,11 +316,11 @@ impl StepContext {
     fn timer(&mut self, timer: TimerKind) {
         match timer {
             TimerKind::Deadline if self.next.state == LoopState::Running => {
-                let left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
-                if left <= 0 {
+                let time_left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
+                if time_left <= 0 {
                     return self.reach_limit(LoopLimit::Time, "the time limit is reached");
                 }
-                self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
+                self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(time_left) });
                 self.because("the time limit is not reached");
             }
             TimerKind::Reactivate if self.next.state == LoopState::Waiting => {

@@ -62,7 +62,7 @@ struct PollTimes {
 
 impl Engine {
     /// Stores deliveries for what changed in a repository, and looks at the loops that it concerns. Returns whether a loop is open
-    /// there. Takes two requests, one for each loop that runs or is in review, and a few for each change.
+    /// there. Sends two requests, and in addition one for each loop that runs or is in review and a few for each change.
     pub(super) async fn poll_repository(
         &self,
         account: &ForgeAccount,

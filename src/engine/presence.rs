@@ -164,7 +164,7 @@ impl Engine {
                 () = self.stopping.cancelled() => return,
             }
             if let Err(error) = self.meet_absent_forges().await {
-                tracing::error!(%error, "what a forge answered could not be stored");
+                tracing::error!(%error, "could not store the account that a forge reported; it is asked again");
             }
         }
     }

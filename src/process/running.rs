@@ -12,13 +12,14 @@ use std::time::Duration;
 use failpoint::kill_point;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
+use super::spawn::RunningChild;
 use super::{
     Cookie, Finished, LineDecision, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream,
     egress_proxy, end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -67,8 +68,9 @@ pub async fn run(
         }
     };
     let started = spawn::start(&spec, sandbox).await?;
-    let spawn::Started { child, entrance, user: _lease, group, folder: _folder, status } = started;
-    let completion = watch_to_end(&spec, (child, status), group.clone(), cancel, lines);
+    let spawn::Started { child, stdout, stderr, entrance, user: _lease, group, folder: _folder, status } = started;
+    let output = Output::new((stdout, stderr), &spec, lines);
+    let completion = watch_to_end(&spec, (child, status), output, group.clone(), cancel);
     let mut finished = match (entrance, spec.egress()) {
         (Some(entrance), Some(egress)) => tokio::select! {
             finished = completion => finished?,
@@ -93,14 +95,13 @@ pub async fn run(
 /// Watches a started child until all of its processes have ended.
 async fn watch_to_end(
     spec: &ProcessSpec,
-    (mut child, built): (Child, Option<SandboxStatus>),
+    (mut child, built): (RunningChild, Option<SandboxStatus>),
+    mut output: Output<'_>,
     group: Option<Arc<RunCgroup>>,
     cancel: &CancellationToken,
-    lines: Option<Lines<'_>>,
 ) -> Result<Finished, ProcessError> {
     let program = &spec.program;
     let mut guard = KillGuard::new(&child, spec);
-    let mut output = Output::new(&mut child, spec, lines);
     let mut limits = Watch {
         wall: Box::pin(tokio::time::sleep(spec.limits.wall)),
         resources: Box::pin(exceeded_limit(child.id(), &spec.sandbox, group)),
@@ -154,7 +155,7 @@ struct Watch<'a> {
 }
 
 /// Reads and waits until the process exits, a limit is reached, or the reader asks to stop.
-async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
+async fn until_end(child: &mut RunningChild, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
     let idle_limit = watch.idle;
     let mut idle = Box::pin(silence(idle_limit));
     loop {
@@ -214,11 +215,11 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(child: &mut Child, spec: &ProcessSpec, lines: Option<Lines<'a>>) -> Self {
+    fn new((stdout, stderr): (ChildStdout, ChildStderr), spec: &ProcessSpec, lines: Option<Lines<'a>>) -> Self {
         let keep = spec.limits.keep_bytes;
         Self {
-            stdout: child.stdout.take(),
-            stderr: child.stderr.take(),
+            stdout: Some(stdout),
+            stderr: Some(stderr),
             keepers: [HeadAndTail::new(keep), HeadAndTail::new(keep)],
             cutters: [LineCutter::default(), LineCutter::default()],
             buffers: [vec![0; CHUNK], vec![0; CHUNK]],
@@ -303,7 +304,7 @@ struct KillGuard {
 }
 
 impl KillGuard {
-    fn new(child: &Child, spec: &ProcessSpec) -> Self {
+    fn new(child: &RunningChild, spec: &ProcessSpec) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let supervised = match &spec.sandbox {
             Sandbox::View(view) => view.settings.mechanism != SandboxMechanism::Bubblewrap,
@@ -314,7 +315,12 @@ impl KillGuard {
     }
 
     /// Sends SIGTERM, waits for `grace`, sends SIGKILL. Output is read meanwhile, so that the process does not block.
-    async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
+    async fn end(
+        &self,
+        child: &mut RunningChild,
+        output: &mut Output<'_>,
+        grace: Duration,
+    ) -> std::io::Result<ExitStatus> {
         if !grace.is_zero() {
             self.terminate();
             if let Some(status) = exit_within(child, output, grace).await {
@@ -382,7 +388,7 @@ impl Drop for KillGuard {
 
 /// Returns the status if the process exits in time.
 async fn exit_within(
-    child: &mut Child,
+    child: &mut RunningChild,
     output: &mut Output<'_>,
     time: Duration,
 ) -> Option<std::io::Result<ExitStatus>> {

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
+use super::direct_spawn::{self, DirectChild, DirectSpawn, Preparation};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
     Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
     readable,
 };
-use super::survivors::COOKIE_VARIABLE;
+use super::survivors::{COOKIE_VARIABLE, Cookie};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 
@@ -87,7 +88,9 @@ fn may_execute(file: &Path) -> bool {
 
 /// A started program, and how its egress proxy is reached.
 pub(super) struct Started {
-    pub(super) child: Child,
+    pub(super) child: RunningChild,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
     pub(super) entrance: Option<ProxyEntrance>,
     /// User of the run, which no other run has until this is dropped.
     pub(super) user: Option<UserLease>,
@@ -97,6 +100,45 @@ pub(super) struct Started {
     pub(super) folder: Option<tempfile::TempDir>,
     /// Messages of bubblewrap about the sandbox.
     pub(super) status: Option<SandboxStatus>,
+}
+
+/// Child of a run. It is killed when it is dropped, except for the supervisor of a sandbox.
+pub(super) enum RunningChild {
+    Direct(DirectChild),
+    Forked(Child),
+}
+
+impl RunningChild {
+    /// Returns the PID; `None` once its end was waited for.
+    pub(super) fn id(&self) -> Option<u32> {
+        match self {
+            Self::Direct(child) => u32::try_from(child.pid().as_raw_pid()).ok(),
+            Self::Forked(child) => child.id(),
+        }
+    }
+
+    /// Waits for the end. Dropping the future loses nothing; another call returns the same status.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Self::Direct(child) => child.wait().await,
+            Self::Forked(child) => child.wait().await,
+        }
+    }
+}
+
+/// Prepared child.
+enum Launcher {
+    Direct(DirectSpawn),
+    Forked(Box<Command>),
+}
+
+impl Launcher {
+    fn launch(&mut self, stdin: OwnedFd) -> io::Result<RunningChild> {
+        match self {
+            Self::Direct(prepared) => prepared.spawn(&stdin).map(RunningChild::Direct),
+            Self::Forked(command) => command.stdin(stdin).spawn().map(RunningChild::Forked),
+        }
+    }
 }
 
 /// View of a sandbox, and what builds it.
@@ -144,36 +186,42 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
     let mounted = mounts.is_some();
     let supervised = matches!(sandbox, Some((_, SandboxBuilder::Landlock(_))));
-    let mut command = command(spec, &program, prepared);
     let ((out, stdout), (err, stderr)) =
         pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
-    // A supervisor ends the processes inside before itself.
-    command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
     let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let limits = sandbox.map(|(view, _)| view.settings.limits);
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
-    prepare_child(&mut command, ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
+    let preparation = preparation(ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
+    let call = ProgramCall::of(spec, &program, prepared);
+    // A supervisor ends the processes inside before itself.
+    let mut launcher = if direct_spawn::is_available() {
+        let direct = call.direct([stdout, stderr], preparation).map_err(input("its arguments and environment"))?;
+        Launcher::Direct(direct.kill_on_drop(!supervised))
+    } else {
+        let mut command = call.forked(preparation);
+        command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
+        Launcher::Forked(Box::new(command))
+    };
     for attempt in 1.. {
-        command.stdin(match &spec.stdin {
-            Stdin::Null => Stdio::null(),
-            Stdin::Bytes(bytes) => readable(bytes).map_err(input("standard input"))?.into(),
-        });
-        match command.spawn() {
-            Ok(mut child) => {
+        let stdin = match &spec.stdin {
+            Stdin::Null => File::open("/dev/null"),
+            Stdin::Bytes(bytes) => readable(bytes),
+        };
+        match launcher.launch(stdin.map_err(input("standard input"))?.into()) {
+            Ok(child) => {
                 let outputs = || {
                     let stdout = ChildStdout::from_std(std::process::ChildStdout::from(out))?;
                     Ok((stdout, ChildStderr::from_std(std::process::ChildStderr::from(err))?))
                 };
                 let (stdout, stderr) = outputs().map_err(input("the pipes of its output"))?;
-                (child.stdout, child.stderr) = (Some(stdout), Some(stderr));
                 if let Some(pid) = child.id() {
                     memory::raise_oom_score(pid);
                 }
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, entrance, user: lease, group, folder, status });
+                return Ok(Started { child, stdout, stderr, entrance, user: lease, group, folder, status });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -190,30 +238,55 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     unreachable!("the loop returns at its last try")
 }
 
-/// Returns the command with arguments and environment: the program, or what builds its sandbox around it.
-fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Command {
-    let sandboxed = sandbox.is_some();
-    #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
-    let mut command = match sandbox {
-        None => {
-            let mut command = Command::new(program);
-            command.args(&spec.args).current_dir(&spec.cwd);
-            command
-        }
-        Some(prepared) => {
-            let mut command = Command::new(&prepared.program);
-            command.args(prepared.arguments).arg(program).args(&spec.args).current_dir("/");
-            command
-        }
-    };
-    command.env_clear();
-    if !sandboxed {
-        command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {
+    (COOKIE_VARIABLE.into(), cookie.as_str().into())
+}
+
+/// Call of a program: of that of the run, or of what builds its sandbox around it.
+struct ProgramCall {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Complete environment.
+    environment: Vec<(OsString, OsString)>,
+    folder: PathBuf,
+}
+
+impl ProgramCall {
+    fn of(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Self {
+        let mut call = match sandbox {
+            None => Self {
+                program: program.to_owned(),
+                arguments: spec.args.clone(),
+                environment: spec.env.clone(),
+                folder: spec.cwd.clone(),
+            },
+            Some(Prepared { program: builder, mut arguments, .. }) => {
+                arguments.push(program.into());
+                arguments.extend(spec.args.iter().cloned());
+                Self { program: builder, arguments, environment: Vec::new(), folder: "/".into() }
+            }
+        };
+        call.environment.extend(spec.cookie.iter().map(cookie_variable));
+        call
     }
-    if let Some(cookie) = &spec.cookie {
-        command.env(COOKIE_VARIABLE, cookie.as_str());
+
+    /// Returns it as a child that borrows the memory of the service until it becomes the program.
+    fn direct(&self, outputs: [OwnedFd; 2], preparation: Preparation) -> io::Result<DirectSpawn> {
+        let arguments = self.arguments.iter().map(OsString::as_os_str);
+        DirectSpawn::new(&self.program, arguments, &self.environment, &self.folder, outputs, preparation)
     }
-    command
+
+    /// Returns it as a child that is forked.
+    #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
+    fn forked(&self, preparation: Preparation) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.folder).env_clear();
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
+        unsafe { command.pre_exec(preparation) };
+        command
+    }
 }
 
 /// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap does not get it, neither as its own, which would let the program
@@ -225,7 +298,7 @@ fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(
     if matches!(view.network, Network::Only(_)) {
         environment.extend(egress_proxy::environment(port).map(|(name, value)| (name.into(), value.into())));
     }
-    environment.extend(spec.cookie.iter().map(|cookie| (COOKIE_VARIABLE.into(), cookie.as_str().into())));
+    environment.extend(spec.cookie.iter().map(cookie_variable));
     environment
 }
 
@@ -290,12 +363,12 @@ struct ChildSetup {
     keyring: bool,
 }
 
-/// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
-/// control group, limits and mounts, and a keyring of its own.
-#[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
-fn prepare_child(command: &mut Command, setup: ChildSetup) {
+/// Returns the steps of a child before it becomes the program: own session, no core dumps, only the given descriptors; for a sandbox also
+/// its control group, limits and mounts, and a keyring of its own. They are system calls only, on values that exist already; nothing
+/// allocates, locks or panics.
+fn preparation(setup: ChildSetup) -> Preparation {
     let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
-    let act = move || -> io::Result<()> {
+    Box::new(move || {
         rustix::process::setsid()?;
         entrance.as_ref().map_or(Ok(()), cgroup::enter)?;
         if keyring {
@@ -306,19 +379,22 @@ fn prepare_child(command: &mut Command, setup: ChildSetup) {
         // First, because the numbers of the given descriptors may be those of the mounts.
         mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        for (number, source) in &given {
-            if source.as_raw_fd() != *number {
-                // SAFETY: the number may be overwritten in the child; it is released again without closing.
-                let mut target = unsafe { OwnedFd::from_raw_fd(*number) };
-                let done = rustix::io::dup2(source, &mut target);
-                let _ = target.into_raw_fd();
-                done?;
-            }
-        }
+        given.iter().try_for_each(|(number, source)| place(source, *number))?;
         close_on_exec(&given)
-    };
-    // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
-    unsafe { command.pre_exec(act) };
+    })
+}
+
+/// Duplicates a descriptor to a number. Does not allocate.
+#[expect(unsafe_code, reason = "the number is chosen by the caller")]
+fn place(source: &OwnedFd, number: RawFd) -> io::Result<()> {
+    if source.as_raw_fd() != number {
+        // SAFETY: the number may be overwritten in the child; it is released again without closing.
+        let mut target = unsafe { OwnedFd::from_raw_fd(number) };
+        let done = rustix::io::dup2(source, &mut target);
+        let _ = target.into_raw_fd();
+        done?;
+    }
+    Ok(())
 }
 
 /// Limits what each process of a sandbox may use by itself, and lets others go first. Does not allocate.
@@ -353,4 +429,29 @@ fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
 
 fn number(name: &[u8]) -> Option<RawFd> {
     std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Where the kernel cannot tell the end of a child by a descriptor.
+    #[tokio::test]
+    async fn forked_child_has_own_session_folder_and_descriptors() {
+        let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";
+        let mut spec = ProcessSpec::new("/bin/sh", "/usr").args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec.cookie = Some(Cookie::new("i", "l", 1));
+        let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 21).unwrap();
+        rustix::io::fcntl_setfd(&leaked, FdFlags::empty()).unwrap();
+        let given = descriptors(&[(5, b"five".to_vec())], None).unwrap();
+        let setup = ChildSetup { given, mounts: None, entrance: None, limits: None, keyring: false };
+        let mut command = ProgramCall::of(&spec, Path::new("/bin/sh"), None).forked(preparation(setup));
+        let output = command.stdin(Stdio::null()).output().await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words[0], words[1], "{text}");
+        assert_eq!(words[2..], ["?", "/usr", "0", "i-l-1", "0", "1", "2", "5", "five"], "{text}");
+    }
 }

@@ -156,6 +156,26 @@ async fn child_has_own_session_and_no_core_dumps() {
     assert_eq!(&words[2..], ["?", "0", "0"], "{text}");
 }
 
+/// As `execvp` does.
+#[tokio::test]
+async fn script_without_an_interpreter_line_is_run_by_the_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = script(folder.path(), "plain", "echo \"$0 $1\"\n", 0o755);
+    let spec = ProcessSpec::new(&plain, "/").args(["one"]).env("PATH", "/usr/bin:/bin");
+    assert_eq!(finished(spec).await.stdout.text(), format!("{} one\n", plain.display()));
+}
+
+#[tokio::test]
+async fn last_value_of_a_variable_is_passed_and_zero_bytes_are_refused() {
+    let spec = ProcessSpec::new("/usr/bin/env", "/").env("A", "1").env("B", "2").env("A", "3");
+    assert_eq!(finished(spec).await.stdout.text(), "A=3\nB=2\n");
+    for spec in [ProcessSpec::new("/bin/true", "/").args(["a\0b"]), ProcessSpec::new("/bin/true", "/").env("A", "a\0b")]
+    {
+        let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
+        assert!(matches!(error, ProcessError::Input { .. }), "{error:?}");
+    }
+}
+
 /// See docs/faults.md#a1, docs/threats.md#s11.
 #[tokio::test]
 async fn process_that_ignores_sigterm_is_killed_with_its_children() {
@@ -245,6 +265,28 @@ async fn dropped_run_is_killed() {
     }
     drop(running);
     assert_eq!(end_survivors(cookie.as_str(), Duration::from_secs(5)).await, 0);
+}
+
+/// Zombies would use up the PIDs of the machine.
+#[tokio::test]
+async fn child_of_a_dropped_run_is_reaped() {
+    let mut pid = String::new();
+    let started = CancellationToken::new();
+    let mut lines = |_, line: &str| {
+        pid = line.to_owned();
+        started.cancel();
+        LineDecision::Continue
+    };
+    let never = CancellationToken::new();
+    let mut running = Box::pin(run(shell("echo $$; exec sleep 300"), &never, Some(&mut lines)));
+    tokio::select! {
+        _ = &mut running => panic!("it ended by itself"),
+        () = started.cancelled() => {}
+    }
+    drop(running);
+    while Path::new("/proc").join(&pid).exists() {
+        finished(shell("true")).await;
+    }
 }
 
 /// See docs/threats.md#s11.

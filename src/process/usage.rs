@@ -20,7 +20,7 @@ const BLOCK: u64 = 512;
 const SOCKET_DEFAULT: u64 = 212_992;
 /// Bytes that a pipe can hold of a user whose pipes have `fs.pipe-user-pages-soft` pages together.
 const PIPE: u64 = 8 << 10;
-/// Maximum number of descriptors that the processes of a run have open together, beyond which they take too long to look at.
+/// Maximum number of descriptors that the processes of a run may have open together. Reading more takes too long.
 const MOST_OPEN: u64 = 131_072;
 /// Folders in memory of a sandbox.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];

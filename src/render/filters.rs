@@ -26,6 +26,7 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("bar", |percent: u32| safe(chart::bar(percent)));
     environment.add_filter("chart", |rows: &Value| chart::completion(rows).map(safe));
     environment.add_filter("sentence", |text: &str| safe(sentence(&outbound::inline(text))));
+    environment.add_filter("capital", |text: &str| capital(text));
     environment.add_filter("tampering", tampering);
 }
 
@@ -152,8 +153,42 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
+/// Begins a text with a capital letter, unless its first word is more than lower-case letters: a path, a name in code, a number.
+fn capital(text: &str) -> String {
+    let text = text.trim_start();
+    let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '!', '?']);
+    match text.split_at_checked(1) {
+        Some((first, rest)) if word.chars().all(|c| c.is_ascii_lowercase()) => first.to_ascii_uppercase() + rest,
+        _ => text.to_owned(),
+    }
+}
+
 /// Describes a kind of tampering by its serialized name.
 fn tampering(kind: &str) -> Value {
     let known = serde_json::from_value(kind.into()).map(TamperKind::description);
     safe(known.unwrap_or("a check was changed").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_word_begins_with_a_capital_unless_it_is_a_name() {
+        let table = [
+            ("the same error: x", "The same error: x"),
+            ("no, it fails", "No, it fails"),
+            ("a", "A"),
+            ("Already", "Already"),
+            ("`cargo test` fails", "`cargo test` fails"),
+            ("src/parse.rs fails", "src/parse.rs fails"),
+            ("parse_it fails", "parse_it fails"),
+            ("r-1-abc", "r-1-abc"),
+            ("éa b", "éa b"),
+            ("", ""),
+        ];
+        for (text, expected) in table {
+            assert_eq!(capital(text), expected);
+        }
+    }
 }

@@ -83,7 +83,7 @@ pub async fn complete(
         let name = repository.repo.full_name();
         match adapter.refused_scopes(&repository.repo, forge.updates.webhooks).await {
             Ok(refused) => refused.iter().for_each(|phrase| {
-                let fix = "give the bot's account administrator access, and its token read and write for repository and issue";
+                let fix = "give the bot's account administrator access, and its token the scopes write:repository and write:issue";
                 report.add(StepState::Failed, format!("{name}: the token may not {phrase}; {fix}"));
             }),
             Err(error) => report.add(StepState::Failed, format!("{name}: {error}")),
@@ -276,7 +276,7 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, 
 struct WebhookTest<'a> {
     adapter: &'a dyn Forge,
     secrets: &'a HashMap<RepoId, Vec<SecretString>>,
-    /// Repositories whose secret was made before.
+    /// Repositories whose secret already existed before this setup.
     known: &'a [RepoId],
     url: &'a str,
     store: &'a Store,

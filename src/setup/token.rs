@@ -149,7 +149,7 @@ async fn whose_token(forge: &ForgeConfig) -> Result<String, String> {
             forge.url, error.detail
         ),
         ForgeErrorKind::Denied => format!(
-            "{error}; the token needs read and write for repository and issue, and for user (write creates the login)"
+            "{error}; the token needs the scopes write:repository, write:issue and write:user (the login is created with it)"
         ),
         _ => format!("{} is no Gitea or Forgejo that can be reached: {error}; check the address", forge.url),
     };

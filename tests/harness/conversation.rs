@@ -43,6 +43,18 @@ impl World {
         normalized(&self.issue_text(&self.issue_of(number)))
     }
 
+    /// Text of the newest comment on an issue or pull request.
+    pub fn newest_comment_on(&self, number: Number) -> String {
+        normalized(
+            self.issue_of(number)
+                .comments
+                .last()
+                .map(|comment| self.comment_text(comment))
+                .unwrap_or_default()
+                .as_str(),
+        )
+    }
+
     fn issue_text(&self, issue: &FakeIssue) -> String {
         let open = if issue.open { "open" } else { "closed" };
         let (kind, state) = match &issue.pull {

@@ -554,16 +554,16 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
             &["show", id, "--prompt", "1", "--json"],
         ];
         for arguments in printed {
-            let own = loops_of(world, arguments, &api.token).await;
+            let local = loops_of(world, arguments, &api.token).await;
             let remote_arguments = remote(arguments);
             let remote_arguments =
                 loops_of(world, &remote_arguments.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
-            assert_eq!(own.0, Some(0), "{}", own.2);
-            assert!(own.1.contains(id) || arguments.contains(&"--prompt"), "{}", own.1);
+            assert_eq!(local.0, Some(0), "{}", local.2);
+            assert!(local.1.contains(id) || arguments.contains(&"--prompt"), "{}", local.1);
             if arguments.contains(&"--json") && arguments.contains(&"list") {
                 // The age may have grown by a second.
                 let without_age = |text: &str| text.split("\"age_s\"").next().unwrap_or_default().to_owned();
-                assert_eq!(without_age(&own.1), without_age(&remote_arguments.1));
+                assert_eq!(without_age(&local.1), without_age(&remote_arguments.1));
                 continue;
             }
             let value = |text: &str| {
@@ -578,9 +578,9 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
                     value
                 })
             };
-            match (value(&own.1), value(&remote_arguments.1)) {
-                (Ok(own), Ok(remote_arguments)) => assert_eq!(own, remote_arguments, "{arguments:?}"),
-                _ => assert_eq!(own, remote_arguments, "{arguments:?}"),
+            match (value(&local.1), value(&remote_arguments.1)) {
+                (Ok(local), Ok(remote_arguments)) => assert_eq!(local, remote_arguments, "{arguments:?}"),
+                _ => assert_eq!(local, remote_arguments, "{arguments:?}"),
             }
         }
         for (arguments, token, says) in [
@@ -621,8 +621,8 @@ async fn figures_of_control_are_answered(dialect: Dialect) {
         let listed = iterations["iterations"].as_array().expect("iterations");
         assert_eq!(listed.len(), stopped.iterations.len());
         let (mut alarms, mut detections) = (0, 0);
-        for (answered, kept) in listed.iter().zip(&stopped.iterations) {
-            let judged = kept.judged.as_ref().expect("judged");
+        for (answered, stored) in listed.iter().zip(&stopped.iterations) {
+            let judged = stored.judged.as_ref().expect("judged");
             let control = judged.control.as_ref().expect("figures");
             let figures = &answered["figures"];
             assert_eq!(figures["health"], json!(judged.health), "{answered:#}");
@@ -632,12 +632,15 @@ async fn figures_of_control_are_answered(dialect: Dialect) {
             assert_eq!(figures["profile_change"], json!(control.transition));
             let sum: f64 = ["p", "i", "d"].iter().filter_map(|term| figures["terms"][term].as_f64()).sum();
             assert!((sum.clamp(0.0, 1.0) - judged.signal).abs() < 1e-9, "{figures}");
-            for (answered, kept) in figures["alarms"].as_array().expect("alarms").iter().zip(&control.alarms) {
-                assert_eq!((&answered["kind"], &answered["message"]), (&json!(kept.kind), &json!(kept.message)));
+            for (answered, stored) in figures["alarms"].as_array().expect("alarms").iter().zip(&control.alarms) {
+                assert_eq!((&answered["kind"], &answered["message"]), (&json!(stored.kind), &json!(stored.message)));
                 alarms += usize::from(answered["raised"] == true);
             }
-            for (answered, kept) in answered["detections"].as_array().expect("detections").iter().zip(&judged.found) {
-                assert_eq!((&answered["level"], &answered["evidence"]), (&json!(kept.level), &json!(kept.evidence)));
+            for (answered, stored) in answered["detections"].as_array().expect("detections").iter().zip(&judged.found) {
+                assert_eq!(
+                    (&answered["level"], &answered["evidence"]),
+                    (&json!(stored.level), &json!(stored.evidence))
+                );
                 detections += 1;
             }
         }

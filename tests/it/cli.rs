@@ -232,8 +232,8 @@ async fn reflections_of_a_loop_are_printed() {
             outcome: ReflectionOutcome::Same,
         };
         let of = id.clone();
-        let kept = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));
-        kept.await.expect("stored");
+        let added = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));
+        added.await.expect("stored");
     }
     store.close().await;
     let list = async |arguments: &[&str]| {

@@ -115,7 +115,7 @@ async fn missing_base_fails_and_resume_accepts_another(dialect: Dialect) {
             (world.the_loop().await.state, world.reactions(comment)),
             (LoopState::Failed, vec!["eyes".into(), "confused".into()])
         );
-        assert!(world.bot_commented("There is no text to be confirmed"), "{:#?}", world.bot_comments());
+        insta::assert_snapshot!("nothing_to_confirm", world.newest_comment_on(world.issue));
         assert_eq!(world.escalations().len(), 1);
         world.comment("/ralph resume --base main").await;
         world.settle().await;
@@ -248,11 +248,7 @@ async fn guide_budget_status_and_help_are_answered(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         let help = world.comment("/ralph help").await;
         world.settle().await;
-        assert!(
-            world.bot_commented("/ralph resume") && world.bot_commented("/ralph budget"),
-            "{:?}",
-            world.bot_comments()
-        );
+        insta::assert_snapshot!("help", world.newest_comment_on(world.issue));
         assert_eq!(world.reactions(help), ["eyes", "rocket"]);
         assert!(world.newest().await.is_none(), "help starts nothing");
 
@@ -444,7 +440,7 @@ async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
         world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
         let waiting = world.run().await;
         assert_eq!(waiting.state, LoopState::NeedsCriteria, "{}", waiting.why);
-        assert!(world.bot_commented("no write access"), "{:?}", world.bot_comments());
+        insta::assert_snapshot!("checks_of_an_outsider", world.conversation_on(world.issue));
     })
     .await;
 }
@@ -456,7 +452,7 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
         assert!(done.iterations.is_empty());
-        assert!(world.bot_commented("already passes"), "{:?}", world.bot_comments());
+        insta::assert_snapshot!("already_solved", world.conversation());
         assert_eq!(world.state_labels(), ["closed"]);
         assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
     })
@@ -470,13 +466,7 @@ async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
         let waiting = world.run().await;
         assert_eq!((waiting.state, waiting.iterations.len()), (LoopState::NeedsCriteria, 0), "{}", waiting.why);
         assert_eq!(world.state_labels(), ["needs-criteria"]);
-        for said in [
-            "Every check of the repository passes before any change",
-            "- `sh check.sh`",
-            "fails until the task is done",
-        ] {
-            assert!(world.bot_commented(said), "{:?}", world.bot_comments());
-        }
+        insta::assert_snapshot!("checks_that_pass_already", world.conversation());
         world.comment("/ralph run").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria, "they pass as before");

@@ -245,8 +245,8 @@ async fn button_gives_the_loop_the_input_of_the_comment(dialect: Dialect) {
         world.settle().await;
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
-        let said = "the operator, on the authority of mira, gave the command `resume` in the dashboard";
-        assert!(trail.iter().any(|line| line.entry.reason == said), "{trail:#?}");
+        let reason = "the operator, on the authority of mira, gave the command `resume` in the dashboard";
+        assert!(trail.iter().any(|line| line.entry.reason == reason), "{trail:#?}");
         (commands(world).await, world.the_loop().await.state)
     })
     .await;
@@ -278,8 +278,8 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
-        let said = format!("mira (id {}) gave the command `abort` in the dashboard", world.maintainer.id.0);
-        assert!(trail.iter().any(|line| line.entry.reason == said), "{trail:#?}");
+        let reason = format!("mira (id {}) gave the command `abort` in the dashboard", world.maintainer.id.0);
+        assert!(trail.iter().any(|line| line.entry.reason == reason), "{trail:#?}");
         // The loop has ended.
         let late = give(&world.maintainer, "/ralph resume").await.expect("an answer");
         assert_eq!(late.outcome, DashboardOutcome::Refused, "{late:?}");
@@ -311,8 +311,8 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
             let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;
             assert_eq!(answer.status, 422, "{command}: {}", answer.body);
             assert!(answer.body.contains(words), "{command}: {}", answer.body);
-            let kept = command.replace('/', "&#x2f;").replace('>', "&gt;");
-            assert!(answer.body.contains(&format!(">{kept}</textarea>")), "{command} is kept: {}", answer.body);
+            let escaped = command.replace('/', "&#x2f;").replace('>', "&gt;");
+            assert!(answer.body.contains(&format!(">{escaped}</textarea>")), "{command} is kept: {}", answer.body);
         }
         let help = dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph help")]).await;
         assert!(help.status == 200 && help.body.contains("&#x2f;ralph budget 5.00: "), "{}", help.body);
@@ -407,10 +407,10 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
         // The stream of the page tells what its agent writes.
         let newest = world.engine().store.read(feed::newest).await.expect("read");
         let before = FeedPosition { output: 0, ..newest };
-        let told = dashboard.events(&format!("/loops/{id}/events?after={before}&iteration=1"), None, 1).await;
+        let events = dashboard.events(&format!("/loops/{id}/events?after={before}&iteration=1"), None, 1).await;
         assert!(
-            told[0].starts_with(&format!("{}-{}-", newest.step, newest.activity)) && !told[0].ends_with("-0"),
-            "{told:?}"
+            events[0].starts_with(&format!("{}-{}-", newest.step, newest.activity)) && !events[0].ends_with("-0"),
+            "{events:?}"
         );
         std::fs::write(&open, "").expect("the gate opens");
         world.until("a review", |l| l.state == LoopState::Review).await;

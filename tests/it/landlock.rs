@@ -272,7 +272,7 @@ async fn no_process_outlives_its_run() {
     if !goes_on_confined("landlock::no_process_outlives_its_run") {
         return;
     }
-    let left = |seconds: &str| {
+    let running_sleeps = |seconds: &str| {
         let all = std::fs::read_dir("/proc").expect("a list").flatten();
         all.filter(|one| {
             let words = std::fs::read(one.path().join("cmdline")).unwrap_or_default();
@@ -287,24 +287,24 @@ async fn no_process_outlives_its_run() {
             "for i in 1 2 3; do env -i setsid sh -c '(sleep {seconds} &) ; sleep {seconds}' & done; sleep 0.3; echo up"
         )
     };
-    let own = format!("{}", 100_000 + std::process::id());
-    assert_eq!(run(outside.spec(&daemons(&own), &[], Network::None)).await.ended, ProcessEnd::Exited(0));
-    assert_eq!(left(&own), 0, "after its end");
-    let mut stopped = outside.spec(&format!("{}; sleep 60", daemons(&own)), &[], Network::None);
+    let seconds = format!("{}", 100_000 + std::process::id());
+    assert_eq!(run(outside.spec(&daemons(&seconds), &[], Network::None)).await.ended, ProcessEnd::Exited(0));
+    assert_eq!(running_sleeps(&seconds), 0, "after its end");
+    let mut stopped = outside.spec(&format!("{}; sleep 60", daemons(&seconds)), &[], Network::None);
     stopped.limits.wall = Duration::from_secs(1);
     stopped.limits.grace = Duration::ZERO;
     assert_eq!(run(stopped).await.ended, ProcessEnd::WallLimit);
-    assert_eq!(left(&own), 0, "after its limit");
+    assert_eq!(running_sleeps(&seconds), 0, "after its limit");
     // Dropped while it runs, as when the service stops waiting.
-    let running = run(outside.spec(&format!("{}; sleep 60", daemons(&own)), &[], Network::None));
+    let running = run(outside.spec(&format!("{}; sleep 60", daemons(&seconds)), &[], Network::None));
     assert!(tokio::time::timeout(Duration::from_secs(1), running).await.is_err());
     for _ in 0..100 {
-        if left(&own) == 0 {
+        if running_sleeps(&seconds) == 0 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("{} processes are left", left(&own));
+    panic!("{} processes are left", running_sleeps(&seconds));
 }
 
 /// See docs/threats.md#s5.

@@ -170,8 +170,8 @@ async fn changes_are_in_the_audit_with_who_and_from_where(_: Dialect) {
         let id = stopped.id.clone();
         let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
         let who = person(world, ViewerKind::Writer);
-        let said = format!("wanda (id {}) gave the command `abort` by the API with the token \"ci\"", who.id.0);
-        assert!(trail.iter().any(|line| line.entry.reason == said), "{trail:#?}");
+        let reason = format!("wanda (id {}) gave the command `abort` by the API with the token \"ci\"", who.id.0);
+        assert!(trail.iter().any(|line| line.entry.reason == reason), "{trail:#?}");
     })
     .await;
 }
@@ -183,10 +183,10 @@ async fn people_get_pages_where_programs_get_texts(_: Dialect) {
         let mut writer = as_viewer(world, ViewerKind::Writer).await;
         let command = format!("/loops/{}/commands", stopped.id);
         let origin = dashboard(world).origin().ascii_serialization();
-        let own = ("origin", origin.as_str());
+        let same_origin = ("origin", origin.as_str());
         let table: [(Method, &str, &[(&str, &str)], u16, &str); 4] = [
             (Method::GET, "/nothing/here", &[], 404, "There is no page at this address."),
-            (Method::POST, &command, &[own], 403, "go back, reload the page and try again."),
+            (Method::POST, &command, &[same_origin], 403, "go back, reload the page and try again."),
             (
                 Method::POST,
                 &command,

@@ -265,7 +265,7 @@ async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
             let marker_key = |at: &Path| -> String {
                 Connection::open(at).expect("opened").query_row(key, [], |row| row.get(0)).expect("a key")
             };
-            let own = marker_key(&database);
+            let new_key = marker_key(&database);
             let posted = "SELECT key, forge_id FROM posted WHERE subject = ?1 AND key NOT LIKE 'commit-status/%'";
             let ids: Vec<(String, i64)> = {
                 let connection = Connection::open(&database).expect("opened");
@@ -279,7 +279,7 @@ async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
             }
             restore_dump(&database, &dump);
             let theirs = marker_key(&database);
-            restore_dump(&database, &dump.replace(&theirs, &own));
+            restore_dump(&database, &dump.replace(&theirs, &new_key));
             for (key, id) in ids {
                 let changed = Connection::open(&database)
                     .and_then(|c| c.execute("UPDATE posted SET forge_id = ?1 WHERE key = ?2", params![id, key]))
@@ -335,7 +335,7 @@ async fn newest_schema_has_a_dump() {
 }
 
 /// Datagrams of the service, as lines.
-async fn told(manager: &UnixDatagram) -> String {
+async fn message(manager: &UnixDatagram) -> String {
     let mut text = [0_u8; 4096];
     for _ in 0..3000 {
         if let Ok(length) = manager.recv(&mut text) {
@@ -365,15 +365,15 @@ async fn service_manager_is_told_about_start_life_and_stop() {
     service.env("T", "token").env("NOTIFY_SOCKET", folder.path().join("notify")).env("WATCHDOG_USEC", "300000");
     let mut running = service.arg("serve").kill_on_drop(true).spawn().expect("started");
 
-    let first = told(&manager).await;
+    let first = message(&manager).await;
     assert!(first.starts_with("READY=1\nSTATUS=listening on 127.0.0.1:"), "{first}");
     for _ in 0..2 {
-        assert_eq!(told(&manager).await, "WATCHDOG=1\n");
+        assert_eq!(message(&manager).await, "WATCHDOG=1\n");
     }
     let pid = running.id().expect("it runs").to_string();
     assert!(command("kill").arg(pid).status().await.expect("kill").success());
     let last = loop {
-        let next = told(&manager).await;
+        let next = message(&manager).await;
         if next != "WATCHDOG=1\n" {
             break next;
         }

@@ -129,6 +129,7 @@ async fn plan_without_a_reply_is_reminded_once(dialect: Dialect) {
         assert_eq!(reminders(world), 0);
         world.advance(2 * hour).await;
         assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
+        insta::assert_snapshot!("plan_reminder", world.newest_comment_on(world.issue));
         world.advance(48 * hour).await;
         assert_eq!(reminders(world), 1, "{:?}", world.bot_comments());
         let (_, done) = world.command(&format!("/ralph approve {hash}")).await;
@@ -187,8 +188,8 @@ async fn plan_is_approved_by_nobody_else_and_by_no_other_hash(dialect: Dialect) 
         let hash = hash_of(&waiting);
         let line = format!("/ralph approve {hash}");
         let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, &line).await.expect("commented");
-        let own = format!("{line}\n\n<!-- ralph:1 of another service -->");
-        world.forge.comment(&world.bot, world.repo, world.issue, &own).await.expect("commented");
+        let own_comment = format!("{line}\n\n<!-- ralph:1 of another service -->");
+        world.forge.comment(&world.bot, world.repo, world.issue, &own_comment).await.expect("commented");
         world.settle().await;
         world.reconcile().await;
         assert_eq!(world.reactions(outsiders), ["-1"]);

@@ -264,7 +264,7 @@ async fn iteration_limit_ends_the_loop(dialect: Dialect) {
         resume("/ralph resume --max-iterations 2").await.expect("commented");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
-        assert!(world.bot_comments_on(escalation).iter().any(|s| s.contains("is not more than the")));
+        insta::assert_snapshot!("limit_without_an_iteration", world.newest_comment_on(escalation));
         resume("/ralph resume --max-iterations 5 Think of forty-two.").await.expect("commented");
         world.settle().await;
         let done = world.the_loop().await;

@@ -99,7 +99,7 @@ async fn red_ci_without_a_change_pauses_and_asks(dialect: Dialect) {
         assert!(world.is_draft(&world.the_pull().await));
         let asked = world.escalations();
         assert_eq!(asked.len(), 1);
-        assert!(world.issue_of(asked[0]).body.contains("`build` fails in CI"), "{}", world.issue_of(asked[0]).body);
+        insta::assert_snapshot!("failing_ci", world.conversation_on(asked[0]));
         // Whoever resumes it gives the failures to the agent again.
         world.comment("/ralph resume").await;
         world.settle().await;

@@ -19,7 +19,7 @@ use crate::setup::{
     SetupServer, TokenSource,
 };
 
-/// Interval of looks at the App's installation.
+/// Time between two requests whether the App has been installed.
 const LOOK: Duration = Duration::from_secs(3);
 /// Maximum size of a token, in bytes.
 const MAX_TOKEN: u64 = 4096;

@@ -36,7 +36,7 @@ impl PlannedTask {
         tasks.into_iter().map(planned).collect()
     }
 
-    /// Returns the task's loop if a killed run left it and it continues without a command.
+    /// Returns the loop of the task that a killed process left unfinished, if it continues without a command.
     pub(super) fn cut_off(&self) -> Option<LoopId> {
         let running = |known: &&Loop| matches!(known.state, LoopState::Queued | LoopState::Running);
         self.earlier.as_ref().filter(running).map(|known| known.id.clone())

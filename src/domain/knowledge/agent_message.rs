@@ -139,9 +139,9 @@ pub fn report_of(message: &str) -> AgentReport {
         report.completion_percentage = Some(share);
         report.completion_signal &= share >= 100.0;
     }
-    let told =
+    let stated =
         lines.iter().find(|line| !line.item && !line.heading && line.text.len() > 10 && !line.text.ends_with(':'));
-    report.summary = told.or(lines.first()).map(|line| text::line(&line.text, TEXT_CHARACTERS)).unwrap_or_default();
+    report.summary = stated.or(lines.first()).map(|line| text::line(&line.text, TEXT_CHARACTERS)).unwrap_or_default();
     report
 }
 

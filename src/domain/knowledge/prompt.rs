@@ -274,9 +274,9 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         _ => usize::MAX,
     };
     let failing = current.failing().into_iter().take(most).map(failure).collect();
-    let told = HISTORY * course.map_or(1.0, |course| (course.memory_share / LEAST_SHARE).max(1.0));
+    let entries = HISTORY * course.map_or(1.0, |course| (course.memory_share / LEAST_SHARE).max(1.0));
     let done: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
-    let history = done.iter().skip(done.len().saturating_sub(told as usize)).map(|i| PromptHistory {
+    let history = done.iter().skip(done.len().saturating_sub(entries as usize)).map(|i| PromptHistory {
         n: i.number,
         approach: approach(i),
         outcome: outcome_words(i),

@@ -48,11 +48,11 @@ pub(super) fn inspected(turn: &mut StepContext, seen: &Inspection) {
     if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(commit, names)) {
         return turn.because("this failure of CI is known");
     }
-    let (on_base, own): (Vec<_>, Vec<_>) =
+    let (on_base, on_head): (Vec<_>, Vec<_>) =
         failed.iter().cloned().partition(|one| on_base.iter().any(|base| base == name(one)));
     let names = |list: &[Guidance]| list.iter().map(|one| name(one).to_owned()).collect::<Vec<_>>();
-    let found = FailedCi { commit: commit.clone(), names: names(&own), on_base: names(&on_base) };
-    if own.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, own) }
+    let found = FailedCi { commit: commit.clone(), names: names(&on_head), on_base: names(&on_base) };
+    if on_head.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, on_head) }
 }
 
 fn name(failure: &Guidance) -> &str {
@@ -88,7 +88,7 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
         return turn.because("CI requires no change");
     }
     turn.next.failed_ci = on_base;
-    let told = match names {
+    let message = match names {
         Some(names) => format!("CI fails on the base, too: {names}"),
         None => "CI passed at a re-run".to_owned(),
     };
@@ -98,19 +98,19 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
     match turn.next.state {
         LoopState::Paused if was_red && turn.next.escalated == Some(EscalationCause::Ci) => {
             judge::resumed(turn, "CI");
-            turn.queue(&told);
+            turn.queue(&message);
         }
         LoopState::Review | LoopState::Queued | LoopState::Waiting => {
             let why = if turn.next.state == LoopState::Review {
-                format!("every check passed in a fresh checkout; {told}")
+                format!("every check passed in a fresh checkout; {message}")
             } else {
-                told
+                message
             };
             turn.next.why.clone_from(&why);
             turn.because(why);
             turn.effects.push(Effect::Status { fresh: false });
         }
-        _ => turn.because(told),
+        _ => turn.because(message),
     }
 }
 
@@ -129,8 +129,8 @@ pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
 impl StepContext {
     /// Gives the failures of the head's CI to the agent again, after a person resumed the loop.
     pub(super) fn repeat_ci_failures(&mut self) {
-        let told = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
-        if self.next.red_ci().is_some() && !told {
+        let has_guidance = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
+        if self.next.red_ci().is_some() && !has_guidance {
             let failures = self.next.told_ci_failures();
             self.next.guidance.extend(failures);
         }

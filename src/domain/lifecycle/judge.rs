@@ -122,9 +122,9 @@ impl Loop {
     /// Returns the number of records before the first intervention or guidance; `None` if there was none.
     fn disturbed_after(&self) -> Option<usize> {
         let judged = self.measured().filter(|iteration| iteration.record.is_some()).map(|it| it.judged.as_ref());
-        let told = |found: &JudgedDetection| found.fresh && found.level >= InterventionLevel::Warn;
-        let mut judged = judged.map(|judged| judged.is_some_and(|judged| judged.found.iter().any(told)));
-        judged.position(|told| told).map(|before| before + 1)
+        let was_reported = |found: &JudgedDetection| found.fresh && found.level >= InterventionLevel::Warn;
+        let mut judged = judged.map(|judged| judged.is_some_and(|judged| judged.found.iter().any(was_reported)));
+        judged.position(|reported| reported).map(|before| before + 1)
     }
 
     /// Returns the newest outcomes that fail, in the order in which to work on them.

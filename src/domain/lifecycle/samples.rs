@@ -37,8 +37,8 @@ pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
         output: output.into(),
         ..CheckOutcome::default()
     };
-    let said = "tests/test_parse.py::test_empty FAILED\nE   IndexError: list index out of range\nsrc/parse.py:41: IndexError\n";
-    let mut tests = outcome("tests", "pytest -q", failing == 0, if failing == 0 { "" } else { said });
+    let output = "tests/test_parse.py::test_empty FAILED\nE   IndexError: list index out of range\nsrc/parse.py:41: IndexError\n";
+    let mut tests = outcome("tests", "pytest -q", failing == 0, if failing == 0 { "" } else { output });
     tests.tests = Some(TestCounts { passing: 20 - failing, failing, skipped: 0 });
     let types = outcome("types", "mypy src", !types_fail, "src/parse.py:12: error: Missing return statement\n");
     CheckReport { outcomes: vec![tests, types] }

@@ -32,21 +32,21 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
         turn.next.opinions.lost += 1;
         if turn.next.opinions.lost < MAX_RUNS {
             let cost = run.cost;
-            let told = format!(
+            let message = format!(
                 "the second opinion of {} was lost, because the service stopped; about {cost} are counted for it, and it is asked for again",
                 run.backend
             );
-            turn.because(told.clone());
-            turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, told)]);
+            turn.because(message.clone());
+            turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, message)]);
             return turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: run.commit });
         }
         run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times while it was asked for"));
     }
     let wants_changes = matches!(&run.end, OpinionEnd::Answered(answer) if answer.verdict == OpinionVerdict::Changes);
     let iterates = wants_changes && can_iterate(turn);
-    let told = words(&run, iterates.then(|| turn.next.spent.iterations.saturating_add(1)));
-    turn.because(told.clone());
-    turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, told)]);
+    let message = words(&run, iterates.then(|| turn.next.spent.iterations.saturating_add(1)));
+    turn.because(message.clone());
+    turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, message)]);
     let (commit, remarks) = (run.commit.clone(), if iterates { remarks(&run) } else { Vec::new() });
     turn.next.opinions.last = Some(run);
     turn.next.opinions.before = None;

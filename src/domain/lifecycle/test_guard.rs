@@ -199,7 +199,7 @@ fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
         let path = &finding.found.path;
         match finding.found.kind {
             TamperKind::TestCountFell => {
-                let changed = next.branch_stat().into_iter().flat_map(|whole| &whole.files);
+                let changed = next.branch_stat().into_iter().flat_map(|stat| &stat.files);
                 let lost = changed.filter(|file| {
                     file.removed > 0 && tamper::is_test_file(&file.path) && !names_file(&text, &file.path)
                 });

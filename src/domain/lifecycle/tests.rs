@@ -868,7 +868,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
     run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(88)), None));
 
-    let said = Guidance {
+    let remark = Guidance {
         who: "olaf".into(),
         source: GuidanceSource::Review,
         text: "shorter".into(),
@@ -876,7 +876,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         remember: false,
     };
     let review =
-        LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)], suggestions: Vec::new() };
+        LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), remark)], suggestions: Vec::new() };
     run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.tell(review).is(LoopState::Review, LoopStep::Idle);
@@ -1139,9 +1139,9 @@ fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
         let mut run = LoopRun::in_state(LoopState::Running);
         run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into(), proposal: None }));
-        let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
+        let [guidance] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
         assert_eq!(
-            (told.remember, told.text.as_str(), told.source),
+            (guidance.remember, guidance.text.as_str(), guidance.source),
             (remember, "keep it pure", GuidanceSource::Command)
         );
         assert_eq!(run.reasons.iter().any(|reason| reason.contains("it is remembered")), remember, "{:?}", run.reasons);

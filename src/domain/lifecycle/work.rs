@@ -238,8 +238,8 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
     current.served = run.served;
     // Where no report was written, the last message stands for it.
-    let told = || reads_messages.then(|| knowledge::report_of(&run.message));
-    current.report = run.report.or_else(told).unwrap_or_default();
+    let from_message = || reads_messages.then(|| knowledge::report_of(&run.message));
+    current.report = run.report.or_else(from_message).unwrap_or_default();
     current.report.plan = None;
     current.message = run.message;
     current.agent_problem = match &end {
@@ -288,7 +288,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     if turn.next.step == LoopStep::Plan {
         return plan::missed(turn, "the service stopped during the run".to_owned());
     }
-    let kept = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
+    let salvage_note = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent run was lost, but no iteration is running");
     };

@@ -85,7 +85,7 @@ pub struct KeptAlarm {
 impl ControlFigures {
     /// Figures of a decision.
     pub(in crate::domain) fn of(decision: &ControlDecision) -> Self {
-        let kept = |alarm: &Alarm| KeptAlarm {
+        let stored = |alarm: &Alarm| KeptAlarm {
             kind: alarm.kind,
             severity: alarm.severity,
             message: alarm.message.clone(),
@@ -97,7 +97,7 @@ impl ControlFigures {
             terms: decision.terms,
             gains: decision.gains.gains,
             transition: decision.transition.clone(),
-            alarms: decision.alarms.iter().map(kept).collect(),
+            alarms: decision.alarms.iter().map(stored).collect(),
             cleared: decision.cleared.clone(),
         }
     }

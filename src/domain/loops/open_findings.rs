@@ -59,9 +59,9 @@ impl Loop {
             let not_accepted = measured.iter().filter(|finding| self.guard.accepted_by(finding).is_none());
             return not_accepted.map(|finding| finding.found.clone()).collect();
         }
-        let whole = self.branch_stat();
+        let stat = self.branch_stat();
         let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
-        let gone = |path: &str| plain(path) && whole.is_some_and(|whole| whole.files.iter().all(|f| f.path != path));
+        let gone = |path: &str| plain(path) && stat.is_some_and(|stat| stat.files.iter().all(|f| f.path != path));
         self.retained_iterations().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 }

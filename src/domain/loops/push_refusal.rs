@@ -267,8 +267,8 @@ error: GH013: Repository rule violations found for refs/heads/ralph/1-x.
             sentence.contains("a secret (Amazon AWS Access Key ID) in `README.md:12` of commit 8728dbe67"),
             "{sentence}"
         );
-        let told = refusal.for_agent().expect("something to tell");
-        assert!(told.contains("`.env:1`") && told.contains("from the environment"), "{told}");
+        let message = refusal.for_agent().expect("something to tell");
+        assert!(message.contains("`.env:1`") && message.contains("from the environment"), "{message}");
         let unnamed = PushRefusal::of("GH013\n- Push cannot contain secrets");
         assert_eq!(unnamed, PushRefusal::Secrets { places: Vec::new() });
         assert!(unnamed.sentence("x").is_some_and(|text| text.ends_with("a secret in the commits")));

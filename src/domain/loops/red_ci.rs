@@ -25,7 +25,7 @@ impl Loop {
         }
     }
 
-    /// Returns the failures of CI that the newest prompt with such failures named.
+    /// Returns the CI failures that the agent was told of last: those in the newest prompt that had any.
     pub fn told_ci_failures(&self) -> Vec<Guidance> {
         let of = |iteration: &Iteration| -> Vec<Guidance> {
             iteration.guidance.iter().filter(|one| one.source == GuidanceSource::Ci).cloned().collect()

@@ -37,19 +37,19 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     if text.contains(['\u{1b}', '\u{9b}', '\u{9d}']) {
         text = TERMINAL.replace_all(&text, "").into_owned();
     }
-    let mut kept = String::with_capacity(text.len());
+    let mut visible_text = String::with_capacity(text.len());
     let mut runs = 0;
     let mixed = text.chars().any(is_joining);
     let mut rest = text.as_str();
     while let Some(at) = rest.find(is_removed) {
-        kept.push_str(&rest[..at]);
+        visible_text.push_str(&rest[..at]);
         let run = &rest[at..];
         let end = run.find(|c| !is_removed(c)).unwrap_or(run.len());
         rest = &run[end..];
-        runs += usize::from(!is_common(kept.chars().next_back(), &run[..end], rest.chars().next(), mixed));
+        runs += usize::from(!is_common(visible_text.chars().next_back(), &run[..end], rest.chars().next(), mixed));
     }
-    kept.push_str(rest);
-    (without_markers(&kept), runs)
+    visible_text.push_str(rest);
+    (without_markers(&visible_text), runs)
 }
 
 /// Whether a character is removed from visible text.

@@ -237,7 +237,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl ImageOutcome {
-    /// An image that is not used, for a reason that stays.
+    /// Outcome of an image that is not used and not fetched again, with the reason.
     pub fn not_used(why: impl Into<String>) -> Self {
         Self::NotUsed { why: why.into(), tries: 0 }
     }
@@ -446,13 +446,13 @@ mod tests {
 
     #[test]
     fn broken_headers_have_no_size() {
-        let whole = [
+        let images = [
             png(800, 600),
             jpeg(&[b"\xff\xe0\x00\x04ab", b"\xff\xc0\x00\x11\x08\x02\x58\x03\x20"]),
             webp(b"VP8X", b"\0\0\0\0\x1f\x03\0\x57\x02\0"),
             b"GIF87a\x20\x03\x58\x02".to_vec(),
         ];
-        for bytes in &whole {
+        for bytes in &images {
             let needed = (0..=bytes.len()).find(|length| size(&bytes[..*length]).is_ok()).expect("the whole is valid");
             for length in 0..needed {
                 assert!(size(&bytes[..length]).is_err(), "{length} of {bytes:?}");
@@ -517,8 +517,8 @@ mod tests {
         let mut fetched = all.clone();
         assert_eq!(all.add(of(tried(3))), ["image 1 in the issue was not used: the forge answered 503"]);
         assert!(!all.lacks_some() && all.knows("a", ""));
-        let kept = TaskImage { outcome: ImageOutcome::Kept { header, bytes: 2_000 }, ..tried(0) };
-        assert_eq!(fetched.add(of(kept)), ["image 1 in the issue is used (PNG, 800 x 600 pixels, 2 KiB)"]);
+        let used = TaskImage { outcome: ImageOutcome::Kept { header, bytes: 2_000 }, ..tried(0) };
+        assert_eq!(fetched.add(of(used)), ["image 1 in the issue is used (PNG, 800 x 600 pixels, 2 KiB)"]);
         assert!(!fetched.lacks_some() && fetched.kept().count() == 1);
         let stored = serde_json::to_value(&all).expect("JSON");
         assert_eq!(serde_json::from_value::<TaskImages>(stored).expect("read"), all);

@@ -132,13 +132,13 @@ fn line(text: &str, clean: &dyn Fn(&str) -> String) -> String {
 
 /// Returns the entries that are not empty, each once.
 fn list(entries: &[String], clean: &dyn Fn(&str) -> String) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
+    let mut distinct: Vec<String> = Vec::new();
     for entry in entries.iter().map(|entry| line(entry, clean)).filter(|entry| !entry.is_empty()) {
-        if !kept.contains(&entry) {
-            kept.push(entry);
+        if !distinct.contains(&entry) {
+            distinct.push(entry);
         }
     }
-    kept
+    distinct
 }
 
 #[cfg(test)]

@@ -73,11 +73,11 @@ impl Duration {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut left = self.0;
+        let mut rest = self.0;
         for (unit, length) in UNITS {
-            if left >= length {
-                write!(f, "{}{unit}", left / length)?;
-                left %= length;
+            if rest >= length {
+                write!(f, "{}{unit}", rest / length)?;
+                rest %= length;
             }
         }
         if self.0 == 0 { f.write_str("0s") } else { Ok(()) }

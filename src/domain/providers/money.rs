@@ -75,9 +75,9 @@ impl CostAccount {
     /// of an account may take all of it, because the likely cost is a guess that should not prevent a first call
     /// with a small budget.
     fn fitting(&self, likely: Money) -> Option<Money> {
-        let Some(left) = self.remaining() else { return Some(likely) };
-        let is_first = self.used() == Money(0) && left > Money(0);
-        if likely <= left { Some(likely) } else { is_first.then_some(left) }
+        let Some(remaining) = self.remaining() else { return Some(likely) };
+        let is_first = self.used() == Money(0) && remaining > Money(0);
+        if likely <= remaining { Some(likely) } else { is_first.then_some(remaining) }
     }
 }
 
@@ -140,7 +140,9 @@ impl CostAccounts {
         for (scope, account) in self.accounts() {
             // What a question costs is no guess: its length is known, and that of its answer is bounded.
             let fitting = match scope {
-                LimitScope::Purpose => account.remaining().is_none_or(|left| likely <= left).then_some(likely),
+                LimitScope::Purpose => {
+                    account.remaining().is_none_or(|remaining| likely <= remaining).then_some(likely)
+                }
                 _ => account.fitting(likely),
             };
             match fitting {
@@ -157,7 +159,7 @@ impl CostAccounts {
     /// The limit that is reached; the run has to be ended.
     pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), CostLimitReached> {
         let reached_by = |account: &CostAccount| {
-            account.remaining().is_some_and(|left| shown > left || (shown == left && shown.0 > 0))
+            account.remaining().is_some_and(|remaining| shown > remaining || (shown == remaining && shown.0 > 0))
         };
         match self.accounts().into_iter().find(|(_, account)| reached_by(account)) {
             Some((scope, account)) => Err(reached(scope, account, shown, now)),
@@ -170,7 +172,7 @@ impl CostAccounts {
     /// # Errors
     /// The limit that this would exceed.
     pub fn covers(&self, committed: Money, now: Timestamp) -> Result<(), CostLimitReached> {
-        let exceeds = |account: &CostAccount| account.remaining().is_some_and(|left| committed > left);
+        let exceeds = |account: &CostAccount| account.remaining().is_some_and(|remaining| committed > remaining);
         match self.accounts().into_iter().find(|(_, account)| exceeds(account)) {
             Some((scope, account)) => Err(reached(scope, account, committed, now)),
             None => Ok(()),

@@ -187,13 +187,13 @@ impl TokenPrice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriceTable {
     /// Prices of the configuration; the flag marks prefixes of names.
-    own: Vec<(String, bool, TokenPrice)>,
+    entries: Vec<(String, bool, TokenPrice)>,
 }
 
 impl PriceTable {
     /// Returns the published prices only.
     pub fn published() -> Self {
-        Self { own: Vec::new() }
+        Self { entries: Vec::new() }
     }
 
     /// Combines the configured prices with the published ones. A name that ends with `*` matches all models that
@@ -203,13 +203,13 @@ impl PriceTable {
     /// All problems of the entries, each with its path.
     pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
-        let mut own = Vec::new();
+        let mut entries = Vec::new();
         for (name, entry) in entries {
             problem_with(&format!("{key}.{name}"), name, entry, &mut problems);
             let (begins, is_beginning) = name.strip_suffix('*').map_or((name.as_str(), false), |rest| (rest, true));
-            own.push((name::canonical(begins), is_beginning, TokenPrice::of(entry)));
+            entries.push((name::canonical(begins), is_beginning, TokenPrice::of(entry)));
         }
-        if problems.is_empty() { Ok(Self { own }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { entries }) } else { Err(problems) }
     }
 
     /// Returns the price of `model`, which can have a provider before it and a date after it. Configured whole
@@ -220,15 +220,15 @@ impl PriceTable {
         if model.is_empty() {
             return None;
         }
-        let whole = |(name, is_beginning, price): &(String, bool, TokenPrice)| {
+        let covers_name = |(name, is_beginning, price): &(String, bool, TokenPrice)| {
             (!is_beginning && name::is_version_of(&model, name)).then_some((name.len(), *price))
         };
         let beginning = |(name, is_beginning, price): &(String, bool, TokenPrice)| {
             (*is_beginning && model.starts_with(name.as_str())).then_some((name.len(), *price))
         };
         let longest = |found: Option<(usize, TokenPrice)>| found.map(|(_, price)| price);
-        longest(self.own.iter().filter_map(whole).max_by_key(|found| found.0))
-            .or_else(|| longest(self.own.iter().filter_map(beginning).max_by_key(|found| found.0)))
+        longest(self.entries.iter().filter_map(covers_name).max_by_key(|found| found.0))
+            .or_else(|| longest(self.entries.iter().filter_map(beginning).max_by_key(|found| found.0)))
             .or_else(|| published::price(&model))
     }
 
@@ -244,8 +244,8 @@ impl PriceTable {
         let of = |model: &str| Some(published::for_prompt(self.price(model)?, &name::canonical(model), prompt));
         let known = models.into_iter().find_map(of);
         known.unwrap_or_else(|| {
-            let own = self.own.iter().map(|(_, _, price)| *price);
-            let all = own.chain(published::prices_of(vendor, prompt));
+            let entries = self.entries.iter().map(|(_, _, price)| *price);
+            let all = entries.chain(published::prices_of(vendor, prompt));
             all.reduce(TokenPrice::highest).unwrap_or(TokenPrice::of(&PriceEntry::default()))
         })
     }

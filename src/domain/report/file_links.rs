@@ -192,8 +192,8 @@ mod tests {
         let current = samples::stuck();
         let newest = current.current().expect("an iteration");
         let commit = newest.commit.clone().unwrap_or_else(|| newest.parent.clone());
-        let whole = report::iteration(&current).expect("an iteration");
-        assert_eq!(linked_commit(&current, &whole), Some(commit));
+        let view = report::iteration(&current).expect("an iteration");
+        assert_eq!(linked_commit(&current, &view), Some(commit));
         let folded = report::folded_iteration(&current, newest.number).expect("an iteration");
         assert_eq!(linked_commit(&current, &folded), None);
         assert!(named_paths_of(&report::reply(true, Vec::new()), &BTreeSet::new()).is_empty());

@@ -14,9 +14,9 @@ use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 pub const REMEMBERED: usize = 50;
 /// Weight of the configured idle share against that of earlier loops, in iterations.
 const SETTINGS_WEIGHT: f64 = 10.0;
-/// Maximum increase of the weight of the idle share that earlier loops cause, against a loop's own, in iterations.
+/// Maximum that earlier loops add to [`StepThreshold::weight`], in iterations.
 const WEIGHT_GAINED: f64 = 20.0;
-/// Iterations of earlier loops that give half of that increase.
+/// Number of iterations of earlier loops at which half of [`WEIGHT_GAINED`] is reached.
 const HALF_GAINED: f64 = 50.0;
 /// Minimum number of iterations to measure a rate of progress.
 const LEAST_PACED: u32 = 3;
@@ -41,12 +41,12 @@ impl EarlierLoop {
     /// Returns the statistics of a loop from its records, oldest first. The first intervention came after `disturbed_after`
     /// of them, if there was one.
     pub fn of(records: &[Record], disturbed_after: Option<usize>, threshold: StepThreshold) -> Self {
-        let whole = ProgressRate::of(&Record::measured(records), threshold);
+        let rate = ProgressRate::of(&Record::measured(records), threshold);
         let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
         let alone = ProgressRate::of(&Record::measured(left_alone), threshold);
-        let known = whole.paced >= LEAST_PACED && whole.gain > 0.0;
-        let (mean, variance) = if known { whole.gained(whole.paced) } else { (0.0, 0.0) };
-        Self { mean, variance, paced: if known { whole.paced } else { 0 }, seen: alone.seen, idle: alone.idle }
+        let known = rate.paced >= LEAST_PACED && rate.gain > 0.0;
+        let (mean, variance) = if known { rate.gained(rate.paced) } else { (0.0, 0.0) };
+        Self { mean, variance, paced: if known { rate.paced } else { 0 }, seen: alone.seen, idle: alone.idle }
     }
 
     /// Whether the rate of progress is known and valid.
@@ -149,12 +149,12 @@ mod tests {
 
     #[test]
     fn statistics_exclude_iterations_after_intervention() {
-        let whole = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
-        let known = EarlierLoop::of(&whole, None, THRESHOLD);
+        let history = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
+        let known = EarlierLoop::of(&history, None, THRESHOLD);
         assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
         assert!((known.mean - 0.0625).abs() < 1e-12 && known.variance >= known.mean * known.mean / 4.0);
         // A standstill that was cut short is not counted.
-        let disturbed = EarlierLoop::of(&whole, Some(7), THRESHOLD);
+        let disturbed = EarlierLoop::of(&history, Some(7), THRESHOLD);
         assert_eq!((disturbed.seen, disturbed.idle, disturbed.paced), (5, 1, 8));
         let stuck = EarlierLoop::of(&records(&[0.1, 0.2, 0.2, 0.2, 0.2]), Some(5), THRESHOLD);
         assert_eq!((stuck.paced, stuck.mean), (0, 0.0), "a single step is no pace");

@@ -172,15 +172,15 @@ pub fn review(
     };
     let redirected = state.redirected.clone();
     let measured = Record::measured(history);
-    let whole = DetectionInput { history, partial: false, last, facts, control, settings, redirected: &redirected };
+    let all = DetectionInput { history, partial: false, last, facts, control, settings, redirected: &redirected };
     // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
     let input = match measured.last() {
-        Some(last) => DetectionInput { history: &measured, partial: measured.len() < history.len(), last, ..whole },
-        None => whole,
+        Some(last) => DetectionInput { history: &measured, partial: measured.len() < history.len(), last, ..all },
+        None => all,
     };
     let iteration = detection_input::number(history);
     state.follow(iteration, input.last.completion.get(), settings.min_progress);
-    let detections = if settings.enabled { detect(&whole, &input) } else { Vec::new() };
+    let detections = if settings.enabled { detect(&all, &input) } else { Vec::new() };
     let mut verdict = OversightVerdict {
         audit: state.forget(iteration, &detections, settings.climb_after),
         ..OversightVerdict::default()
@@ -192,15 +192,15 @@ pub fn review(
 }
 
 /// Returns the findings of all enabled detections, in the order of the table.
-fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
-    let finished = whole.last.is_finished();
-    let weakened = !whole.last.tampering.is_empty();
+fn detect(all: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
+    let finished = all.last.is_finished();
+    let weakened = !all.last.tampering.is_empty();
     // Work that is finished because its checks were weakened is not finished.
     let applies =
-        |kind| whole.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
+        |kind| all.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
     let look = |kind: DetectionKind| {
-        let input = if kind == DetectionKind::TestTampering { whole } else { measured };
-        whole.settings.detect(kind, input)
+        let input = if kind == DetectionKind::TestTampering { all } else { measured };
+        all.settings.detect(kind, input)
     };
     DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect()
 }

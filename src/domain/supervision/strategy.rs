@@ -65,8 +65,8 @@ config_section! {
         pub guided_iterations: u32 = 3, in 0..=100;
         /// First iteration (counted from the second) in which earlier loops of the repository are considered; 0: never.
         pub learned_after_iterations: u32 = 4, in 0..=100;
-        /// Number of iterations that a loop gets to show which of the earlier loops it resembles: the maximum that is spent on
-        /// a loop that does not yield its cost.
+        /// Number of iterations within which a loop shows that it resembles an earlier one that was not worth its cost. No more
+        /// than these count as lost when such loops are weighed.
         pub trial_iterations: u32 = 3, in 0..=100;
     }
 }

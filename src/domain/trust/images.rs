@@ -126,7 +126,7 @@ pub fn plan(
         return plan;
     }
     let max = settings.max_images as usize;
-    let (mut next, mut kept) = (known.next_number(), known.kept().count());
+    let (mut next, mut used) = (known.next_number(), known.kept().count());
     let (mut untrusted, mut too_many, mut not_looked_at) = (0_usize, 0_usize, 0_usize);
     let mut seen = BTreeSet::new();
     for text in texts {
@@ -159,7 +159,7 @@ pub fn plan(
             let refusal = match named {
                 _ if !text.trusted => Some("its author has no write access".to_owned()),
                 Err(why) => Some(why),
-                Ok(_) if kept >= max => {
+                Ok(_) if used >= max => {
                     too_many += 1;
                     continue;
                 }
@@ -180,7 +180,7 @@ pub fn plan(
             match refusal {
                 Some(_) => plan.refused.images.push(image),
                 None => {
-                    kept += 1;
+                    used += 1;
                     plan.wanted.push(image);
                 }
             }
@@ -198,8 +198,8 @@ pub fn plan(
             format!("{}, because at most {MOST_LOOKED_AT} are looked at", counted(not_looked_at, "image", "images")),
         ),
     ];
-    let told = notes.into_iter().filter(|(count, _)| *count > 0);
-    plan.refused.notes = told.map(|(_, note)| format!("not used: {note}")).collect();
+    let needed = notes.into_iter().filter(|(count, _)| *count > 0);
+    plan.refused.notes = needed.map(|(_, note)| format!("not used: {note}")).collect();
     plan
 }
 

@@ -63,8 +63,8 @@ impl<T> SetupStates<T> {
             false => found,
         });
         let at = found.ok_or(StateRefusal::Unknown)?;
-        let (until, own) = (self.0[at].until, same(&self.0[at].browser, browser));
-        if !own {
+        let (until, is_same_browser) = (self.0[at].until, same(&self.0[at].browser, browser));
+        if !is_same_browser {
             return Err(StateRefusal::Foreign);
         }
         let given = self.0.remove(at);

@@ -151,7 +151,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
     };
     let mut findings = Findings { most, ..Findings::default() };
     let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
-    let whole = tests_lost::DiffSummary::of(&files, &tests);
+    let summary = tests_lost::DiffSummary::of(&files, &tests);
     for (file, tests) in files.iter().zip(&tests) {
         let place = places.of(file);
         if let Some(kind) = place {
@@ -159,26 +159,26 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
         }
         let out_of_reach = tests_lost::moved_out_of_reach(file, &mut findings);
         if let Some(tests) = tests.as_ref().filter(|_| !out_of_reach) {
-            tests_lost::scan(tests, &whole, &mut findings);
-            weakened::scan(tests, &whole, &mut findings);
-            flow::scan(tests, &whole, &mut findings);
-            bypassed::scan(tests, &whole, &mut findings);
-            replaced::scan(tests, &whole, &mut findings);
-            computed::scan(tests, &whole, &mut findings);
-            doctests::scan(tests, &whole, &mut findings);
+            tests_lost::scan(tests, &summary, &mut findings);
+            weakened::scan(tests, &summary, &mut findings);
+            flow::scan(tests, &summary, &mut findings);
+            bypassed::scan(tests, &summary, &mut findings);
+            replaced::scan(tests, &summary, &mut findings);
+            computed::scan(tests, &summary, &mut findings);
+            doctests::scan(tests, &summary, &mut findings);
         }
         compiled::scan(file, &mut findings);
         if let Some(tests) = tests {
-            neutralized::scan(tests, &whole, &mut findings);
+            neutralized::scan(tests, &summary, &mut findings);
         }
         replaced::shadows(file, &files, &mut findings);
-        replaced::dependencies(file, &whole, &mut findings);
-        recorded::scan(file, &whole, &mut findings);
+        replaced::dependencies(file, &summary, &mut findings);
+        recorded::scan(file, &summary, &mut findings);
         loosened::scan(file, &mut findings);
-        loosened::exits(file, &whole, &mut findings);
-        commands::scan(file, &whole, &mut findings);
+        loosened::exits(file, &summary, &mut findings);
+        commands::scan(file, &summary, &mut findings);
         if place.is_none() {
-            config::scan(file, &whole, &mut findings);
+            config::scan(file, &summary, &mut findings);
         }
     }
     findings.into_list()
@@ -233,7 +233,7 @@ struct Findings {
     blocking: Vec<TamperFinding>,
     notices: Vec<TamperFinding>,
     seen: BTreeSet<(TamperGrade, TamperKind, String, String)>,
-    /// Maximum number of each grade.
+    /// Maximum number of findings of each grade.
     most: usize,
 }
 

@@ -120,8 +120,9 @@ pub fn local_path(asked: Option<&str>) -> &str {
 /// Whether the value of a `Host` header names this machine by a loopback name, which no other site's name can be.
 pub fn is_loopback_host(header: &str) -> bool {
     let Ok(url) = Url::parse(&format!("http://{header}/")) else { return false };
-    let whole = url.username().is_empty() && url.password().is_none() && !header.contains(['/', '?', '#', '@', '\\']);
-    whole
+    let is_only_a_host =
+        url.username().is_empty() && url.password().is_none() && !header.contains(['/', '?', '#', '@', '\\']);
+    is_only_a_host
         && match url.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -145,8 +146,8 @@ impl FailedAttempts {
     /// Returns the milliseconds that an address has to wait before its next attempt; `None` if it need not.
     pub fn wait_ms(&self, from: IpAddr, now: Timestamp) -> Option<i64> {
         let (count, since) = self.0.get(&network(from))?;
-        let left = FAILURE_WINDOW_MS - now.since(*since);
-        (*count >= MAX_FAILURES && left > 0).then_some(left)
+        let wait_left = FAILURE_WINDOW_MS - now.since(*since);
+        (*count >= MAX_FAILURES && wait_left > 0).then_some(wait_left)
     }
 
     /// Counts a failure of an address.

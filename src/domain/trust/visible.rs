@@ -97,13 +97,13 @@ pub fn covered(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<Vec<PathBuf>,
         let roots = || shown.iter().map(PathBuf::as_path);
         let above = |root: &&Path| folder.starts_with(root);
         let root = roots().filter(above).max_by_key(|root| root.components().count());
-        let whole = roots().find(|root| *root == one.path || *root == folder);
+        let equal_root = roots().find(|root| *root == one.path || *root == folder);
         let of_system = is_of_system(folder);
         // Without its programs or libraries a prefix is of no use.
         let needed = roots().find(|root| OF_PROGRAMS.iter().any(|name| folder == root.join(name)));
-        match (whole, one.kind) {
+        match (equal_root, one.kind) {
             (_, HiddenKind::Home) if of_system => {}
-            (Some(whole), _) => return Err(conflict(one, whole)),
+            (Some(equal_root), _) => return Err(conflict(one, equal_root)),
             _ if needed.is_some() => return Err(conflict(one, folder)),
             _ if of_system => return Err(conflict(one, folder)),
             (None, _) if root.is_some() || in_system(folder) => covered.push(folder.to_owned()),

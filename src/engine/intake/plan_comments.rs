@@ -12,9 +12,9 @@ use crate::store::{loops, outbox};
 const KEY_DIGITS: usize = 8;
 
 impl Engine {
-    /// Returns why the plan of a loop is not approved yet: a comment that shows it was edited after it was posted, so that its reader
-    /// may have read another plan. The stored plan is then posted again, once for each edited text. A deleted comment shows
-    /// nobody another plan. `repo` is the repository under its present name.
+    /// Returns the reason why an approval does not count yet: a comment with the plan was edited after it was posted, so the person who
+    /// approved may have read another text. The stored plan is then posted again, once for each edited text. Deleted comments are
+    /// ignored. `repo` has the present name of the repository.
     ///
     /// # Errors
     /// If the forge or the store cannot be read; the delivery is tried again.

@@ -12,8 +12,9 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind::{RateLimited, Transient, Unauthorized};
 
 impl Engine {
-    /// Returns the parts of an issue that people do not see as text. Templates are read only where they decide: for a hidden
-    /// comment in the issue of an author who is not trusted, until each is known.
+    /// Returns the parts of an issue that people do not see as text. Hidden comments that come from the repository's issue templates are
+    /// harmless. The templates are read only if an author who is not trusted has a hidden comment, and only until each such comment
+    /// is found in one.
     pub(super) async fn unseen_of(
         &self,
         account: &ForgeAccount,

@@ -21,7 +21,7 @@ use crate::forge::{
     ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
-/// Margin before a reported change of a label, in milliseconds, at which the search for it begins.
+/// Time before a reported label change from which the history is searched for it, in milliseconds; clocks may differ.
 const SLACK_MS: i64 = 60_000;
 
 #[async_trait]

@@ -25,7 +25,7 @@ const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
 /// File that Kubernetes writes in all of its containers, and how it begins.
 const HOSTS: (&str, &str) = ("/etc/hosts", "# Kubernetes-managed hosts file");
 
-/// Surroundings of the service, which may hide parts of `/proc` from it.
+/// Environment that the service runs in. Each hides parts of `/proc` in its own way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     Container,

@@ -21,7 +21,7 @@ pub use supervise::confined_exec;
 
 /// Beginning of the supervisor's messages.
 pub(super) const MESSAGE: &str = "landlock: ";
-/// Its exit code if it does not start the program.
+/// Exit code of the supervisor if it cannot start the program.
 pub(super) const NOT_STARTED: u8 = 126;
 /// Number of the descriptor with the policy.
 const POLICY_FD: RawFd = DATA_FDS.start;

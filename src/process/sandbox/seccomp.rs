@@ -170,12 +170,14 @@ const WITH_UNSEEN_MEMORY: [libc::c_long; 2] = [libc::SYS_msgget, libc::SYS_vmspl
 /// Options of sockets with which a program asks for larger buffers.
 const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_RCVBUF];
 
-/// Returns the filters for sandboxes without a control group. One refuses large segments and sets of semaphores of System V, as a kernel
-/// with a low limit does. One has no queues of System V. The last leaves the buffers of sockets as they are and reports success, as the kernel does above its own limit: what a
-/// socket holds is in no process, so that its size has to be known.
+/// Returns three filters for sandboxes without a control group. They keep programs from using memory that is counted for no process:
+///
+/// 1. Large segments and sets of semaphores of System V are refused, as by a kernel with a low limit.
+/// 2. Queues of System V do not exist.
+/// 3. Requests for larger buffers of sockets report success and change nothing, as the kernel does above its limit.
 ///
 /// # Errors
-/// There is none for this architecture.
+/// The filters cannot be compiled for this architecture.
 pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
     static FILTERS: LazyLock<Result<[Vec<u8>; 3], String>> = LazyLock::new(|| {
         let built = || {

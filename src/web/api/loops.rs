@@ -140,7 +140,10 @@ pub(super) fn repository(text: &str) -> Result<(String, String), ApiProblem> {
     parts.ok_or_else(|| ApiProblem::invalid("repository is not of the form owner/name", "send repository=owner/name"))
 }
 
-/// Refuses searched texts that are too long.
+/// Returns the text to search for.
+///
+/// # Errors
+/// It is longer than [`MAX_WORDS`] characters.
 pub(super) fn words(text: String) -> Result<String, ApiProblem> {
     if text.chars().count() > MAX_WORDS {
         return Err(ApiProblem::invalid(format!("q is longer than {MAX_WORDS} characters"), "search for fewer words"));

@@ -50,12 +50,12 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
 
 /// Advice on blockers that were named at least twice, unless the plan already states them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
-    let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
+    let current_advice = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
     let what = text::line(&blocker.text, 200);
     let bare = |text: &str| normalize(text).to_lowercase();
     let words = bare(what.trim_end_matches(['.', '…']));
-    let known = said.iter().any(|sentence| bare(sentence).contains(&words));
+    let known = current_advice.iter().any(|sentence| bare(sentence).contains(&words));
     let sentence = format!(
         "First resolve the blocker that was named in {} iterations, or find a way around it: {what}",
         blocker.seen
@@ -95,17 +95,17 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
 /// Advice for the phase.
 fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let pivots = current.judged().is_some_and(|judged| judged.approach == Approach::Pivot);
-    let left = current.limits.iterations.saturating_sub(current.spent.iterations);
+    let iterations_left = current.limits.iterations.saturating_sub(current.spent.iterations);
     match assessment.phase {
         Phase::Early if current.spent.iterations <= 1 => Some(
             "Read before you change: find the code that the failing checks run, and compare two ways before you take one."
                 .to_owned(),
         ),
-        Phase::Late if left == 0 => {
+        Phase::Late if iterations_left == 0 => {
             Some("This is the last iteration: leave the work tree in its best working state.".to_owned())
         }
         Phase::Late if !pivots => {
-            let after = if left == 1 { "one more iteration".to_owned() } else { format!("{left} more iterations") };
+            let after = if iterations_left == 1 { "one more iteration".to_owned() } else { format!("{iterations_left} more iterations") };
             Some(format!("There is room for {after} after this one: only make failing checks pass, and refactor nothing."))
         }
         _ => None,

@@ -52,21 +52,21 @@ impl Context {
         facts.sort_by_key(|fact| fact.rank);
         let all = facts.len();
         let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };
-        let left = match self.memory_share.filter(|share| share.is_finite()) {
+        let remaining = match self.memory_share.filter(|share| share.is_finite()) {
             Some(share) => {
                 let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
                 // The line with the figures is in every block that has room for it.
                 chosen.take(rest.drain(..1.min(rest.len())).collect(), tokens);
                 let room = tokens - chosen.used;
-                let kept = (room as f64 * share.clamp(0.0, 1.0)) as usize;
-                let mut left = chosen.take(rest, room - kept);
-                left.extend(chosen.take(memory, kept));
-                left.sort_by_key(|fact| fact.rank);
-                left
+                let reserved = (room as f64 * share.clamp(0.0, 1.0)) as usize;
+                let mut remaining = chosen.take(rest, room - reserved);
+                remaining.extend(chosen.take(memory, reserved));
+                remaining.sort_by_key(|fact| fact.rank);
+                remaining
             }
             None => facts,
         };
-        chosen.take(left, tokens);
+        chosen.take(remaining, tokens);
         let mut chosen = chosen.facts;
         chosen.sort_by_key(|fact| fact.rank);
         loop {
@@ -91,10 +91,10 @@ struct SelectedFacts<'a> {
 impl SelectedFacts<'_> {
     /// Adds facts in order within `room` tokens; returns those that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
-        let (mut left, mut taken) = (Vec::new(), 0);
+        let (mut skipped, mut taken) = (Vec::new(), 0);
         for fact in facts {
-            if left.len() > TRIED_AFTER_FULL {
-                left.push(fact);
+            if skipped.len() > TRIED_AFTER_FULL {
+                skipped.push(fact);
                 continue;
             }
             // A line feed may be a token.
@@ -103,10 +103,10 @@ impl SelectedFacts<'_> {
                 (taken, self.used) = (taken + size, self.used + size);
                 self.facts.push(fact);
             } else {
-                left.push(fact);
+                skipped.push(fact);
             }
         }
-        left
+        skipped
     }
 }
 

@@ -10,8 +10,9 @@ const SPREAD: f64 = 2.0;
 /// Maximum plausible number of iterations.
 const MOST: f64 = 1000.0;
 
-/// Usual number of iterations, minimum and maximum. The type's range counts as five loops whose mean is its middle and whose
-/// ends are two standard deviations away; implausible figures are ignored.
+/// Returns the usual number of iterations, as minimum and maximum: the range of the task type, corrected by measured loops. The range
+/// weighs as much as [`PRIOR_SAMPLES`] loops whose mean is its middle and whose standard deviation is a quarter of its width.
+/// Implausible estimates are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
     let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);

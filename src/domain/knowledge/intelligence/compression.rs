@@ -64,8 +64,8 @@ impl AssistantJob for Compression<'_> {
 
     fn checked(&self, answer: Compressed) -> Result<Compressed, String> {
         let lines = answer.context.lines().map(|line| text::line(line, 400));
-        let kept = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
-        let context = kept.collect::<Vec<_>>().join("\n");
+        let allowed_lines = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
+        let context = allowed_lines.collect::<Vec<_>>().join("\n");
         if context.is_empty() {
             return Err("nothing of `context` can be used: it has to hold facts, and no orders".to_owned());
         }

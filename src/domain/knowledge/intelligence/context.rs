@@ -196,9 +196,9 @@ impl Context {
 
 /// Approach of an iteration, from its report or its last message.
 fn tried(iteration: &Iteration) -> String {
-    let said = reported(iteration);
-    match iteration.report == AgentReport::default() && !said.summary.is_empty() {
-        true => said.summary,
+    let report = reported(iteration);
+    match iteration.report == AgentReport::default() && !report.summary.is_empty() {
+        true => report.summary,
         false => approach(iteration),
     }
 }

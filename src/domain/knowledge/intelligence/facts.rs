@@ -86,8 +86,8 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
         facts.add(Sort::Decision, 30 + 8 * at, format!("Decided: {}", text::line(decision, LINE)));
     }
     for (at, summary) in history.summaries.iter().rev().take(SUMMARIES).enumerate() {
-        let told = format!("Iterations {} to {}: {}", summary.from, summary.to, text::line(&summary.text, LONG));
-        facts.add(Sort::Summary, 34 + 20 * at, told);
+        let text = format!("Iterations {} to {}: {}", summary.from, summary.to, text::line(&summary.text, LONG));
+        facts.add(Sort::Summary, 34 + 20 * at, text);
     }
     learnings(&mut facts, context);
     files(&mut facts, &context.session);
@@ -136,13 +136,13 @@ pub(super) fn session_line(session: &LoopProgress) -> String {
 /// Adds approaches without a gain, newest first and distinct, and errors by number of occurrences.
 fn failures(facts: &mut FactList, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
-    let mut told: Vec<String> = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
     for tried in context.history.tries.iter().rev().filter(|tried| tried.gain < BREAKTHROUGH) {
         let what = clause(&tried.approach, 120);
-        if told.contains(&what) {
+        if failures.contains(&what) {
             continue;
         }
-        if told.len() >= FAILED {
+        if failures.len() >= FAILED {
             break;
         }
         let fell = if tried.gain < -0.005 {
@@ -154,7 +154,7 @@ fn failures(facts: &mut FactList, context: &Context) {
         let outcome = clause(&tried.outcome, 100);
         let line = format!("Tried in iteration {}: {what}; {outcome}{fell}.", tried.iteration);
         facts.add(Sort::Failed, 2 + 6 * age, line);
-        told.push(what);
+        failures.push(what);
     }
     let mut errors: Vec<_> = context.session.errors.iter().collect();
     errors.sort_by_key(|error| std::cmp::Reverse((error.last, error.times)));

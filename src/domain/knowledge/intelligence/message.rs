@@ -75,9 +75,9 @@ impl AssistantJob for MessageAnalysis {
             return Err("`completion_percentage` has to be from 0 to 100, or null".to_owned());
         }
         let items = |all: &[String]| -> Vec<String> {
-            let mut kept = Vec::new();
-            all.iter().for_each(|item| add_item(&mut kept, item));
-            kept
+            let mut items = Vec::new();
+            all.iter().for_each(|item| add_item(&mut items, item));
+            items
         };
         let blockers = items(&answer.blockers);
         Ok(MessageReport {

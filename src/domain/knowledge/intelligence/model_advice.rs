@@ -125,11 +125,11 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
             continue;
         }
         // Also checks text that moves to the beginning of the line when a sentence is removed.
-        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
-        *removed += plain.split_inclusive(". ").count() - kept.len();
-        let kept = kept.concat();
-        if !kept.trim().is_empty() {
-            out.push_str(kept.trim_end());
+        let allowed: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
+        *removed += plain.split_inclusive(". ").count() - allowed.len();
+        let allowed = allowed.concat();
+        if !allowed.trim().is_empty() {
+            out.push_str(allowed.trim_end());
             out.push('\n');
         }
     }

@@ -63,8 +63,9 @@ impl AssistantJob for Reflecting {
                        the next iteration does not repeat it. Go by the evidence, not by the agent's word; where the \
                        evidence shows no cause, say what would show it.\n\n"
                 .to_owned();
-        let told = format!("Approach: {}\nOutcome: {}\nThe agent says: {}", self.approach, self.outcome, self.said);
-        text::frame(&mut out, nonce, "the iteration", &told);
+        let iteration =
+            format!("Approach: {}\nOutcome: {}\nThe agent says: {}", self.approach, self.outcome, self.said);
+        text::frame(&mut out, nonce, "the iteration", &iteration);
         if !self.output.is_empty() {
             let what = format!("end of the output of {}", self.failing.as_deref().unwrap_or("the check"));
             text::frame(&mut out, nonce, &what, &self.output);

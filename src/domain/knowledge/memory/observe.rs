@@ -220,14 +220,14 @@ fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, 
 fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryObservation {
     let last = current.retained_iterations().rev().find(|iteration| iteration.commit.is_some());
     let report = last.map(agents_report).unwrap_or_default();
-    let mut told: Vec<&Guidance> = Vec::new();
+    let mut distinct: Vec<&Guidance> = Vec::new();
     for guidance in current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.guidance) {
-        if !told.contains(&guidance) {
-            told.push(guidance);
+        if !distinct.contains(&guidance) {
+            distinct.push(guidance);
         }
     }
     let texts = |source: GuidanceSource| {
-        let of = told.iter().filter(move |guidance| guidance.source == source && !guidance.remember);
+        let of = distinct.iter().filter(move |guidance| guidance.source == source && !guidance.remember);
         of.map(|guidance| clean(&guidance.text)).filter(|text| !text.is_empty())
     };
     let facts = LoopFacts {
@@ -255,13 +255,13 @@ fn agents_report(iteration: &Iteration) -> AgentReport {
 
 /// Approach stated by the agent; its summary if it states none.
 fn approach(report: &AgentReport) -> String {
-    let told = [&report.approach, &report.summary].map(|text| clean(text));
-    told.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+    let texts = [&report.approach, &report.summary].map(|text| clean(text));
+    texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 fn resolution(report: &AgentReport) -> Vec<String> {
-    let told = report.resolution_steps.iter().chain(&report.learnings);
-    told.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
+    let texts = report.resolution_steps.iter().chain(&report.learnings);
+    texts.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
 }
 
 /// Search words: changed paths, and those of the task if a maintainer wrote it.

@@ -69,9 +69,9 @@ fn pieces(query: &str) -> impl Iterator<Item = (bool, &str)> {
     query.split('"').enumerate().flat_map(move |(at, part)| {
         // An unclosed quote is ignored.
         let is_phrase = at % 2 == 1 && at < closed;
-        let whole = is_phrase.then_some((true, part));
+        let phrase = is_phrase.then_some((true, part));
         let apart = (!is_phrase).then(|| part.split(|c: char| c.is_whitespace() || "()".contains(c)));
-        whole
+        phrase
             .into_iter()
             .chain(apart.into_iter().flatten().filter(|piece| !piece.is_empty()).map(|piece| (false, piece)))
     })

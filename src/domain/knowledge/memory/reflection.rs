@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Minimum number of files for which more reflections are shown.
+/// Number of changed files from which a prompt has more reflections.
 const MANY_FILES: usize = 6;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;

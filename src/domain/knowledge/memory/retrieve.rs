@@ -104,12 +104,12 @@ pub fn rank_by(
     let worthy = |candidate: &LearningCandidate| candidate.learning.is_worth_telling(settings, now);
     let found: Vec<LearningCandidate> = found.into_iter().filter(worthy).collect();
     let scored = score(weights, query, found, settings, now);
-    let mut left = LearningKind::ALL.map(|kind| (kind, quota(kind, settings)));
+    let mut quotas = LearningKind::ALL.map(|kind| (kind, quota(kind, settings)));
     let mut fits = |recalled: &RankedLearning| {
-        let quota = left.iter_mut().find(|(kind, _)| *kind == recalled.learning.kind());
-        quota.is_some_and(|(_, left)| {
-            let free = *left > 0;
-            *left = left.saturating_sub(1);
+        let quota = quotas.iter_mut().find(|(kind, _)| *kind == recalled.learning.kind());
+        quota.is_some_and(|(_, unused)| {
+            let free = *unused > 0;
+            *unused = unused.saturating_sub(1);
             free
         })
     };

@@ -64,8 +64,8 @@ pub fn word_finder(terms: &[String]) -> Option<Regex> {
         .iter()
         .map(|term| {
             let length = term.chars().count();
-            let kept: String = term.chars().take(if length > 5 { length - 2 } else { length }).collect();
-            regex::escape(&kept)
+            let stem: String = term.chars().take(if length > 5 { length - 2 } else { length }).collect();
+            regex::escape(&stem)
         })
         .collect();
     if stems.is_empty() {
@@ -111,15 +111,15 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     let mut text = String::new();
     let mut shown = 0;
     for block in blocks {
-        let left = room.saturating_sub(tokens(&text));
-        let fits = tokens(block) < left;
+        let tokens_left = room.saturating_sub(tokens(&text));
+        let fits = tokens(block) < tokens_left;
         if !fits && shown > 0 {
             break;
         }
         if shown > 0 {
             text.push_str("\n\n");
         }
-        text.push_str(&if fits { block.trim_end().to_owned() } else { shortened(block, left) });
+        text.push_str(&if fits { block.trim_end().to_owned() } else { shortened(block, tokens_left) });
         shown += 1;
     }
     let more = more.saturating_add((blocks.len() - shown) as u64);

@@ -118,8 +118,8 @@ impl CollectedEvents {
         let another = !known.is_empty() && known != backend && !backend.is_empty();
         if another || !switched.is_empty() {
             let from = if another { format!(" after {known}") } else { String::new() };
-            let left: String = switched.iter().map(|sentence| format!("; {sentence}")).collect();
-            self.add(EventKind::BackendSwitch, format!("{backend} ran{from}{left}"));
+            let abandoned: String = switched.iter().map(|sentence| format!("; {sentence}")).collect();
+            self.add(EventKind::BackendSwitch, format!("{backend} ran{from}{abandoned}"));
         } else if let Some(earlier) = earlier.filter(|earlier| earlier.model != *model && !backend.is_empty()) {
             let name = |model: &Option<String>| model.clone().unwrap_or_else(|| "its usual model".to_owned());
             let text = format!("{backend} ran with {} instead of {}", name(model), name(&earlier.model));

@@ -140,14 +140,14 @@ fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
 }
 
 fn errors(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<ErrorPattern> {
-    let told = turns.iter().filter_map(|turn| Some((turn.iteration, turn.error.as_deref()?)));
+    let errors = turns.iter().filter_map(|turn| Some((turn.iteration, turn.error.as_deref()?)));
     let happened = events.iter().filter(|event| event.failed).map(|event| {
         // The output of a check follows on its own lines.
         let first = if event.kind == EventKind::Check { event.text.lines().next() } else { Some(event.text.as_str()) };
         (event.iteration, first.unwrap_or_default())
     });
     let mut patterns: BTreeMap<String, ErrorPattern> = BTreeMap::new();
-    for (iteration, text) in told.chain(happened) {
+    for (iteration, text) in errors.chain(happened) {
         let signature = normalize(text);
         if signature.is_empty() {
             continue;

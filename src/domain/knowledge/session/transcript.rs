@@ -74,19 +74,19 @@ pub fn parts(
         events.iter().enumerate().filter(shown).partition(|(_, event)| in_time(event.at));
     let (run, later): (Vec<_>, Vec<_>) = turns.iter().enumerate().partition(|(_, turn)| in_time(turn.started));
     let rest = if run.is_empty() { "Events of the run so far" } else { "Later events" };
-    let mut parts = told(&run, &during, running, rest);
+    let mut parts = parts_of(&run, &during, running, rest);
     for check in &iteration.checks.outcomes {
         let outcome = if check.holds { "passed".to_owned() } else { format!("failed: {}", check.why) };
         let title = format!("Check {} {outcome}, {} ms", check.name, check.duration_ms);
         let text = format!("$ {}\n{}", check.command, check.output);
         parts.push(TranscriptPart::of(TextSource::Check(check.name.clone()), title, &text));
     }
-    parts.extend(told(&later, &after, None, "Events after the end"));
+    parts.extend(parts_of(&later, &after, None, "Events after the end"));
     parts
 }
 
 /// Returns turns with the events during them, then the events after them: those of the running turn, or under the title `rest`.
-fn told(
+fn parts_of(
     turns: &[(usize, &SessionTurn)],
     events: &[(usize, &SessionEvent)],
     running: Option<&RunningTurn>,
@@ -114,15 +114,15 @@ fn told(
     let rest = running.map_or_else(|| rest.to_owned(), |running| format!("Events of {}", author(&running.turn)));
     parts.extend(running.map(|running| TranscriptPart::new(prompt_title(&running.turn), &running.turn.prompt)));
     let mut output = running.into_iter().flat_map(|running| &running.output).peekable();
-    let mut left = TranscriptPart::new(rest, "");
+    let mut rest_of_run = TranscriptPart::new(rest, "");
     for (at, event) in events {
         while let Some(output) = output.next_if(|output| output.at <= event.at) {
-            left.add_output(output);
+            rest_of_run.add_output(output);
         }
-        left.add_event(*at, event);
+        rest_of_run.add_event(*at, event);
     }
-    output.for_each(|output| left.add_output(output));
-    parts.extend(Some(left).filter(|part| !part.text.is_empty()));
+    output.for_each(|output| rest_of_run.add_output(output));
+    parts.extend(Some(rest_of_run).filter(|part| !part.text.is_empty()));
     for part in &mut parts {
         part.text.truncate(part.text.trim_end().len());
     }

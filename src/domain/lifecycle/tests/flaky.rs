@@ -105,8 +105,8 @@ fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once
 fn changed_commit_is_judged_anew_after_a_failed_verification() {
     let mut run = LoopRun::new();
     run.working().iteration(true).reports(flaky(false)).is(LoopState::Running, LoopStep::Agent);
-    let told = &run.current.iterations[1].guidance;
-    assert!(told.iter().any(|fact| fact.text.contains("same result twice")), "{told:?}");
+    let guidance = &run.current.iterations[1].guidance;
+    assert!(guidance.iter().any(|fact| fact.text.contains("same result twice")), "{guidance:?}");
     run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     let names = |checks: Vec<Check>| checks.into_iter().map(|check| check.name).collect::<Vec<_>>();
     assert_eq!(names(run.current.checks_to_repeat(u64::MAX)), ["make test"], "what is known to be flaky runs twice");

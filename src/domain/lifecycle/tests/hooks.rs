@@ -77,8 +77,8 @@ fn review_waits_for_its_hooks() {
     let mut run = hooked(&[HookEvent::BeforeReady, HookEvent::AfterEnd]);
     run.iteration(true).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
     run.hooks(HookEvent::BeforeReady, block()).is(LoopState::Running, LoopStep::Agent);
-    let told = &run.current.current().expect("an iteration").guidance;
-    assert!(told.iter().any(|guidance| guidance.text.contains("no license")), "{told:?}");
+    let given = &run.current.current().expect("an iteration").guidance;
+    assert!(given.iter().any(|guidance| guidance.text.contains("no license")), "{given:?}");
     assert_eq!(run.current.verified, None);
     run.iteration(true).checked(true).hooks(HookEvent::BeforeReady, broken()).is(LoopState::Paused, LoopStep::Idle);
     assert!(!run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })), "it can go on");

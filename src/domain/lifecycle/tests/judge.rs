@@ -258,11 +258,11 @@ fn failed_approach_is_not_proposed_again() {
             run.committed(|_| {}).pushed();
             run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
         }
-        let told = run.next_prompt().strategy;
+        let strategy = run.next_prompt().strategy;
         let chosen_approach = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
         assert!(
-            told.iter().any(|text| text.starts_with(&format!("{chosen_approach}: "))),
-            "{chosen_approach}: {told:?}"
+            strategy.iter().any(|text| text.starts_with(&format!("{chosen_approach}: "))),
+            "{chosen_approach}: {strategy:?}"
         );
         assert_eq!(replay(run.log).as_ref(), Some(&run.current));
         chosen_approach
@@ -434,13 +434,13 @@ fn failed_restoration_aborts_and_keeps_work() {
 fn weakened_checks_are_restored_before_review() {
     let mut run = LoopRun::started();
     let finding = TamperFinding::new("tests/parser.rs", TamperKind::TestSkipped, "#[ignore]");
-    let whole = |path: &str| {
+    let stat_of = |path: &str| {
         let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         Some(DiffStat { files: vec![file] })
     };
     run.agent(AgentEnd::Finished).committed(|c| {
         c.findings.push(finding);
-        c.branch_stat = whole("tests/parser.rs");
+        c.branch_stat = stat_of("tests/parser.rs");
     });
     run.pushed();
     assert_eq!(run.current.findings().len(), 1);
@@ -449,13 +449,13 @@ fn weakened_checks_are_restored_before_review() {
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Agent);
     assert!(run.next_prompt().directives[0].text.contains("Put the checks back"), "{:?}", run.next_prompt().directives);
-    run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = whole("src/parser.rs")).pushed();
+    run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = stat_of("src/parser.rs")).pushed();
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.findings(), [], "what was put back is no matter for those who review");
-    assert_eq!(run.current.branch_stat().map(|whole| whole.files.len()), Some(1));
+    assert_eq!(run.current.branch_stat().map(|stat| stat.files.len()), Some(1));
 }
 
 #[test]

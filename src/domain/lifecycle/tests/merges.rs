@@ -31,14 +31,14 @@ impl LoopRun {
 
     /// Returns the lines of the reply among the latest effects.
     fn replied(&self) -> String {
-        let said = self.effects.iter().find_map(|effect| match effect {
+        let reply = self.effects.iter().find_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {
                 View::Reply(reply) => Some(reply.lines.join(" ")),
                 _ => None,
             },
             _ => None,
         });
-        said.unwrap_or_default()
+        reply.unwrap_or_default()
     }
 
     fn ordered() -> Self {

@@ -108,9 +108,9 @@ fn plan_is_made_posted_approved_and_carried_out() {
     assert!(run.has(|e| matches!(e, Effect::Audit { entries } if entries[0].reason.contains(&hash))));
     run.working().is(LoopState::Running, LoopStep::Agent);
     assert!(run.implements() && !run.makes_plan());
-    let told = prompt::view(&run.current, "n", "r");
-    let plan = told.plan.expect("the approved plan");
-    assert!(!told.planning);
+    let shown = prompt::view(&run.current, "n", "r");
+    let plan = shown.plan.expect("the approved plan");
+    assert!(!shown.planning);
     assert_eq!((plan.text, plan.approved_by.as_str(), plan.changes.as_str()), (sample().text(), "olaf", "In UTF-8."));
     // Only files of the tree are its scope.
     assert_eq!(run.current.stated.scope(), Some((vec!["src/parse.py".to_owned()], FactSource::Plan)));

@@ -59,11 +59,11 @@ fn findings_lead_to_exactly_one_iteration() {
     run.opinion(answer(OpinionVerdict::Changes, &["an empty list panics", "a name misleads"]));
     run.is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.audited(), ["second opinion of judge: 2 findings, given to iteration 2"]);
-    let told = &run.current.current().expect("an iteration").guidance;
-    let told: Vec<_> = told.iter().map(|one| (one.source, one.path.as_deref(), one.text.as_str())).collect();
+    let guidance = &run.current.current().expect("an iteration").guidance;
+    let guidance: Vec<_> = guidance.iter().map(|one| (one.source, one.path.as_deref(), one.text.as_str())).collect();
     let place = Some("src/lib.rs:7");
     let source = GuidanceSource::SecondOpinion;
-    assert_eq!(told, [(source, place, "major: an empty list panics"), (source, place, "major: a name misleads")]);
+    assert_eq!(guidance, [(source, place, "major: an empty list panics"), (source, place, "major: a name misleads")]);
     // The next commit is read as well, but its findings are only listed.
     run.iteration(true).checked(true).is(LoopState::Running, LoopStep::SecondOpinion);
     run.opinion(answer(OpinionVerdict::Changes, &["a name misleads"])).is(LoopState::Review, LoopStep::Idle);
@@ -144,8 +144,8 @@ fn guidance_during_the_opinion_comes_first() {
     let mut run = read_by_another(|_| {});
     run.command(guide("use a set"));
     run.opinion(answer(OpinionVerdict::Sound, &[])).is(LoopState::Running, LoopStep::Agent);
-    let told = &run.current.current().expect("an iteration").guidance;
-    assert_eq!(told.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), ["use a set"]);
+    let guidance = &run.current.current().expect("an iteration").guidance;
+    assert_eq!(guidance.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), ["use a set"]);
     run.iteration(true).checked(true).is(LoopState::Running, LoopStep::SecondOpinion);
 }
 

@@ -3,14 +3,14 @@
 use super::*;
 
 fn remark(comment: i64, text: &str) -> (String, Guidance) {
-    let said = Guidance {
+    let remark = Guidance {
         who: "maja".into(),
         source: GuidanceSource::Review,
         text: text.into(),
         path: Some("a.txt:2".into()),
         remember: false,
     };
-    (remark_key(CommentId(comment)), said)
+    (remark_key(CommentId(comment)), remark)
 }
 
 fn suggested(comment: i64) -> SuggestedChange {
@@ -91,9 +91,9 @@ fn change_that_does_not_apply_is_a_remark_for_the_agent() {
     run.suggests(&[7, 8], &[9]).working().applied(&[7], &[8]).pushed();
     assert!(run.current.suggestions.is_empty());
     run.checked(true).is(LoopState::Running, LoopStep::Agent);
-    let told: Vec<&str> = run.current.current().expect("open").guidance.iter().map(|one| one.text.as_str()).collect();
+    let texts: Vec<&str> = run.current.current().expect("open").guidance.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(
-        told,
+        texts,
         ["words", "suggestion\n\n(The service could not apply the suggestion as it is: the lines changed.)"]
     );
 }

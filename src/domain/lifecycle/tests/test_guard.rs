@@ -220,8 +220,8 @@ fn acceptance_without_finding_is_rejected() {
 fn checks_that_need_changed_tests_are_asked_about_early() {
     let mut run = LoopRun::new();
     run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Running, LoopStep::Agent);
-    let told = run.prompt();
-    assert_eq!((told.changed_tests.len(), told.put_back.len()), (1, 0));
+    let prompt = run.prompt();
+    assert_eq!((prompt.changed_tests.len(), prompt.put_back.len()), (1, 0));
     assert!(run.current.judged().is_none_or(|judged| judged.found.is_empty()), "the task may require it");
     run.commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.iterations.len(), 2, "no iterations are spent on the question");
@@ -245,8 +245,8 @@ fn hard_coded_answers_are_told_once_and_then_asked_about() {
     let known = "only what tests expect: mul(2, 3) is 6; sign(-3) is -1";
     let mut run = LoopRun::new();
     run.working().commits(&[], true).verified(&holds("1", known), None).is(LoopState::Running, LoopStep::Agent);
-    let told = run.prompt();
-    assert_eq!((told.answers.len(), told.changed_tests.len(), told.put_back.len()), (1, 0, 0));
+    let prompt = run.prompt();
+    assert_eq!((prompt.answers.len(), prompt.changed_tests.len(), prompt.put_back.len()), (1, 0, 0));
     run.commits(&[], true).verified(&holds("2", known), None).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("test_findings"), "{:?}", run.effects);
     assert!(run.current.why.contains("returns only what its tests expect"), "{}", run.current.why);
@@ -297,9 +297,9 @@ fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
     let mut run = start();
     ends_with(&mut run, silent(true));
     run.is(LoopState::Running, LoopStep::Agent);
-    let told = run.prompt().put_back;
+    let put_back = run.prompt().put_back;
     assert_eq!(
-        told.iter().map(|one| one.evidence.as_str()).collect::<Vec<_>>(),
+        put_back.iter().map(|one| one.evidence.as_str()).collect::<Vec<_>>(),
         ["10 tests counted at the base, none now"]
     );
     // The finding of a commit with no other sign is measured again, and the second one in a row is for a maintainer.

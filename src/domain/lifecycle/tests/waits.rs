@@ -150,7 +150,7 @@ fn session_is_resumed_until_foreign_work() {
     let failed = || AgentEnd::Failed { reason: "boom".into() };
     let unavailable = || AgentEnd::Unavailable { reason: "not there".into() };
     let limited = || AgentEnd::Limited { until: None, reason: "quota".into() };
-    for (end, left) in [
+    for (end, session) in [
         (AgentEnd::Finished, session("s2")),
         // The tree is as the session before left it.
         (limited(), session("s1")),
@@ -164,7 +164,7 @@ fn session_is_resumed_until_foreign_work() {
     ] {
         let mut run = LoopRun::remembering();
         run.agent_with(end.clone(), "s2");
-        assert_eq!(run.current.session, left, "{end:?}");
+        assert_eq!(run.current.session, session, "{end:?}");
     }
     let mut run = LoopRun::remembering();
     run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });

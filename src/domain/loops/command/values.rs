@@ -52,14 +52,14 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
 pub(super) fn money(text: &str) -> Result<Money, String> {
     let problem = || format!("`{}` is not an amount of US dollars such as `5` or `5.00`.", shown(text));
     let plain = text.strip_prefix('$').unwrap_or(text);
-    let (whole, fraction) = plain.split_once('.').unwrap_or((plain, "0"));
+    let (dollars_part, fraction) = plain.split_once('.').unwrap_or((plain, "0"));
     let well_formed = |part: &str, most: usize| {
         !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_digit())
     };
-    if !well_formed(whole, 9) || !well_formed(fraction, 6) {
+    if !well_formed(dollars_part, 9) || !well_formed(fraction, 6) {
         return Err(problem());
     }
-    let dollars: i64 = whole.parse().map_err(|_| problem())?;
+    let dollars: i64 = dollars_part.parse().map_err(|_| problem())?;
     let millionths: i64 = format!("{fraction:0<6}").parse().map_err(|_| problem())?;
     let amount = Money(dollars * 1_000_000 + millionths);
     if amount.0 == 0 || amount.0 > DOLLARS * 1_000_000 {

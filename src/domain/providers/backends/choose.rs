@@ -54,8 +54,9 @@ pub fn choose(
             Some(first) if *first != name => ChoiceReason::InsteadOf((*first).to_owned()),
             _ => first_for,
         };
-        let goes_on = request.session.as_ref().is_some_and(|left| {
-            left.backend == name && left.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
+        let goes_on = request.session.as_ref().is_some_and(|session| {
+            session.backend == name
+                && session.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
         });
         let session = if goes_on { SessionUse::Resume } else { SessionUse::Fresh };
         return BackendChoice::Use { backend: name.to_owned(), why, session };

@@ -5,7 +5,8 @@ use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum distance of a reported end, in milliseconds; ends farther away are ignored, because no plan has a longer period.
+/// Maximum time until the end of a cooldown that a provider reports, in milliseconds. A later end is ignored as a mistake, because no
+/// subscription is renewed less often.
 const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
 /// Maximum time added to the end that the provider reported, in milliseconds.
 const MAX_KNOWN_JITTER_MS: i64 = 30_000;

@@ -79,9 +79,13 @@ pub(super) fn crossed(
         let (most, spent) = (most?.0, backend.ledger.cost(window, now));
         let used = spent.plus(reserved);
         let over = used > Money(0) && used.plus(likely.max(Money(0))) > most;
-        let left = Money(most.0.saturating_sub(likely.0.max(0)).saturating_sub(reserved.0).max(0));
+        let affordable = Money(most.0.saturating_sub(likely.0.max(0)).saturating_sub(reserved.0).max(0));
         // The cost of calls in flight leaves the ledger at most an hour, or a day, after it was spent.
-        let free = if spent > left { backend.ledger.cost_falls_to(left, window, now) } else { now.plus_ms(60_000) };
+        let free = if spent > affordable {
+            backend.ledger.cost_falls_to(affordable, window, now)
+        } else {
+            now.plus_ms(60_000)
+        };
         over.then_some((threshold, free))
     };
     let hour = cost(of.max_cost_per_hour, HOUR_MS, Threshold::CostPerHour);

@@ -334,10 +334,10 @@ impl PendingTransition<'_> {
         // Concurrent calls that meet the same limit count once.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
         let (mut until, known) = parking::end(reported, step, &settings.cooldown, seed, now);
-        if let BackendStatus::Parked(own) = &backend.status
-            && own.kind == CooldownReason::Threshold
+        if let BackendStatus::Parked(cooldown) = &backend.status
+            && cooldown.kind == CooldownReason::Threshold
         {
-            until = until.max(own.until);
+            until = until.max(cooldown.until);
         }
         match again {
             Some(park) if !known || (park.known && park.until >= until) => return,

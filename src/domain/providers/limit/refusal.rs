@@ -90,11 +90,11 @@ impl LimitSignals {
 
     /// Returns the limit in an error that ended a run and may come from any program: as [`classify`](super::classify) finds
     /// it, otherwise by its status. `None` for other errors.
-    pub fn refusal(&self, said: &str) -> Option<LimitKind> {
-        let mut whole = self.clone();
-        whole.succeeded = false;
-        whole.messages.push(said.to_owned());
-        let known = kind(&whole);
+    pub fn refusal(&self, message: &str) -> Option<LimitKind> {
+        let mut signals = self.clone();
+        signals.succeeded = false;
+        signals.messages.push(message.to_owned());
+        let known = kind(&signals);
         known.or_else(|| self.resets_at.map(|_| LimitKind::Quota)).or_else(|| match self.status? {
             401 | 403 => Some(LimitKind::Auth),
             402 => Some(LimitKind::Billing),
@@ -105,14 +105,14 @@ impl LimitSignals {
     }
 
     /// Returns the limit in an error that certainly comes from the provider; its words count anywhere in the text.
-    pub fn refusal_of_provider(&self, said: &str) -> Option<LimitKind> {
-        let by_words = || by_words(said).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
-        self.refusal(said).or_else(by_words)
+    pub fn refusal_of_provider(&self, message: &str) -> Option<LimitKind> {
+        let by_words = || by_words(message).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
+        self.refusal(message).or_else(by_words)
     }
 }
 
-fn by_words(said: &str) -> Option<LimitKind> {
-    let lower = said.to_lowercase();
+fn by_words(message: &str) -> Option<LimitKind> {
+    let lower = message.to_lowercase();
     let found = ANYWHERE.iter().find(|(_, words)| words.iter().any(|word| lower.contains(word)));
     found.map(|(kind, _)| *kind)
 }

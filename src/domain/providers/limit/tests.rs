@@ -115,9 +115,9 @@ fn successful_run_has_no_limit() {
 }
 
 /// Returns the time read from a message, at noon UTC of Thursday, 2026-01-15.
-fn until(said: &str, zone: Option<&str>) -> Option<String> {
+fn until(message: &str, zone: Option<&str>) -> Option<String> {
     let signals =
-        LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };
+        LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {message}")) };
     let limit = classify(&signals, moment(NOW)).expect("these words are a limit");
     limit.until.map(shown)
 }
@@ -164,8 +164,8 @@ fn times_are_read_in_every_form() {
         ("resets tomorrow at 3pm", "2026-01-16T15:00:00Z"),
         ("(resets 03:13 on 26 Jan)", "2026-01-26T03:13:00Z"),
     ];
-    for (said, wanted) in cases {
-        assert_eq!(until(said, None).as_deref(), Some(wanted), "{said}");
+    for (message, wanted) in cases {
+        assert_eq!(until(message, None).as_deref(), Some(wanted), "{message}");
     }
     assert_eq!(until("resets 3pm", Some("America/New_York")).as_deref(), Some("2026-01-15T20:00:00Z"));
     assert_eq!(until("resets 3pm (UTC)", Some("America/New_York")).as_deref(), Some("2026-01-15T15:00:00Z"));
@@ -191,8 +191,8 @@ fn impossible_times_are_ignored() {
         "Retrying in 18 seconds… (attempt 6/10)",
         "resets 3 of the counters",
     ];
-    for said in cases {
-        assert_eq!(until(said, None), None, "{said}");
+    for message in cases {
+        assert_eq!(until(message, None), None, "{message}");
     }
 }
 
@@ -208,10 +208,10 @@ fn daylight_saving_changes_are_followed() {
         ("2026-07-01T12:00:00Z", "resets 3pm (Europe/Rome)", "2026-07-01T13:00:00Z"),
         ("2026-12-31T20:00:00Z", "resets Jan 1, 3am (Pacific/Auckland)", "2027-01-01T03:00:00+13:00"),
     ];
-    for (now, said, wanted) in cases {
-        let limit = classify(&failed(&format!("You've hit your limit · {said}")), moment(now)).expect("a limit");
+    for (now, message, wanted) in cases {
+        let limit = classify(&failed(&format!("You've hit your limit · {message}")), moment(now)).expect("a limit");
         let wanted = Some(moment(wanted)).filter(|at| *at > moment(now));
-        assert_eq!(limit.until, wanted, "{said} at {now}");
+        assert_eq!(limit.until, wanted, "{message} at {now}");
     }
 }
 

@@ -211,13 +211,13 @@ impl Folded {
 
 /// Returns the limit in a line of this length, from its beginning; the message may continue in the following lines.
 fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<MessageLimit> {
-    let own = text[..length].trim_end();
+    let message_part = text[..length].trim_end();
     let mut rest = head(text, BODY);
     let (mut strong, mut status) = (false, known_status.filter(|status| *status >= 400));
     let corroborated = status.is_some();
-    let mut said = None;
+    let mut named_status = None;
     for _ in 0..PREFIXES {
-        let alone = own.get(text.len().min(BODY) - rest.len()..).unwrap_or_default();
+        let alone = message_part.get(text.len().min(BODY) - rest.len()..).unwrap_or_default();
         if let Some(found) = wording::specific(rest).or_else(|| wording::specific(alone)) {
             return Some(reading(found, rest));
         }
@@ -225,7 +225,7 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
             strong = true;
             rest = &rest[found.end()..];
         } else if let Some(found) = STATUS.captures(rest) {
-            said = found[1].parse().ok();
+            named_status = found[1].parse().ok();
             strong |= UNEXPECTED.is_match(rest) || found[0].to_ascii_lowercase().starts_with("error code");
             rest = &rest[found.get(0).map_or(0, |whole| whole.end())..];
         } else if let Some(found) = WEAK.find(rest).filter(|found| !found.is_empty()) {
@@ -234,22 +234,22 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
             break;
         }
     }
-    status = said.or(status);
-    if (strong || said.is_some())
+    status = named_status.or(status);
+    if (strong || named_status.is_some())
         && let Some(bracket) = REASON.captures(rest).and_then(|found| found.get(1))
     {
         rest = &rest[bracket.start()..];
     }
     if BODY_START.is_match(rest) {
         *bodies = bodies.checked_sub(1)?;
-        let known = strong || said.is_some() || rest.starts_with(r#"{"type":"error""#);
+        let known = strong || named_status.is_some() || rest.starts_with(r#"{"type":"error""#);
         return body(head(rest, BODY), known, status);
     }
     let message = head(rest, SENTENCE);
     if strong || corroborated {
         let general = wording::general(message);
         let general = general.filter(|kind| strong || status.is_some_and(|status| codes::fits(status, *kind)));
-        let by_status = status.filter(|_| strong && said.is_some());
+        let by_status = status.filter(|_| strong && named_status.is_some());
         let by_status = by_status.and_then(|status| codes::of_status_with_words(status, message));
         if let Some(kind) = general.or(by_status) {
             return Some(reading(kind, message));
@@ -258,7 +258,9 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
     let last_words = text.len() <= SENTENCE;
     let timed = wording::timed(message).filter(|_| last_words);
     let timed = timed.or_else(|| codes::of_status_with_words(wording::whole(text.trim_end())?, text));
-    timed.or_else(|| BARE.captures(own).and_then(|found| codes::of_code(&found[1]))).map(|kind| reading(kind, message))
+    timed
+        .or_else(|| BARE.captures(message_part).and_then(|found| codes::of_code(&found[1])))
+        .map(|kind| reading(kind, message))
 }
 
 fn reading(kind: LimitKind, message: &str) -> MessageLimit {

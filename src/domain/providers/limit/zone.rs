@@ -55,7 +55,7 @@ const ABBREVIATIONS: [(&str, i32); 37] = [
     ("PDT", -420),
 ];
 
-/// Abbreviations of zones with summer time, and others missing above.
+/// Abbreviations whose offset depends on the date, or that are missing above, with the zone that they stand for.
 const ZONES: [(&str, &str); 6] = [
     ("PST", "Etc/GMT+8"),
     ("PT", "America/Los_Angeles"),
@@ -104,8 +104,8 @@ pub(super) fn by_name(name: &str) -> Option<TimeZone> {
     }
     let name = ZONES.iter().find(|(known, _)| *known == name).map_or(name, |(_, zone)| zone);
     // Single words of the database (`Cuba`, `Navajo`) are words of prose too.
-    let whole = name.contains('/').then_some(name)?;
-    TimeZoneDatabase::bundled().get(whole).ok()
+    let full_name = name.contains('/').then_some(name)?;
+    TimeZoneDatabase::bundled().get(full_name).ok()
 }
 
 fn fixed(minutes: i32) -> Option<TimeZone> {

@@ -104,8 +104,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("haiku", "claude-haiku-5-5"),
 ];
 
-/// Begin of the names of models whose long prompts cost more, another part of the name, the tokens of a prompt above which they
-/// do, and the factors of input and output, in percent.
+/// Models that charge more for long prompts: beginning of the name, another part of the name, number of tokens above which a prompt
+/// is long, and factors of the prices of input and output, in percent.
 const LONG_PROMPTS: &[(&str, &str, u64, [i64; 2])] = &[
     ("claude-haiku-5-5", "", 100_000, [500, 500]),
     ("claude-sonnet-4-5", "", 200_000, [200, 150]),

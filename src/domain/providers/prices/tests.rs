@@ -181,8 +181,8 @@ fn usage_sums_saturate() {
 
 #[test]
 fn long_prompts_are_dearer_with_published_and_configured_prices() {
-    let own = PriceEntry { input: 1.0, output: 10.0, cache_read: None, cache_write: None };
-    let table = PriceTable::with_entries(&[("gpt-6-sol".to_owned(), own)].into(), "prices").unwrap();
+    let entry = PriceEntry { input: 1.0, output: 10.0, cache_read: None, cache_write: None };
+    let table = PriceTable::with_entries(&[("gpt-6-sol".to_owned(), entry)].into(), "prices").unwrap();
     let price = |model: &str, tokens: u64| {
         let price = table.price_or_highest([model], None, tokens);
         (price.input, price.output)

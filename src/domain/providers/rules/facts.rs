@@ -148,18 +148,18 @@ impl RuleFacts {
 
     /// Returns the value of a variable, clamped to its range; not-a-number counts as its minimum.
     pub(super) fn value(&self, name: &str) -> Option<Value> {
-        let whole = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+        let integer = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
         let decimal = |value: f64, most: f64| Value::Float(if value.is_nan() { 0.0 } else { value.clamp(0.0, most) });
         Some(match name {
-            "iteration" => whole(self.iteration.into()),
-            "max_iterations" => whole(self.max_iterations.into()),
-            "elapsed_minutes" => whole(self.elapsed_minutes),
-            "consec_errors" => whole(self.consec_errors.into()),
-            "error_count" => whole(self.error_count.into()),
+            "iteration" => integer(self.iteration.into()),
+            "max_iterations" => integer(self.max_iterations.into()),
+            "elapsed_minutes" => integer(self.elapsed_minutes),
+            "consec_errors" => integer(self.consec_errors.into()),
+            "error_count" => integer(self.error_count.into()),
             "has_error" => Value::Bool(self.last_error.is_some()),
             "cost" => Value::Float(self.cost.usd()),
             "cost_hour" => Value::Float(self.cost_hour.usd()),
-            "tokens" => whole(self.tokens),
+            "tokens" => integer(self.tokens),
             "completion" => decimal(self.completion, 1.0),
             "control_signal" => decimal(self.control_signal, 1.0),
             "urgency" => text(match self.urgency {

@@ -38,15 +38,16 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
         let (line, column) = (usize::try_from(error.pos.0).ok()?, usize::try_from(error.pos.1).ok()?);
         (line > 0 && column > 0).then(|| offset_of(text, line, column))
     });
-    let said = first.map_or("", |error| error.msg.as_str());
-    if said.contains("Recursion limit") {
+    let message_of_parser = first.map_or("", |error| error.msg.as_str());
+    if message_of_parser.contains("Recursion limit") {
         return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} nested conditions") };
     }
-    let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
+    let message_of_parser = message_of_parser.strip_prefix("Syntax error: ").unwrap_or(message_of_parser);
     // What the parser would rather have seen is a list of a dozen signs.
-    let said = said.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
-    let said: String = said.chars().filter(|c| !c.is_control()).take(80).collect();
-    let message = format!("is not an expression: {}{}", said.trim(), hint(text));
+    let message_of_parser =
+        message_of_parser.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
+    let message_of_parser: String = message_of_parser.chars().filter(|c| !c.is_control()).take(80).collect();
+    let message = format!("is not an expression: {}{}", message_of_parser.trim(), hint(text));
     ExpressionProblem { offset: place, message }
 }
 

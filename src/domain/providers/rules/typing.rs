@@ -304,8 +304,8 @@ impl<'a> Typing<'a> {
 }
 
 fn make_decimal(expr: &mut IdedExpr) {
-    let whole = std::mem::take(expr);
-    let id = whole.id;
-    let call = CallExpr { func_name: "double".to_owned(), target: None, args: vec![whole] };
+    let inner = std::mem::take(expr);
+    let id = inner.id;
+    let call = CallExpr { func_name: "double".to_owned(), target: None, args: vec![inner] };
     *expr = IdedExpr { id, expr: Expr::Call(call) };
 }

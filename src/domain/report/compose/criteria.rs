@@ -41,8 +41,8 @@ pub(super) fn planned_check(check: &Check) -> PlannedCheck {
     }
 }
 
-/// Fills the request for a check; `problems` are the errors in the criteria that were found. After the first run, checks exist that
-/// all pass.
+/// Fills the comment that asks for a check. `problems` are errors in the completion criteria of the issue or the repository. If there
+/// are none and the checks have run, the comment says that all of them pass already.
 pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     let mut looked_at = problems.to_vec();
     let holding: Vec<String> = match problems.is_empty() && current.baseline.is_some() {

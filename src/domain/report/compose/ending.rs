@@ -34,7 +34,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let what = last.map_or(String::new(), |i| {
         if i.report.summary.trim().is_empty() { i.message.clone() } else { i.report.summary.clone() }
     });
-    let whole = current.branch_stat().cloned().unwrap_or_default();
+    let stat = current.branch_stat().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
         title: current.task.title.clone(),
@@ -50,8 +50,8 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         elapsed_s: seconds(current.spent.time_at(now)),
         cost: known(current.spent.cost),
         spent_on: spent_on(current),
-        look_first: look_first(current, &whole),
-        manifests: tamper::flagged_manifests(&whole),
+        look_first: look_first(current, &stat),
+        manifests: tamper::flagged_manifests(&stat),
         findings: current.findings(),
         accepted: accepted_lines(current),
         opinion: opinion_view(current),
@@ -406,10 +406,10 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
         inner.severity = severity;
         inner.headline = detection_headline(found);
         inner.what_happened = sentence(found.kind.title());
-        let own = found.evidence.split("; ").map(str::to_owned);
+        let evidence = found.evidence.split("; ").map(str::to_owned);
         let others = current.judged().into_iter().flat_map(|judged| &judged.found).filter(|f| f.kind != found.kind);
         let others = others.map(|f| format!("also detected: {} ({})", f.kind.title().to_lowercase(), f.evidence));
-        let lines: Vec<String> = own.chain(others).collect();
+        let lines: Vec<String> = evidence.chain(others).collect();
         inner.evidence.splice(0..0, lines);
         inner.recommendations = found.recommendations.iter().map(|text| sentence(text)).collect();
         let restored = current.current().and_then(|last| last.restored_to);
@@ -480,9 +480,9 @@ mod tests {
     #[test]
     fn settings_that_fold_files_are_told() {
         let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
-        let told = |paths: &[&str]| folding(&DiffStat { files: paths.iter().map(|path| file(path)).collect() });
-        assert_eq!(told(&["src/a.rs", "x.gitattributes", ".gitattributes.md"]), None);
-        let sentence = told(&["src/a.rs", "src/.gitattributes", ".gitattributes"]).unwrap();
+        let folded = |paths: &[&str]| folding(&DiffStat { files: paths.iter().map(|path| file(path)).collect() });
+        assert_eq!(folded(&["src/a.rs", "x.gitattributes", ".gitattributes.md"]), None);
+        let sentence = folded(&["src/a.rs", "src/.gitattributes", ".gitattributes"]).unwrap();
         assert!(sentence.ends_with("were changed: src/.gitattributes, .gitattributes."), "{sentence}");
     }
 }

@@ -174,9 +174,9 @@ proptest! {
         prop_assert!(!subject.contains(char::is_control), "{}", subject);
         for tag in html.split('<').skip(1) {
             let tag = tag.split('>').next().unwrap_or_default();
-            let own = ["!DOCTYPE html", "html", "body", "h2", "h3", "p", "ul", "li", "a"];
+            let allowed_tags = ["!DOCTYPE html", "html", "body", "h2", "h3", "p", "ul", "li", "a"];
             let name = tag.trim_start_matches('/');
-            prop_assert!(own.contains(&name) || name.starts_with("a href=\"https://"), "<{}> in {}", tag, html);
+            prop_assert!(allowed_tags.contains(&name) || name.starts_with("a href=\"https://"), "<{}> in {}", tag, html);
         }
         for block in slack["blocks"].as_array().expect("blocks").iter().filter(|b| b["type"] == "section") {
             let text = block["text"]["text"].as_str().expect("text");
@@ -207,7 +207,7 @@ fn audiences() -> Vec<Audience> {
     ]
 }
 
-fn told(effects: &[Effect]) -> Vec<(String, Occasion)> {
+fn notified(effects: &[Effect]) -> Vec<(String, Occasion)> {
     let one = |effect: &Effect| match effect {
         Effect::Notify { channel, notice } => (channel.clone(), notice.occasion),
         other => panic!("{other:?}"),
@@ -224,7 +224,7 @@ fn channels_receive_selected_levels() {
         level,
         reminder,
     };
-    let of = |effect: &Effect| told(&notices(effect, &current, &audiences(), |_| Vec::new(), Timestamp(5)));
+    let of = |effect: &Effect| notified(&notices(effect, &current, &audiences(), |_| Vec::new(), Timestamp(5)));
     let (raised, reminder) = (Occasion::Raised, Occasion::Reminder);
     let to = |names: &[&str], occasion| names.iter().map(|n| ((*n).to_owned(), occasion)).collect::<Vec<_>>();
     assert_eq!(of(&escalate(EscalationLevel::Warning, false)), to(&["all"], raised));
@@ -234,7 +234,7 @@ fn channels_receive_selected_levels() {
     // Who keeps incidents is reminded of none that is there, or that somebody has resolved by hand.
     let open = |_: &str| vec!["stuck".to_owned()];
     let known =
-        |level, reminder| told(&notices(&escalate(level, reminder), &current, &audiences(), open, Timestamp(5)));
+        |level, reminder| notified(&notices(&escalate(level, reminder), &current, &audiences(), open, Timestamp(5)));
     assert_eq!(known(EscalationLevel::Emergency, true), to(&["chat", "all"], reminder));
     assert_eq!(known(EscalationLevel::Emergency, false), to(&["chat", "duty", "all"], raised), "what is new is told");
 }
@@ -281,7 +281,7 @@ fn waiting_plan_is_a_decision_for_channels_and_reminds_incidents_once() {
         assert_eq!(notice.evidence, ["Mend the parser.", "Which encoding?"]);
         let open = |_: &str| open.iter().map(|cause| (*cause).to_owned()).collect::<Vec<_>>();
         let all = audiences().into_iter().map(|audience| Audience { levels: vec![EscalationLevel::Info], ..audience });
-        told(&notices(
+        notified(&notices(
             &Effect::Warn { notice: Box::new(notice) },
             &current,
             &all.collect::<Vec<_>>(),
@@ -302,7 +302,7 @@ fn incidents_are_resolved_once() {
     let open = BTreeMap::from([("duty", vec!["a".to_owned(), "b".to_owned()]), ("chat", vec!["a".to_owned()])]);
     let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
     let effects = notices(&close, &current, &audiences(), open, Timestamp(5));
-    assert_eq!(told(&effects), [("duty".to_owned(), Occasion::Resolved), ("duty".to_owned(), Occasion::Resolved)]);
+    assert_eq!(notified(&effects), [("duty".to_owned(), Occasion::Resolved), ("duty".to_owned(), Occasion::Resolved)]);
     let keys: Vec<String> = effects.iter().map(Effect::key).collect();
     assert_eq!(keys, ["notify/duty/resolved/a", "notify/duty/resolved/b"]);
     assert_eq!(effects[0].queue(), "notify/duty");

@@ -10,9 +10,9 @@ use super::intervention::InterventionLevel;
 detection_settings! {
     /// Conditions of failing backends.
     AgentFailureSettings {
-        /// Iterations that failed.
+        /// Number of failed iterations within `window` at which it is raised.
         pub iterations: u32 = 3, in 1..=100, at_most window;
-        /// Iterations among which they are counted.
+        /// Number of newest iterations in which failures are counted.
         pub window: u32 = 5, in 1..=100;
     }
 }

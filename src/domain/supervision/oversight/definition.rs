@@ -70,9 +70,9 @@ macro_rules! detection_settings {
         $crate::domain::model::settings::config_section! {
             $(#[$meta])*
             pub struct $name {
-                /// Whether it is looked for.
+                /// Whether the detection is used.
                 pub enabled: bool = true;
-                /// Whether it is only recorded and counted, whatever its severity.
+                /// Whether the detection is only recorded and counted, without an intervention.
                 pub observe: bool = $observe;
                 $($thresholds)*
             }

@@ -124,10 +124,10 @@ pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a
     }
 }
 
-/// Text of others on one line, at most 200 bytes.
+/// Text of others on one line, at most 200 bytes. `; ` becomes `, `, because it separates the pieces of evidence.
 pub(super) fn line(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(MAX_LINE)];
-    visible(start).0.split_whitespace().collect::<Vec<_>>().join(" ")
+    visible(start).0.split_whitespace().collect::<Vec<_>>().join(" ").replace("; ", ", ")
 }
 
 /// A share as a percentage for people.

@@ -27,17 +27,17 @@ const MIN_WORDS: usize = 2;
 detection_settings! {
     /// Conditions of deviation from the task.
     DeviationSettings {
-        /// Similarity of work and objective, less than which is low.
+        /// Similarity of work and objective below which an iteration is off the objective.
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
-        /// Iterations that are looked at.
+        /// Number of newest iterations that are considered.
         pub window: u32 = 3, in 1..=10;
-        /// Number of iterations in the window with low similarity.
+        /// Number of iterations off the objective within `window` at which it is raised.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
-        /// Minimum number of consecutive low iterations of a severe deviation.
+        /// Number of consecutive iterations off the objective at which it is severe.
         pub high_after: u32 = 4, in 1..=10;
-        /// Files outside the task's scope for each one within.
+        /// Number of changed files outside the task's scope, for each one within, above which it is raised.
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
-        /// Files outside, fewer than which are no creep.
+        /// Minimum number of changed files outside the task's scope.
         pub scope_min_files: u32 = 4, in 1..=10_000;
     }
 }
@@ -104,7 +104,8 @@ fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
         comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
     };
     let judge = |record: &Record| {
-        let by_texts = || [said(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
+        let by_texts =
+            || [report_text(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
         record.objective_similarity.or_else(by_texts)
     };
     input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
@@ -117,7 +118,7 @@ fn is_latin(text: &str) -> bool {
 }
 
 /// Returns the agent's summary of its work.
-fn said(record: &Record) -> String {
+fn report_text(record: &Record) -> String {
     let mut text = cut(&record.summary, MAX_TEXT).to_owned();
     for learning in &record.learnings {
         text.push(' ');

@@ -11,9 +11,9 @@ use crate::domain::model::record::{Record, TreeChange};
 detection_settings! {
     /// Conditions of iterations without changes.
     NoChangeSettings {
-        /// Iterations in a row.
+        /// Number of consecutive iterations without a change.
         pub iterations: u32 = 2, in 1..=100, at_most high_iterations;
-        /// Iterations in a row where that is severe.
+        /// Number of consecutive iterations without a change at which the detection is severe.
         pub high_iterations: u32 = 3, in 1..=100;
     }
 }

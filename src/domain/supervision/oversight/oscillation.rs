@@ -17,23 +17,23 @@ const MAX_FILES: usize = 64;
 detection_settings! {
     /// Conditions of oscillation.
     OscillationSettings {
-        /// Iterations that are looked at.
+        /// Number of newest iterations that are considered.
         pub window: u32 = 8, in 3..=50;
-        /// Returns to exactly the tree of an earlier iteration, without progress, that are warned about.
+        /// Number of returns to exactly the files of an earlier iteration, without progress, at which the agent is warned.
         pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
-        /// Returns to exactly an earlier tree, without progress, that are critical once a REDIRECT was given.
+        /// Number of such returns at which it is critical, once a REDIRECT was given.
         pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
-        /// Returns to an earlier state, exactly or by the files that changed, that are severe.
+        /// Number of returns to an earlier state, exactly or by the files that changed, at which it is severe.
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
-        /// Returns where that is critical.
+        /// Number of returns to an earlier state at which it is critical.
         pub critical_cycles: u32 = 6, in 1..=50, at_most window;
-        /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return.
+        /// Share of the files changed two iterations ago above which changing them again, but not in between, is a return.
         pub file_churn_threshold: f64 = 0.8, in 0.0..=1.0;
-        /// Turns between gain and loss of completion.
+        /// Number of changes between gain and loss of completion at which it is raised.
         pub sign_changes: u32 = 4, in 1..=50, at_most window;
-        /// Change of completion that counts as gain or loss.
+        /// Minimum change of completion that is a gain or a loss.
         pub min_swing: f64 = 0.12, in 0.0..=1.0;
-        /// Turns that completion makes at least where control's trend is a signal.
+        /// Minimum number of such changes for the trend of control to be a signal.
         pub trend_turns: u32 = 2, in 0..=50;
     }
 }
@@ -114,11 +114,11 @@ fn returned_to(records: &[Record]) -> Option<usize> {
     if matches!(last.change, TreeChange::Nothing | TreeChange::Service) {
         return None;
     }
-    let mut left = false;
+    let mut has_left = false;
     before.iter().rposition(|record| match record.tree.as_deref() {
-        Some(tree) if tree == newest => left,
+        Some(tree) if tree == newest => has_left,
         Some(_) => {
-            left = true;
+            has_left = true;
             false
         }
         None => false,

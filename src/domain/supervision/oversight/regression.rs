@@ -14,15 +14,15 @@ use crate::domain::supervision::control::AlarmKind;
 detection_settings! {
     /// Conditions of a regression.
     RegressionSettings {
-        /// Whether tests and checks that passed and fail now count.
+        /// Whether tests and checks that passed before and fail now are signals.
         pub test_pass_to_fail: bool = true;
-        /// Consecutive iterations that show it; 1 would count a flaky run.
+        /// Number of consecutive iterations that must show a loss; with 1, one flaky run is enough.
         pub consecutive: u32 = 2, in 1..=100;
-        /// Share of all tests, more of which lost at once needs no second iteration.
+        /// Share of all tests above which a loss is a regression at once, without a second iteration.
         pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
-        /// Points of coverage lost, more than which is a regression.
+        /// Loss of coverage, in percentage points, above which it is raised.
         pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
-        /// Completion lost by falls in a row.
+        /// Completion lost in consecutive iterations at which it is raised.
         pub completion_fall: f64 = 0.02, in 0.0..=1.0;
         /// Number of times that the best iteration is restored before a critical regression ends the loop.
         pub restores: u32 = 1, in 0..=100;

@@ -16,25 +16,25 @@ const ALARM_OVER: u32 = 5;
 detection_settings! {
     /// Conditions of high resource use with little progress.
     ResourceBurnSettings {
-        /// Iterations, as a multiple of the estimate.
+        /// Number of iterations above which it is raised, as a multiple of the estimate.
         pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
-        /// Money, as a multiple of the estimate (of the limit where there is none).
+        /// Cost above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
         pub cost_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Time, as a multiple of the estimate (of the limit where there is none).
+        /// Time above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
         pub time_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Multiple of any estimate where that is critical.
+        /// Multiple of any of these estimates at which it is critical.
         pub critical_multiplier: f64 = 2.5, in 1.0..=1_000.0;
-        /// Calls of tools in all.
+        /// Number of tool calls of the whole loop at which it is raised.
         pub tool_calls: u32 = 5_000, in 1..=10_000_000;
-        /// Average completion, less than which so many calls are a burn.
+        /// Average completion at or above which `tool_calls` is ignored.
         pub tool_calls_completion: f64 = 0.3, in 0.0..=1.0;
-        /// Completion, more than which it is one severity less.
+        /// Completion above which its severity is lowered by one.
         pub nearly_done: f64 = 0.9, in 0.0..=1.0;
-        /// Completion gained an iteration, less than which control's alarm is a signal.
+        /// Gain of completion per iteration below which the alarm of control is a signal.
         pub alarm_below: f64 = 0.0, in -1.0..=1.0;
-        /// Completion an iteration, less than which a critical burn ends the loop.
+        /// Completion per iteration below which a critical detection ends the loop.
         pub abort_efficiency: f64 = 0.01, in 0.0..=1.0;
-        /// Completion, less than which a critical burn ends the loop.
+        /// Completion below which a critical detection ends the loop.
         pub abort_completion: f64 = 0.5, in 0.0..=1.0;
     }
 }

@@ -16,32 +16,34 @@ const MAX_TEXT: usize = 400;
 detection_settings! {
     /// Conditions of a stuck loop.
     StuckSettings {
-        /// Iterations among which the same error is counted.
+        /// Number of newest iterations in which the same error is counted.
         pub window: u32 = 10, in 2..=100;
-        /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
+        /// Number of newest iterations over which progress is averaged. With progress, a repeated error or reflection or the
+        /// alarm of control does not count.
         pub progress_window: u32 = 7, in 2..=100;
-        /// Minimum number of occurrences of the same error.
+        /// Number of occurrences of the same error at which it is raised.
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
-        /// Number of occurrences at which the detection is critical.
+        /// Number of occurrences of the same error at which it is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
-        /// Share of the loop's maximum number of iterations that `critical_error_count` is at most, but two more than
-        /// `same_error_count`; 0 leaves it as it is, which is the default where a file sets `critical_error_count`.
+        /// Limits `critical_error_count` to this share of the loop's maximum number of iterations, but not below
+        /// `same_error_count` + 2. 0 does not limit it, which is the default if the file sets `critical_error_count`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
-        /// Iterations without progress.
+        /// Number of newest iterations over which a gain of completion is expected.
         pub no_progress_iterations: u32 = 8, in 2..=100;
-        /// Minimum completion gained over these iterations; less is no progress.
+        /// Gain of completion over `no_progress_iterations` below which it is raised.
         pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
-        /// Iterations in a row with the same reflection.
+        /// Number of consecutive iterations with the same reflection at which it is raised.
         pub same_reflection_count: u32 = 4, in 2..=100;
-        /// Number of other signals without which the controller's alarm does not count.
+        /// Minimum number of other signals for the alarm of control to count.
         pub alarm_signals: u32 = 2, in 0..=3;
-        /// Chance of a run without a step by the loop's own pace, less than which it is stuck; 0 leaves this out.
+        /// Probability, by the loop's own pace, of a standstill as long as the present one, below which the loop is stuck; 0
+        /// ignores standstills.
         pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
-        /// Share of iterations without a step that is expected of a loop of which nothing is known.
+        /// Share of iterations without a step forward that is expected of a loop without history.
         pub idle_share: f64 = 0.3, in 0.01..=0.9;
-        /// Part of the loop's mean step that a step is at least.
+        /// Minimum size of a step forward, as a share of the loop's mean step.
         pub step_part: f64 = 0.4, in 0.0..=1.0;
-        /// Iterations without a step that a blocker counts for which the agent names meanwhile.
+        /// Number of iterations without a step that a blocker named by the agent during a standstill counts for.
         pub blocker_weight: f64 = 2.0, in 0.0..=10.0;
     }
 }

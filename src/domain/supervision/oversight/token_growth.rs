@@ -12,13 +12,13 @@ use crate::domain::model::record::Record;
 detection_settings! {
     /// Conditions of growing use of tokens without progress.
     observed TokenGrowthSettings {
-        /// Newest iterations, each of which takes so many; there are at least as many before them.
+        /// Number of newest iterations that must all have grown. At least as many earlier ones are needed to compare with.
         pub window: u32 = 3, in 1..=50;
-        /// Tokens of an iteration, as a multiple of the median of those before.
+        /// Tokens of an iteration at which it has grown, as a multiple of the median of earlier iterations.
         pub growth: f64 = 2.0, in 1.0..=1_000.0, at_most high_growth;
-        /// Multiple where that is severe.
+        /// Multiple at which it is severe.
         pub high_growth: f64 = 4.0, in 1.0..=1_000.0;
-        /// Tokens of an iteration, fewer than which are no growth.
+        /// Minimum number of tokens of an iteration that has grown.
         pub min_tokens: u32 = 100_000, in 0..=1_000_000_000;
     }
 }

@@ -95,8 +95,9 @@ pub fn assess(
     let done = taken(history);
     let progress = history.last().map_or(0.0, |record| record.completion.get());
     let budget_used = budget_used(history, facts);
-    let left = (facts.max_iterations - done).max(0.0);
-    let at_this_pace = if budget_used > 0.0 { done * (1.0 - budget_used).max(0.0) / budget_used } else { left };
+    let iterations_in_limit = (facts.max_iterations - done).max(0.0);
+    let at_this_pace =
+        if budget_used > 0.0 { done * (1.0 - budget_used).max(0.0) / budget_used } else { iterations_in_limit };
     let phase = if budget_used > settings.late || progress > settings.near_completion {
         Phase::Late
     } else if budget_used < settings.early {
@@ -110,7 +111,7 @@ pub fn assess(
         progress,
         phase,
         budget_used,
-        iterations_left: at_this_pace.min(left),
+        iterations_left: at_this_pace.min(iterations_in_limit),
         without_progress: without_progress(history, settings.min_progress),
         escalates_after: facts.within_limit(
             settings.escalation_threshold,

@@ -72,17 +72,17 @@ impl Outlook {
     ) -> Self {
         let (rest, paced) = ((1.0 - rate.level).max(0.0), f64::from(rate.paced));
         // A loop that has gained nothing yet tells none of them from another.
-        let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
+        let weight_of = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
         let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, expected_gain: 0.0 };
         for earlier in experience.paces() {
             let EarlierLoop { mean, variance, .. } = *earlier;
             let known = f64::from(earlier.paced);
             let likely = likelihood(rate.gain - paced * mean, paced * variance + paced * paced * variance / known);
-            all.add(told(likely), chance(rest, left, (mean, variance), known + paced, 0.0), rest / mean);
+            all.add(weight_of(likely), chance(rest, left, (mean, variance), known + paced, 0.0), rest / mean);
         }
         let earlier = all.loops;
         let (chance, needs) = alone.map_or((1.0, rest / USUAL_PACE), |alone| (alone.chance, alone.needs));
-        all.add(UNKNOWN_LOOPS * told(1.0 / (paced * UNKNOWN_PACE)), chance, needs);
+        all.add(UNKNOWN_LOOPS * weight_of(1.0 / (paced * UNKNOWN_PACE)), chance, needs);
         let Mixture { weight, chance, needs, expected_gain, .. } = all;
         Self { chance: chance / weight, needs: needs / weight, left, expected_gain: expected_gain / weight, earlier }
     }

@@ -72,9 +72,9 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
             WorkPriority::Check(_) | WorkPriority::Review(_) => None,
         })
         .collect();
-    let mut left = assessment.blockers.iter().map(|blocker| &blocker.text).filter(|text| !planned.contains(text));
-    let first = left.next()?;
-    let more = match left.count() {
+    let mut unplanned = assessment.blockers.iter().map(|blocker| &blocker.text).filter(|text| !planned.contains(text));
+    let first = unplanned.next()?;
+    let more = match unplanned.count() {
         0 => String::new(),
         others => format!(" and {others} more"),
     };

@@ -83,8 +83,8 @@ fn number_of_images_is_limited_across_texts() {
         (2, &["not used: 2 more images, because `images.max_images` is 2".to_owned()][..])
     );
     let header = ImageHeader { format: ImageFormat::Png, width: 1, height: 1 };
-    let kept = |image: &TaskImage| TaskImage { outcome: ImageOutcome::Kept { header, bytes: 70 }, ..image.clone() };
-    let known = TaskImages { images: plan.wanted.iter().map(kept).collect(), ..TaskImages::default() };
+    let used = |image: &TaskImage| TaskImage { outcome: ImageOutcome::Kept { header, bytes: 70 }, ..image.clone() };
+    let known = TaskImages { images: plan.wanted.iter().map(used).collect(), ..TaskImages::default() };
     assert_eq!(planned(&[issue(&body(1..3))], &known, &settings).wanted, []);
     let others = format!("![](https://evil.example/{}.png)\n", 1).repeat(2)
         + &(0..90).map(|n| format!("![](https://evil.example/x{n})\n")).collect::<String>();

@@ -41,7 +41,7 @@ fn has_end_record(bytes: &[u8]) -> bool {
 
 fn zip_members(bytes: &[u8]) -> UnpackedArchive {
     const HEADER: usize = 30;
-    let (mut archive, mut at, mut left) = (UnpackedArchive::default(), 0, MOST_BYTES);
+    let (mut archive, mut at, mut bytes_left) = (UnpackedArchive::default(), 0, MOST_BYTES);
     loop {
         let found = bytes[at..].windows(4).position(|window| window == b"PK\x03\x04");
         let Some(header) = found.and_then(|found| bytes.get(at + found..)).filter(|rest| rest.len() > HEADER) else {
@@ -54,8 +54,8 @@ fn zip_members(bytes: &[u8]) -> UnpackedArchive {
                 archive.is_cut = true;
                 return archive;
             }
-            let (member, is_cut) = unpacked(DeflateDecoder::new(content), left);
-            left -= member.len() as u64;
+            let (member, is_cut) = unpacked(DeflateDecoder::new(content), bytes_left);
+            bytes_left -= member.len() as u64;
             archive.members.push(member);
             if is_cut {
                 archive.is_cut = true;
@@ -104,15 +104,15 @@ mod tests {
     /// See docs/threats.md#i7.
     #[test]
     fn members_of_gzip_and_zip_are_unpacked() {
-        let whole = |members: &[&[u8]]| UnpackedArchive {
+        let complete = |members: &[&[u8]]| UnpackedArchive {
             members: members.iter().map(|member| member.to_vec()).collect(),
             is_cut: false,
         };
         let packed = gzip(b"content");
-        assert_eq!(unpack(&packed), whole(&[b"content"]));
-        assert_eq!(unpack(&packed[..packed.len() - 4]), whole(&[b"content"]), "what can be read counts");
+        assert_eq!(unpack(&packed), complete(&[b"content"]));
+        assert_eq!(unpack(&packed[..packed.len() - 4]), complete(&[b"content"]), "what can be read counts");
         let zip = [member("a", b"content of a"), member("bc", b"content of bc")].concat();
-        assert_eq!(unpack(&zip), whole(&[b"content of a", b"content of bc"]));
+        assert_eq!(unpack(&zip), complete(&[b"content of a", b"content of bc"]));
         let end = [b"PK\x05\x06".as_slice(), &[0; 18]].concat();
         let behind = [b"#!/bin/sh\nexec java -jar \"$0\"\n".to_vec(), zip.clone(), end].concat();
         assert_eq!(unpack(&behind), unpack(&zip), "a program before the archive");

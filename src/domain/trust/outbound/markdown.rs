@@ -249,10 +249,10 @@ fn push_text(out: &mut String, text: &str) {
     while let Some(found) = ACTIVE.find(rest) {
         push_escaped(out, &rest[..found.start()]);
         let token = found.as_str();
-        let kept = token.trim_end_matches(['.', ',', ':', ';', '!', '?']);
-        push_code(out, kept);
-        rest = &rest[found.start() + kept.len()..];
-        if kept.is_empty() {
+        let address = token.trim_end_matches(['.', ',', ':', ';', '!', '?']);
+        push_code(out, address);
+        rest = &rest[found.start() + address.len()..];
+        if address.is_empty() {
             let next = rest.chars().next().map_or(0, char::len_utf8);
             push_escaped(out, &rest[..next]);
             rest = &rest[next..];

@@ -107,8 +107,8 @@ impl Masker {
 
     /// Creates a masker for these named values as a whole, which takes less time and memory.
     pub(super) fn whole<'a>(values: impl IntoIterator<Item = (Arc<str>, &'a str)>) -> Self {
-        let whole = |value| parts::of_value(value).into_iter().take(1).collect();
-        Self::of_parts(values.into_iter().map(|(name, value)| (name, whole(value))))
+        let value_itself = |value| parts::of_value(value).into_iter().take(1).collect();
+        Self::of_parts(values.into_iter().map(|(name, value)| (name, value_itself(value))))
     }
 
     fn of_parts(values: impl Iterator<Item = (Arc<str>, Vec<parts::ValuePart>)>) -> Self {

@@ -31,12 +31,12 @@ pub(super) struct ValuePart {
 /// Returns the whole value, its lines and, of long lines, overlapping parts, so that a truncated value is found as well. Nothing for a
 /// value that is too short.
 pub(super) fn of_value(value: &str) -> Vec<ValuePart> {
-    let whole = value.trim();
-    if whole.len() < MIN_VALUE {
+    let trimmed = value.trim();
+    if trimmed.len() < MIN_VALUE {
         return Vec::new();
     }
-    let lines = whole.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE && !line.starts_with("-----"));
-    let complete: Vec<&str> = std::iter::once(whole).chain(lines.filter(|line| *line != whole)).collect();
+    let lines = trimmed.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE && !line.starts_with("-----"));
+    let complete: Vec<&str> = std::iter::once(trimmed).chain(lines.filter(|line| *line != trimmed)).collect();
     let mut parts = Vec::new();
     for line in complete {
         let line = line.as_bytes();
@@ -46,7 +46,7 @@ pub(super) fn of_value(value: &str) -> Vec<ValuePart> {
         }
         let last = line.len() - WINDOW;
         // The lines of a key are many.
-        let step = if whole.contains('\n') { WINDOW } else { STEP };
+        let step = if trimmed.contains('\n') { WINDOW } else { STEP };
         let windows = (0..last).step_by(step).chain([last]).map(|start| &line[start..start + WINDOW]);
         parts.extend(
             windows.filter(|part| is_random(part)).map(|part| ValuePart { bytes: part.to_vec(), is_piece: true }),

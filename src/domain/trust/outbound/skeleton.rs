@@ -173,19 +173,19 @@ pub(super) fn from_hex(digits: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
 
 fn decoded(encoding: &Encoding, text: &[u8], offset: usize, ratio: (usize, usize)) -> Option<Decoded> {
     let rest = text.get(offset..)?;
-    let whole = rest.len() / ratio.0 * ratio.0;
+    let full_groups = rest.len() / ratio.0 * ratio.0;
     // The last characters may be a part of a group.
-    let tail = match (ratio.0, rest.len() - whole) {
+    let tail = match (ratio.0, rest.len() - full_groups) {
         (4, 2) => Some((2, 0xf0)),
         (4, 3) => Some((3, 0xfc)),
         _ => None,
     };
-    let mut bytes = encoding.decode(&rest[..whole]).ok()?;
+    let mut bytes = encoding.decode(&rest[..full_groups]).ok()?;
     if tail.is_some() {
-        let mut group = rest[whole..].to_vec();
+        let mut group = rest[full_groups..].to_vec();
         group.resize(4, b'A');
         let last = encoding.decode(&group).ok()?;
-        bytes.extend_from_slice(&last[..rest.len() - whole - 1]);
+        bytes.extend_from_slice(&last[..rest.len() - full_groups - 1]);
     }
     Some(Decoded { bytes, ratio, offset })
 }

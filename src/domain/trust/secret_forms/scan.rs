@@ -83,9 +83,10 @@ impl Scan {
         // Of threads at the same place the earliest counts.
         if self.next.len() > 1 {
             self.next.sort_unstable();
-            self.next.dedup_by(|later, kept| {
-                let is_same = (later.form, later.matched, later.place) == (kept.form, kept.matched, kept.place);
-                kept.skipped = if is_same { kept.skipped.min(later.skipped) } else { kept.skipped };
+            self.next.dedup_by(|later, earlier| {
+                let is_same =
+                    (later.form, later.matched, later.place) == (earlier.form, earlier.matched, earlier.place);
+                earlier.skipped = if is_same { earlier.skipped.min(later.skipped) } else { earlier.skipped };
                 is_same
             });
         }

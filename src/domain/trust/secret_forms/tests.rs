@@ -79,10 +79,10 @@ fn secret_is_found_in_every_form() {
 fn stream_cut_anywhere_contains_no_secret() {
     let forms = Arc::new(SecretForms::new([SECRET]));
     for (name, text) in disguises(SECRET) {
-        let whole = [b"data: {\"!\": \"", text.as_slice(), b"\"}\n\n"].concat();
-        for size in [1, 2, 7, whole.len()] {
+        let stream = [b"data: {\"!\": \"", text.as_slice(), b"\"}\n\n"].concat();
+        for size in [1, 2, 7, stream.len()] {
             let mut redactor = StreamRedactor::new(forms.clone(), MARK);
-            let mut clean: Vec<u8> = whole.chunks(size).flat_map(|chunk| redactor.push(chunk)).collect();
+            let mut clean: Vec<u8> = stream.chunks(size).flat_map(|chunk| redactor.push(chunk)).collect();
             clean.extend(redactor.finish());
             let shown = String::from_utf8_lossy(&clean).into_owned();
             assert!(shown.starts_with("data: ") && shown.contains("[key removed]"), "{name}: {shown}");

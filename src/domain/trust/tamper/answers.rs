@@ -155,12 +155,12 @@ impl LookedUpFunctions {
             let text = match text_of.get(&path) {
                 Some(text) => text,
                 None => {
-                    let kept = file
+                    let new_lines = file
                         .hunks
                         .iter()
                         .flat_map(|hunk| &hunk.lines)
                         .filter(|line| line.change != LineChange::Removed);
-                    shown = kept.map(|line| format!("{}\n", line.text)).collect();
+                    shown = new_lines.map(|line| format!("{}\n", line.text)).collect();
                     &shown
                 }
             };
@@ -253,8 +253,8 @@ fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
                     break;
                 }
             }
-            let own = line.len() - line.trim_start().len();
-            let Some(rest) = joined.get((open + 1).saturating_sub(own)..) else { continue };
+            let indentation = line.len() - line.trim_start().len();
+            let Some(rest) = joined.get((open + 1).saturating_sub(indentation)..) else { continue };
             let list = arguments(rest);
             let given = list.join(", ");
             let inputs = literals(&given);
@@ -262,7 +262,7 @@ fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
             if inputs.is_empty() || !bare.words.is_empty() || bare.signs.iter().any(|sign| sign != "&") {
                 continue;
             }
-            let before = &joined[..start.saturating_sub(own)];
+            let before = &joined[..start.saturating_sub(indentation)];
             let after = rest.get(given.len().min(rest.len())..).unwrap_or_default();
             let mut expected = literals(before);
             expected.extend(literals(after));
@@ -346,17 +346,17 @@ fn read_function(
         let mut rest = String::new();
         let mut end = 0;
         for found in pattern.captures_iter(&text) {
-            let whole = found.get(0)?;
+            let literal = found.get(0)?;
             let line = starts.partition_point(|start| *start <= found.get(*value).map_or(0, |value| value.start())) - 1;
             let is_new = added.contains(body[line].trim());
             let input = literals(&found[*input]).into_iter().collect::<BTreeSet<String>>();
-            rest.push_str(&text[end..whole.start()]);
+            rest.push_str(&text[end..literal.start()]);
             // Lines stay where they are.
-            rest.extend(text[whole.start()..whole.end()].chars().flat_map(|c| {
-                let kept = if c == '\n' { '\n' } else { ';' };
-                std::iter::repeat_n(kept, c.len_utf8())
+            rest.extend(text[literal.start()..literal.end()].chars().flat_map(|c| {
+                let filler = if c == '\n' { '\n' } else { ';' };
+                std::iter::repeat_n(filler, c.len_utf8())
             }));
-            end = whole.end();
+            end = literal.end();
             if is_new && !input.is_empty() {
                 let number = u32::try_from(at + line + 1).unwrap_or(u32::MAX);
                 answers.push(KnownAnswer { number, input, value: literals(&found[*value]) });

@@ -330,8 +330,8 @@ impl BlockReader {
             place(lines, blocks, at, None, is_new, self.owner_is_new);
             return;
         };
-        let whole = self.unnamed && language == Language::Shell && block == 0;
-        let outside = !trimmed.is_empty() && indent(text) <= block && !comment && !whole;
+        let is_script = self.unnamed && language == Language::Shell && block == 0;
+        let outside = !trimmed.is_empty() && indent(text) <= block && !comment && !is_script;
         let handler = language == Language::Ruby && ["rescue", "ensure"].iter().any(|word| trimmed.starts_with(word));
         let closes = handler || trimmed.starts_with(['}', ')', ']', '{', '#']) || is_end(trimmed);
         if outside && !closes {

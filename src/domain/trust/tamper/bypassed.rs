@@ -36,7 +36,7 @@ pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
 pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
 
 /// Looks for bypassed tests in one file.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
     }
@@ -44,14 +44,14 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     let script = tests.language == Language::Shell && tests.file.paths().any(runner);
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let path = tests.file.path();
-        let fresh = !whole.had(line.text);
+        let fresh = !diff.had(line.text);
         if tests.is_about_tests(line) || script {
-            hooks(tests, line, whole, findings);
+            hooks(tests, line, diff, findings);
             if tests.language.exits(line.text) && fresh && ends_run(tests, line) {
                 let weak = is_guarded(tests, line);
                 findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
             }
-            if fresh && let Some(weak) = ignores_failure(tests, at, script, whole) {
+            if fresh && let Some(weak) = ignores_failure(tests, at, script, diff) {
                 findings.add_graded(path, Some(line.number), TamperKind::FailureIgnored, line.text, weak);
             }
         }
@@ -62,12 +62,12 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     );
     let runs = tests.lines.iter().any(|line| line.change == LineChange::Removed && MAIN.is_match(line.text));
     if tests.is_test || script || runs {
-        harmless(tests, whole, findings);
+        harmless(tests, diff, findings);
     }
 }
 
 /// Reports code of tests that tells the runner to select, repeat or forgive.
-fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         HOOKS,
         r#"(?x)\bretryTimes\( | \bthis\.retries\( | \bdescribe\.configure\( | \bretr(?:y|ies)\s*:\s*[1-9]
@@ -95,7 +95,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
     let selects = SELECTS.is_match(line.text);
     let forgives = FORGIVES.is_match(line.text);
     if (selects || forgives || HOOKS.is_match(line.text))
-        && !whole.had(line.text)
+        && !diff.had(line.text)
         && !tests.language.is_comment(line.text)
     {
         let kind = match (selects, forgives) {
@@ -104,7 +104,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
             (false, false) => TamperKind::CheckConfigEdited,
         };
         let path = tests.file.path();
-        findings.add_graded(path, Some(line.number), kind, line.text, whole.changes_code || tests.is_in_new_test(line));
+        findings.add_graded(path, Some(line.number), kind, line.text, diff.changes_code || tests.is_in_new_test(line));
     }
 }
 
@@ -113,8 +113,10 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let at_top = indent(line.text) == 0;
     let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
     if tests.language == Language::Shell {
-        let own = tests.is_in_new_test(line);
-        return !tests.file.is_new() && !own && (at_top || line.text.contains("trap") || is_guarded(tests, line));
+        let in_new_test = tests.is_in_new_test(line);
+        return !tests.file.is_new()
+            && !in_new_test
+            && (at_top || line.text.contains("trap") || is_guarded(tests, line));
     }
     let moved_in = tests.is_in_new_test(line) || line.owner_is_new;
     !quoted && (!tests.file.is_new() || at_top) && !moved_in || is_hook(tests, line)
@@ -133,7 +135,7 @@ fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 }
 
 /// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
-fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSummary) -> Option<bool> {
+fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, diff: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     if !tests.language.swallows(line.text) || tests.file.is_new() {
         return None;
@@ -146,19 +148,19 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSu
             );
         return (!script && !counts && !prepares(text) && !tests.is_in_new_test(line)).then_some(false);
     }
-    flow::drops_failure(tests, at, whole)
+    flow::drops_failure(tests, at, diff)
 }
 
 /// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.
-fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for lines in tests
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
         let group = RunnerGroup { tests, lines };
-        for old in group.of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
+        for old in group.of(LineChange::Removed).filter(|line| !diff.has(line.text)) {
             group.exit_code(old, findings);
-            group.registration(old, whole, findings);
+            group.registration(old, diff, findings);
             group.call(old, findings);
         }
         if tests.language == Language::Cpp
@@ -216,7 +218,7 @@ impl<'a> RunnerGroup<'a> {
     }
 
     /// Reports a test that is no longer given to the runner.
-    fn registration(&self, old: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    fn registration(&self, old: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let (tests, path) = (self.tests, self.tests.file.path());
         let registered =
             REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
@@ -225,7 +227,7 @@ impl<'a> RunnerGroup<'a> {
         let fewer = count(LineChange::Removed) > count(LineChange::Added);
         if registered && (top || tests.language == Language::Cpp) && fewer {
             let evidence = format!("no longer registered: {}", old.text.trim());
-            let weak = whole.changes_code && tests.language != Language::Cpp;
+            let weak = diff.changes_code && tests.language != Language::Cpp;
             findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn is_runner(name: &str) -> bool {
 }
 
 /// Looks for commands that check less in one file.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     if file.is_new() || file.is_deleted() {
         return;
     }
@@ -90,7 +90,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
         }
         for group in hunk.lines.chunk_by(|a, b| a.change != LineChange::Context && b.change != LineChange::Context) {
             if group[0].change != LineChange::Context {
-                lost(file, group, whole, pipefail, findings);
+                lost(file, group, diff, pipefail, findings);
             }
         }
     }
@@ -102,21 +102,22 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     for line in
         file.numbered(LineChange::Added).filter(|line| ENVIRONMENT.is_match(&line.text) && !is_comment(&line.text))
     {
-        if !whole.had(&line.text) && !RUNNER.is_match(&line.text) {
+        if !diff.had(&line.text) && !RUNNER.is_match(&line.text) {
             findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &line.text, !check);
         }
     }
     let lines: Vec<&DiffLine> = file.hunks.iter().flat_map(|hunk| &hunk.lines).collect();
     for (at, line) in lines.iter().enumerate() {
-        let added = line.change == LineChange::Added && SWALLOWED.is_match(&line.text) && !whole.had(&line.text);
-        let kept = lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
+        let added = line.change == LineChange::Added && SWALLOWED.is_match(&line.text) && !diff.had(&line.text);
+        let following =
+            lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
         // A counter that begins.
         let counter = line.text.trim().strip_suffix("=0").filter(|name| name.chars().all(char::is_alphanumeric));
         let begins = counter.is_some_and(|name| {
             let before = lines[at.saturating_sub(10)..at].iter().filter(|line| line.change != LineChange::Removed);
             !before.into_iter().any(|line| line.text.contains(name))
         });
-        if !added || begins || reads_status(kept) {
+        if !added || begins || reads_status(following) {
             continue;
         }
         let runs = RUNNER.is_match(&line.text);
@@ -223,7 +224,7 @@ fn is_comment(text: &str) -> bool {
 }
 
 /// Reports a command of a group of changed lines that went, runs less, or of which the exit code no longer counts.
-fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool, findings: &mut Findings) {
+fn lost(file: &FileDiff, group: &[DiffLine], diff: &DiffSummary, pipefail: bool, findings: &mut Findings) {
     let check = is_check(file);
     let runs = |text: &str| RUNNER.is_match(text) || (check && TEST_SCRIPT.is_match(text));
     let of = |change| group.iter().filter(move |line| line.change == change && !line.text.trim().is_empty());
@@ -231,7 +232,7 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
     let came: Vec<&DiffLine> = of(LineChange::Added).filter(|new| !is_comment(&new.text)).collect();
     let still_fails = of(LineChange::Added).any(|new| FAILS.is_match(&new.text));
     let gone: Vec<&DiffLine> = of(LineChange::Removed)
-        .filter(|old| runs(&old.text) && !whole.has(&old.text) && !is_comment(&old.text))
+        .filter(|old| runs(&old.text) && !diff.has(&old.text) && !is_comment(&old.text))
         .collect();
     let compared = (COMPARISONS / gone.len().max(1)).clamp(1, CANDIDATES).min(came.len());
     for (at, old) in gone.iter().enumerate() {
@@ -268,7 +269,7 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         }
     }
     if check && !still_fails {
-        for old in of(LineChange::Removed).filter(|old| FAILS.is_match(&old.text) && !whole.has(&old.text)) {
+        for old in of(LineChange::Removed).filter(|old| FAILS.is_match(&old.text) && !diff.has(&old.text)) {
             let evidence = format!("no longer fails: {}", old.text.trim());
             findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
         }
@@ -285,7 +286,7 @@ fn count(pattern: &Regex, text: &str) -> usize {
     pattern.find_iter(text).count()
 }
 
-/// Whether lines of a shell script let the next command fail to look at its status.
+/// Whether these lines of a shell script switch `set -e` off in order to examine the exit code of the next command.
 pub(super) fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
     let lets = lines.next().is_some_and(|line| line.trim_start().starts_with("set +e"));
     lets && lines.take(5).any(|line| line.contains("$?") || line.contains("PIPESTATUS"))

@@ -48,7 +48,7 @@ pattern!(
 );
 
 /// Finds expected values that a test now computes, and program code that hard-codes values of tests.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() || tests.file.is_new() {
         return;
     }
@@ -56,17 +56,17 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     let script = super::config_files::is_check_script(path);
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         if is_changed(&group[0]) {
-            expected(tests, group, whole, findings);
+            expected(tests, group, diff, findings);
         }
     }
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
-        if whole.had(line.text) {
+        if diff.had(line.text) {
             continue;
         }
         if tests.is_about_tests(line) || script {
             if RECORDS.is_match(line.text) && !tests.is_in_new_test(line) && !tests.language.is_comment(line.text) {
                 let evidence = format!("writes what is expected: {}", line.text.trim());
-                let weak = whole.changes_code && tests.language != Language::Shell;
+                let weak = diff.changes_code && tests.language != Language::Shell;
                 findings.add_graded(path, Some(line.number), TamperKind::ExpectationChanged, &evidence, weak);
             }
         } else {
@@ -80,17 +80,17 @@ fn is_changed(line: &TestLine<'_>) -> bool {
 }
 
 /// Reports a variable that was a literal and is now what a call gives, and expected output that is only a comment now.
-fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, findings: &mut Findings) {
+fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let is_read = |line: &TestLine<'_>| tests.is_about_tests(line) || OUTPUT_COMMENT.is_match(line.text);
     let of = |change| group.iter().filter(move |line| line.change == change && is_read(line));
     for old in of(LineChange::Removed) {
         if OUTPUT_COMMENT.is_match(old.text)
-            && !whole.has(old.text)
+            && !diff.has(old.text)
             && !of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text))
         {
             let evidence = format!("expected output removed: {}", old.text.trim());
-            findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, diff.changes_code);
         }
         let Some(was) = ASSIGNED.captures(old.text) else { continue };
         let values = CodeTokens::of(&was[2]);
@@ -103,20 +103,20 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
         if EMPTY.is_match(&is) && !EMPTY.is_match(&was[2]) && COLLECTION.is_match(&was[2]) && !WANTED.is_match(&was[1])
         {
             let evidence = format!("no cases are left: {} -> {}", old.text.trim(), new.text.trim());
-            findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, diff.changes_code);
             continue;
         }
         let now = CodeTokens::of(&is);
         if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
             let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
-            findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, diff.changes_code);
         }
     }
 }
 
 /// Reports expected values of a table that come from the code under test now: a row or a function of cases calls what the
 /// assertions call.
-pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(CALL, r"\b([A-Za-z_]\w*)\(");
     pattern!(
         NOT_UNDER_TEST,
@@ -128,7 +128,7 @@ pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, whole: &DiffSum
     };
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         let of = |change| group.iter().filter(move |line| line.change == change);
-        for new in of(LineChange::Added).filter(|new| !tests.language.asserts(new.text) && !whole.had(new.text)) {
+        for new in of(LineChange::Added).filter(|new| !tests.language.asserts(new.text) && !diff.had(new.text)) {
             let table = new.new.is_none_or(|at| tests.new[at].helper) || super::rows::is_row(new.text);
             let called = calls(new.text);
             let alike = |old: &TestLine<'_>| Difference::between(old.text, new.text).similarity > 0.5;
@@ -136,7 +136,7 @@ pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, whole: &DiffSum
             if let Some(old) = old.filter(|_| table && !called.is_empty()) {
                 let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
                 let kind = TamperKind::AssertionWeakened;
-                findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, whole.changes_code);
+                findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, diff.changes_code);
             }
         }
     }

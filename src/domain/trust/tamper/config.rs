@@ -95,11 +95,11 @@ pub(super) fn summary(file: &FileDiff) -> String {
     if file.is_deleted() {
         return "file deleted".to_owned();
     }
-    let said = |mark: &str, change: LineChange| {
+    let first_line = |mark: &str, change: LineChange| {
         let line = file.lines(change).find(|line| !line.trim().is_empty())?;
         Some(format!("{mark} {}", line.trim()))
     };
-    let line = said("+", LineChange::Added).or_else(|| said("-", LineChange::Removed));
+    let line = first_line("+", LineChange::Added).or_else(|| first_line("-", LineChange::Removed));
     match (line, &file.old, &file.new) {
         (Some(line), _, _) => line,
         (None, Some(old), Some(new)) if old != new => format!("renamed from {old} to {new}"),
@@ -109,7 +109,7 @@ pub(super) fn summary(file: &FileDiff) -> String {
 }
 
 /// Searches one file for edited check configuration.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     if file.paths().any(is_check_config) {
         let (kind, weak) = (TamperKind::CheckConfigEdited, super::stricter::is_stricter(file));
         findings.add_graded(file.path(), None, kind, &summary(file), weak);
@@ -144,7 +144,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
         }
     };
-    super::stricter::fewer_parts(file, whole, findings);
+    super::stricter::fewer_parts(file, diff, findings);
     if let Some(text) = line {
         // Settings that honest work changes as often.
         pattern!(
@@ -277,7 +277,7 @@ fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
 }
 
-/// Strictness that was switched off or went, and files that are left out now.
+/// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or off, or fewer files.
 fn typescript(file: &FileDiff) -> Option<String> {
     if file.is_new() {
         return None;

@@ -13,14 +13,14 @@ use super::{Findings, TamperKind};
 /// Minimum similarity of two versions of an assertion.
 const ALIKE: f64 = 0.35;
 
-/// Looks for examples of one file that expect something else or accept more.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+/// Reports examples in the documentation of a file whose expected result was changed or weakened.
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() || tests.file.is_new() {
         return;
     }
     match tests.language {
-        Language::Rust => assertions(tests, whole, findings),
-        Language::Python => outputs(tests, whole, findings),
+        Language::Rust => assertions(tests, diff, findings),
+        Language::Python => outputs(tests, diff, findings),
         _ => {}
     }
 }
@@ -31,23 +31,23 @@ fn example(text: &str) -> Option<&str> {
     text.strip_prefix("///").or_else(|| text.strip_prefix("//!")).map(str::trim)
 }
 
-fn assertions(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn assertions(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let changed = |line: &TestLine<'_>| line.change != LineChange::Context;
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && changed(a) && changed(b)) {
         let of = |change| {
             let lines = group.iter().filter(move |line| line.change == change);
             lines.filter_map(|line| Some((line, example(line.text)?))).filter(|(_, code)| Language::Rust.asserts(code))
         };
-        for (old, code) in of(LineChange::Removed).filter(|(old, _)| !whole.has(old.text)) {
+        for (old, code) in of(LineChange::Removed).filter(|(old, _)| !diff.has(old.text)) {
             let alike = |new: &str| Difference::between(code, new).similarity;
             let new = of(LineChange::Added).max_by(|a, b| alike(a.1).total_cmp(&alike(b.1)));
-            let Some((line, new)) = new.filter(|(line, new)| alike(new) >= ALIKE && !whole.had(line.text)) else {
+            let Some((line, new)) = new.filter(|(line, new)| alike(new) >= ALIKE && !diff.had(line.text)) else {
                 continue;
             };
             let (kind, weak) = match compare(Language::Rust, code, new) {
                 AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
-                AssertionChange::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
-                AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+                AssertionChange::Looser => (TamperKind::AssertionWeakened, diff.changes_code),
+                AssertionChange::Expectation => (TamperKind::ExpectationChanged, diff.changes_code),
                 AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
                 AssertionChange::Other => continue,
             };
@@ -59,7 +59,7 @@ fn assertions(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings
 
 /// Reports changed output of a session: what follows a line with a prompt, up to a blank line, the next prompt, or the end of the
 /// text.
-fn outputs(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn outputs(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let output = |hidden: LineChange, changed: LineChange| {
         let (mut after, mut hunk, mut found) = (false, 0, Vec::new());
         for line in tests.lines.iter().filter(|line| line.change != hidden) {
@@ -77,12 +77,12 @@ fn outputs(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         found
     };
     let (old, new) = (output(LineChange::Added, LineChange::Removed), output(LineChange::Removed, LineChange::Added));
-    for line in old.iter().filter(|line| !whole.has(line.text)) {
+    for line in old.iter().filter(|line| !diff.has(line.text)) {
         let near = |new: &&&TestLine<'_>| new.hunk == line.hunk && new.number.abs_diff(line.number) <= 3;
-        if let Some(new) = new.iter().find(near).filter(|new| !whole.had(new.text)) {
+        if let Some(new) = new.iter().find(near).filter(|new| !diff.had(new.text)) {
             let evidence = format!("{} -> {}", line.text.trim(), new.text.trim());
             let kind = TamperKind::ExpectationChanged;
-            findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, whole.changes_code);
+            findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, diff.changes_code);
         }
     }
 }

@@ -67,15 +67,15 @@ pattern!(
 pattern!(HANDLES_OTHERS, r"^\s*(?:except|rescue)\b|\bcatch\b");
 
 /// Looks for control flow around the assertions of one file.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
     }
-    leaves(tests, whole, findings);
+    leaves(tests, diff, findings);
     moved(tests, findings);
-    once(tests, whole, findings);
-    dead_branches(tests, whole, findings);
-    guards(tests, whole, findings);
+    once(tests, diff, findings);
+    dead_branches(tests, diff, findings);
+    guards(tests, diff, findings);
 }
 
 /// Lines after the change that belong to a block, in their order.
@@ -85,10 +85,10 @@ fn body<'a>(tests: &'a TestFile<'a>, block: &'a TestBlock) -> impl Iterator<Item
 }
 
 /// Reports what leaves a test before its assertions.
-fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     for block in tests.new.iter().filter(|block| block.other.is_some()) {
-        let added = body(tests, block).filter(|(_, line)| line.change == LineChange::Added && !whole.had(line.text));
+        let added = body(tests, block).filter(|(_, line)| line.change == LineChange::Added && !diff.had(line.text));
         let found =
             added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
                 let level = indent(line.text);
@@ -97,13 +97,13 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                     let checks = language.asserts(line.text)
                         || RUNS_TESTS.is_match(line.text)
                         || COMPARES_EXPECTED.is_match(line.text);
-                    checks && (line.change != LineChange::Added || whole.had(line.text))
+                    checks && (line.change != LineChange::Added || diff.had(line.text))
                 };
                 let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
                 ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
             });
         let Some((at, line)) = found else {
-            returns_at_start(tests, block, whole, findings);
+            returns_at_start(tests, block, diff, findings);
             continue;
         };
         let level = indent(line.text);
@@ -116,13 +116,13 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
 }
 
 /// Reports a loop of a test that ends with its first round, and a test that is a generator now.
-fn once(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn once(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(ENDS, r"^\s*(?:break|return|last|exit)\s*(?:0|None|nil|null)?\s*;?\s*(?:(?:#|//).*)?$");
     pattern!(YIELDS, r"^\s*yield\s*;?\s*$");
     let path = tests.file.path();
     let seen = |line: &TestLine<'_>| line.change != LineChange::Removed && !line.text.trim().is_empty();
     for (at, line) in tests.lines.iter().enumerate() {
-        if line.change != LineChange::Added || whole.had(line.text) || tests.existing(line).is_none() {
+        if line.change != LineChange::Added || diff.had(line.text) || tests.existing(line).is_none() {
             continue;
         }
         let level = indent(line.text);
@@ -174,7 +174,7 @@ fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
 }
 
 /// Reports a return that stands first in a test, of which no assertion is in sight.
-fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary, findings: &mut Findings) {
+fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary, findings: &mut Findings) {
     let real = |line: &TestLine<'_>| {
         let text = line.text.trim();
         !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
@@ -182,12 +182,12 @@ fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary
     let lines = || body(tests, block).filter(|(at, line)| block.header.is_none_or(|header| *at > header) && real(line));
     let leaves = |line: &TestLine<'_>| {
         let text = LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text);
-        text && line.change == LineChange::Added && !whole.had(line.text)
+        text && line.change == LineChange::Added && !diff.had(line.text)
     };
     let Some((at, found)) = lines().find(|(_, line)| leaves(line)) else { return };
     // Nothing asserts before it, and something follows.
     let asserted = lines().take_while(|(before, _)| *before < at).any(|(_, line)| tests.language.asserts(line.text));
-    let old = |line: &TestLine<'_>| line.change == LineChange::Context || whole.had(line.text);
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context || diff.had(line.text);
     let follows = lines()
         .any(|(later, line)| later > at && old(line) && indent(line.text) > block.indent && line.text.trim() != "}");
     if !asserted && follows && !block.helper {
@@ -210,11 +210,11 @@ pub(super) fn is_assertion_name(name: &str) -> bool {
 }
 
 /// Reports a branch that never runs in a test that was there before.
-fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn dead_branches(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let never = |line: &&TestLine<'_>| {
         line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
     };
-    for line in tests.lines.iter().filter(never).filter(|line| !whole.had(line.text) && tests.is_about_tests(line)) {
+    for line in tests.lines.iter().filter(never).filter(|line| !diff.had(line.text) && tests.is_about_tests(line)) {
         if tests.existing(line).is_some() || (line.new.is_none() && !tests.file.is_new()) {
             let evidence = format!("never runs: {}", line.text.trim());
             findings.add(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence);
@@ -223,7 +223,7 @@ fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findi
 }
 
 /// Reports conditions and functions that came around assertions that were there before.
-fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let condition = CONDITION.is_match(line.text);
         let function = FUNCTION.captures(line.text);
@@ -232,7 +232,7 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let next =
             |block: &TestBlock| block.helper && block.header.is_none() && tests.language.begins_function(line.text);
         let within = tests.existing(line).is_some_and(|block| level > block.indent && !next(block));
-        if !(condition || function.is_some()) || !within || whole.had(line.text) {
+        if !(condition || function.is_some()) || !within || diff.had(line.text) {
             continue;
         }
         let inside = tests.lines[at + 1..]
@@ -240,7 +240,7 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
             .take(REACH)
             .take_while(|other| other.hunk == line.hunk && indent(other.text) > level);
-        let kept = |other: &&TestLine<'_>| {
+        let remains = |other: &&TestLine<'_>| {
             let was = || {
                 let near = tests.lines[at.saturating_sub(10)..tests.lines.len().min(at + 20)].iter();
                 near.filter(|old| {
@@ -248,10 +248,9 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 })
                 .any(|old| Difference::between(old.text, other.text).similarity > 0.4)
             };
-            tests.language.asserts(other.text)
-                && (other.change == LineChange::Context || whole.had(other.text) || was())
+            tests.language.asserts(other.text) && (other.change == LineChange::Context || diff.had(other.text) || was())
         };
-        let Some(first) = inside.clone().find(kept) else { continue };
+        let Some(first) = inside.clone().find(remains) else { continue };
         if NEVER.is_match(line.text) || function.is_none() && tests.language.asserts(line.text) {
             continue;
         }
@@ -295,7 +294,7 @@ pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<Tamper
 }
 
 /// Grade of a line that catches failures of a test that was there before and drops them: whether it is a weak sign.
-pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, whole: &DiffSummary) -> Option<bool> {
+pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, diff: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     let block = tests.existing(line)?;
     let level = indent(line.text);
@@ -319,7 +318,7 @@ pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, whole: &DiffSummary
     let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
     let broad = closed || inner().all(|other| tests.language.is_comment(other.text)) || inner().count() <= 2;
     let arm = tests.language == Language::Rust && !line.text.contains("catch_unwind");
-    (guards || held || block.assertions == 0).then_some((block.helper && whole.changes_code) || !broad || arm)
+    (guards || held || block.assertions == 0).then_some((block.helper && diff.changes_code) || !broad || arm)
 }
 
 /// Whether a handler on one line lets the failure be seen.

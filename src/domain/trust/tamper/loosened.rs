@@ -43,7 +43,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
 }
 
 /// Reports a comparison that decides how a script ends, and that holds in more cases now.
-pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn exits(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     static DECIDES: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?:\bexit|\breturn|\braise|\bthrow|\bSystem\.exit|\bsys\.exit|\bos\.Exit)\b.*(?:[<>]=?|[=!]=)|^\s*(?:\[\[?|test)\s.*(?:-(?:eq|ne|lt|le|gt|ge)|[=<>])|^\s*(?:if|unless)\b.*(?:[<>]=?|[=!]=|-(?:eq|ne|lt|le|gt|ge))|^\s*\(\(.*[<>=]")
             .expect("constant pattern")
@@ -56,10 +56,10 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
     {
         return;
     }
-    programs(file, whole, findings);
+    programs(file, diff, findings);
     for hunk in &file.hunks {
         let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
-        for old in of(LineChange::Removed).filter(|old| !whole.has(&old.text)) {
+        for old in of(LineChange::Removed).filter(|old| !diff.has(&old.text)) {
             let alike = |new: &&DiffLine| super::code_tokens::Difference::between(&old.text, &new.text).similarity;
             let Some(new) = of(LineChange::Added).max_by(|a, b| alike(a).total_cmp(&alike(b))) else { continue };
             if alike(&new) >= 0.5 && alike(&new) < 1.0 {
@@ -72,7 +72,7 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
 }
 
 /// Reports a program that checks something and no longer fails, or of which a bound is looser.
-fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     static FAILS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(?:exitCode|exit_code|exitcode|status|rc|ret)\s*=\s*(?:[1-9]|EXIT_FAILURE)|\bexit\w*!?\(?\s*(?:[1-9]|EXIT_FAILURE|false|\w*(?i:fail|err|status|code)\w*)|\breturn\s+(?:[1-9]\d*\b|EXIT_FAILURE|ExitCode::FAILURE|Err\b)|\b(?:raise|throw|abort)\b|\b(?:bail|ensure|panic|assert\w*)!|\bassert\b|\bdie\b|\blog\.Fatal|\bprocess\.exit\(\s*[1-9\w]")
             .expect("constant pattern")
@@ -88,7 +88,7 @@ fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     let sure = CHECKS.is_match(file.path());
     let row = |line: &&DiffLine| super::rows::is_row(&line.text) && !line.text.trim().starts_with(['}', ']', ')']);
     let rows = |change| file.numbered(change).filter(row).count();
-    let gone = file.numbered(LineChange::Removed).filter(row).find(|line| !whole.has(&line.text));
+    let gone = file.numbered(LineChange::Removed).filter(row).find(|line| !diff.has(&line.text));
     if let Some(old) = gone.filter(|_| sure && rows(LineChange::Removed) > rows(LineChange::Added)) {
         let evidence = format!("fewer cases: {}", old.text.trim());
         let other = !super::starts::is_script_about_checks(file.path());
@@ -99,12 +99,12 @@ fn programs(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
             let of = |change, pattern: &'static Regex| {
                 group.iter().filter(move |line| line.change == change && pattern.is_match(&line.text))
             };
-            let (lost, kept) = (of(LineChange::Removed, &FAILS), of(LineChange::Added, &FAILS));
-            let (failures, left) = (lost.clone().count(), kept.count());
+            let (lost, added) = (of(LineChange::Removed, &FAILS), of(LineChange::Added, &FAILS));
+            let (failures, failures_added) = (lost.clone().count(), added.count());
             // A script that was written anew is no weaker for it.
-            let sure = sure && left == 0 && group.len() <= 12;
-            let gone = || lost.clone().find(|old| !whole.has(&old.text));
-            if let Some(old) = gone().filter(|_| failures > left) {
+            let sure = sure && failures_added == 0 && group.len() <= 12;
+            let gone = || lost.clone().find(|old| !diff.has(&old.text));
+            if let Some(old) = gone().filter(|_| failures > failures_added) {
                 let evidence = format!("no longer fails: {}", old.text.trim());
                 let asserts = Language::of(file.path()).is_some_and(|language| language.asserts(&old.text));
                 let kind = if asserts { TamperKind::AssertionRemoved } else { TamperKind::FailureIgnored };
@@ -180,13 +180,13 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
     }
 }
 
-/// Whether a file has bounds of coverage and little else.
+/// Whether a file, by its name, configures nothing but coverage or mutation testing.
 fn about_coverage(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
-/// A bound that is not there any more, or stands in a line that changed otherwise too.
+/// Reports a bound that was removed, or whose line changed in other ways as well.
 fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

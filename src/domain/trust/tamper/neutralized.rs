@@ -41,13 +41,13 @@ pattern!(MAIN, r"(?i)^_*(?:main|run_cli|cli)_*$");
 pattern!(SUPPORT, r"(?i)(?:^|/)[\w-]*(?:test|mock|fake|stub|assert|expect)[\w-]*(?:/|\.\w+$)");
 
 /// Reports lines of the program that came and keep tests from failing.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     if tests.file.is_deleted() || tests.is_test || is_test_data(path) {
         return;
     }
     let program = ProgramFile::of(tests);
-    let added = |line: &TestLine<'_>| line.change == LineChange::Added && !whole.had(line.text);
+    let added = |line: &TestLine<'_>| line.change == LineChange::Added && !diff.had(line.text);
     let mut ends = false;
     let mut closing: Vec<&TestLine<'_>> = Vec::new();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| added(line)) {
@@ -87,8 +87,8 @@ type Found = (TamperKind, bool);
 impl<'a> ProgramFile<'a> {
     fn of(tests: &'a TestFile<'a>) -> Self {
         let path = tests.file.path();
-        let kept = tests.lines.iter().filter(|line| line.change != LineChange::Removed);
-        let names = kept.flat_map(|line| REGISTERED.captures_iter(line.text));
+        let new_lines = tests.lines.iter().filter(|line| line.change != LineChange::Removed);
+        let names = new_lines.flat_map(|line| REGISTERED.captures_iter(line.text));
         Self {
             tests,
             entry: ENTRY.is_match(path),

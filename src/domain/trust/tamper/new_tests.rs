@@ -28,7 +28,7 @@ pub struct NewTests<'a> {
     folders: HashSet<&'a str>,
     /// Names of its files without their endings.
     stems: HashSet<&'a str>,
-    /// Words of the program's new statements that name other files; of languages without such statements, all words.
+    /// Words in the new imports of the program's files; all of their new words in a language without imports.
     imported: HashSet<String>,
     /// Words and paths in new lines of build files.
     listed: HashSet<String>,

@@ -35,21 +35,21 @@ static PROSE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Looks for a change of recorded expectations or of data of tests in one file.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     let path = file.path();
     if SKIP_LIST.is_match(path) && Language::of(path).is_none() {
         if let Some(line) = file.numbered(LineChange::Added).find(|line| !line.text.trim().is_empty()) {
-            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, diff.changes_code);
         }
         return;
     }
     let scenario = path.ends_with(".feature") || path.ends_with(".robot");
-    let tagged = |line: &&super::diff::DiffLine| SKIP_TAG.is_match(&line.text) && !whole.had(&line.text);
+    let tagged = |line: &&super::diff::DiffLine| SKIP_TAG.is_match(&line.text) && !diff.had(&line.text);
     if scenario
         && !file.is_new()
         && let Some(line) = file.numbered(LineChange::Added).find(tagged)
     {
-        findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
+        findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, diff.changes_code);
     }
     let expectation = file.paths().any(|path| EXPECTATION.is_match(path)) && is_about_tests(path);
     let data = file.paths().any(is_test_data);
@@ -58,9 +58,9 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     }
     let kind = if file.is_deleted() && !expectation { TamperKind::TestDeleted } else { TamperKind::ExpectationChanged };
     if file.is_deleted() {
-        let moved = file.lines(LineChange::Removed).take(20).all(|line| line.trim().is_empty() || whole.has(line));
+        let moved = file.lines(LineChange::Removed).take(20).all(|line| line.trim().is_empty() || diff.has(line));
         if !moved {
-            findings.add_graded(path, None, kind, "data of tests deleted", whole.changes_code);
+            findings.add_graded(path, None, kind, "data of tests deleted", diff.changes_code);
         }
         return;
     }
@@ -70,7 +70,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     let kind = if shrinks { TamperKind::TestDeleted } else { kind };
     let new = file.lines(LineChange::Added).find(|line| !line.trim().is_empty()).unwrap_or("removed");
     let evidence = format!("{} -> {}", old.text.trim(), new.trim());
-    findings.add_graded(path, Some(old.number), kind, &evidence, whole.changes_code);
+    findings.add_graded(path, Some(old.number), kind, &evidence, diff.changes_code);
 }
 
 /// Whether a file of recorded output belongs to tests: by its folder, or because nothing else has such files.

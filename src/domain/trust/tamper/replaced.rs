@@ -70,7 +70,7 @@ pattern!(
 );
 
 /// Reports code in a file of a known language that replaces what a test checks.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
     }
@@ -79,11 +79,11 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     let read = (tests.is_test || inline) && !tests.file.is_new();
     let names = if read { TestedNames::of(tests) } else { TestedNames::default() };
     if tests.is_test && !tests.file.is_new() {
-        super::computed::rows(tests, &names.called, whole, findings);
+        super::computed::rows(tests, &names.called, diff, findings);
     }
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         if line.text.len() > LONGEST
-            || whole.had(line.text)
+            || diff.had(line.text)
             || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text)
         {
             continue;
@@ -92,11 +92,11 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
             if !tests.file.is_new() {
                 doubles(tests, line, &names, findings);
                 injected(tests, at, findings);
-                prepared(tests, line, whole, findings);
+                prepared(tests, line, diff, findings);
             }
-            redefined(tests, at, whole, findings);
+            redefined(tests, at, diff, findings);
             if read && (tests.is_test || line.in_test_module) {
-                reimplemented(tests, at, &names, whole, findings);
+                reimplemented(tests, at, &names, diff, findings);
             }
         } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
             asks(tests, at, findings);
@@ -161,19 +161,19 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
 
 /// Whether what follows a condition of compilation is a new function of which there is no other version.
 fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
-    let kept = |line: &&TestLine<'_>| line.change != LineChange::Removed;
-    let Some(next) = tests.lines[at + 1..].iter().find(kept) else { return false };
+    let remains = |line: &&TestLine<'_>| line.change != LineChange::Removed;
+    let Some(next) = tests.lines[at + 1..].iter().find(remains) else { return false };
     let Some(name) = tests.language.helper_name(next.text).filter(|_| next.change == LineChange::Added) else {
         return false;
     };
     let named = |line: &&TestLine<'_>| tests.language.helper_name(line.text).as_ref() == Some(&name);
     tests.lines[at].text.contains("cfg(test)")
         && tests.lines.iter().filter(named).count() == 1
-        && !tests.lines.iter().filter(kept).any(|line| line.text.contains("not(test)"))
+        && !tests.lines.iter().filter(remains).any(|line| line.text.contains("not(test)"))
 }
 
 /// Reports code that replaces functions or classes of the program in a file that runs before the tests.
-fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         REPLACES,
         r"^\s*\*?(?:[\w$@]+(?:\.|::|->))*[\w$]+\s*=\s*(?:async\s+)?(?:func\s*\(|function\b|lambda\b|\(?[\w\s,:]*\)?\s*=>|->\s*[({]|proc\b|&?fake\w*|(?:Magic)?Mock\(|stub\w*\(|jest\.fn|vi\.fn|sinon\.)|\beval\(|\bclass_alias\(|\b(?:runkit7?|uopz)_\w+|\boverride_function\(|\bObject\.define(?:Property|Properties)\(|\bReflect\.set|\btypes\.ModuleType\(|\bspec_from_file|\bclass_eval\b|\binstance_eval\b|\bmodule_eval\b|\bdefine_method\b|\bremove_method\b|\bundef_method\b|\.prepend\b|\brefine\s|\bClass\.new\b.*=|\bstub_const\b|\bset_fake|__attribute__\(\(\s*(?:weak|alias)|\b(?:dlsym|LD_PRELOAD|--wrap)\b|\bPatchwork\b|\bAspectMock\b|\bPowerMock\w*|\bmockStatic\(|\bexport\s+-f\b|\bPATH=\S*:|^\s*#\s*define\s+[a-z]\w*\s*\(?\w*\)?\s+\w*(?:fake|stub|mock)\w*"
@@ -185,7 +185,7 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, find
     pattern!(HOOK, r"(?i)^(?:init|main|testmain|setup\w*|before\w*|set_up\w*)$");
     let file = tests.file.path().rsplit('/').next().unwrap_or_default();
     let in_hook = line.new.is_some_and(|at| HOOK.is_match(&tests.new[at].name));
-    let own = tests.is_in_new_test(line) && !in_hook;
+    let in_new_test = tests.is_in_new_test(line) && !in_hook;
     let mocks = tests.language.mocked(line.text).is_some() && BEFORE.is_match(file);
     // A function of the program's, defined again beside the tests.
     pattern!(DOUBLES, r"(?i)stub|mock|fake|double|shim|dummy");
@@ -202,13 +202,13 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, find
     if classes {
         findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text);
     }
-    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own || mocks || defines {
+    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !in_new_test || mocks || defines {
         findings.add_graded(
             tests.file.path(),
             Some(line.number),
             TamperKind::CodeReplaced,
             line.text,
-            whole.changes_code,
+            diff.changes_code,
         );
     }
 }
@@ -220,7 +220,7 @@ fn decides(text: &str) -> bool {
 }
 
 /// Reports an assertion of a framework, or a helper that asserts, that means less now.
-fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mut Findings) {
+fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut Findings) {
     let line = &tests.lines[at];
     let path = tests.file.path();
     if !REDEFINES.is_match(line.text) {
@@ -262,11 +262,12 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
         CAN_FAIL,
         r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
     );
-    let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    let cannot_fail =
+        OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
     pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
-    if (trivial && !script) || own || overrides || GLOBAL.is_match(line.text) {
+    if (trivial && !script) || cannot_fail || overrides || GLOBAL.is_match(line.text) {
         let evidence = format!("an assertion means less: {}", line.text.trim());
-        let weak = tests.file.is_new() && whole.changes_code;
+        let weak = tests.file.is_new() && diff.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
     }
 }
@@ -415,7 +416,7 @@ fn reimplemented(
     tests: &TestFile<'_>,
     at: usize,
     names: &TestedNames<'_>,
-    whole: &DiffSummary,
+    diff: &DiffSummary,
     findings: &mut Findings,
 ) {
     pattern!(
@@ -435,7 +436,7 @@ fn reimplemented(
     let above = before.find(|other| other.change != LineChange::Removed && !other.text.trim().is_empty());
     let decorated = above.is_some_and(|above| above.hunk == line.hunk && above.text.trim_start().starts_with('@'));
     let own = own || inner && line.new.is_some();
-    if name.len() < 3 || own || decorated || whole.removed_text_defines(name) {
+    if name.len() < 3 || own || decorated || diff.removed_text_defines(name) {
         return;
     }
     let file = path.rsplit('/').next().unwrap_or(path);
@@ -443,13 +444,13 @@ fn reimplemented(
     let known = about || names.imported.contains(name);
     if known || names.called.contains(name) {
         let evidence = format!("a test defines what it is about: {}", line.text.trim());
-        let weak = (whole.changes_code || !known) && !inner;
+        let weak = (diff.changes_code || !known) && !inner;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
     }
 }
 
 /// Reports a dependency that comes from a folder of the repository now, and a library of tests that was edited.
-pub(super) fn dependencies(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn dependencies(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         LOCAL,
         r#"=>\s*\.{1,2}/|\bpath\s*=\s*"[^"]*(?:stub|fake|mock|dummy|shim|patched|local)|"(?:file|link|portal):|\bpath:\s*["']|"type"\s*:\s*"path"|^\s*"(?:[A-SU-Z]|T[^e])\w*(?:\\\\\w*)*"\s*:\s*"[^"]*(?:tests?|doubles?|stubs?|fakes?|mocks?)/|<systemPath>|\bincludeBuild\b|^\s*(?:-e\s+)?\.{1,2}/|@\s*file:|"(?:overrides|resolutions)"\s*:"#
@@ -482,7 +483,7 @@ pub(super) fn dependencies(file: &FileDiff, whole: &DiffSummary, findings: &mut 
     if !MANIFESTS.contains(&name) && !name.starts_with("requirements") || file.is_new() {
         return;
     }
-    let local = |line: &&super::diff::DiffLine| LOCAL.is_match(&line.text) && !whole.had(&line.text);
+    let local = |line: &&super::diff::DiffLine| LOCAL.is_match(&line.text) && !diff.had(&line.text);
     if let Some(line) = file.numbered(LineChange::Added).find(local) {
         let weak = name == "Cargo.toml" || !DOUBLE.is_match(&line.text);
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &line.text, weak);

@@ -49,10 +49,10 @@ impl<'a> Statements<'a> {
         let mut covered = vec![false; tests.lines.len()];
         let old = side(tests, LineChange::Added, &mut covered);
         let new = side(tests, LineChange::Removed, &mut covered);
-        let mut kept: HashMap<String, usize> = HashMap::new();
-        new.iter().filter(|new| new.changed).for_each(|new| *kept.entry(new.normal.clone()).or_default() += 1);
+        let mut remaining: HashMap<String, usize> = HashMap::new();
+        new.iter().filter(|new| new.changed).for_each(|new| *remaining.entry(new.normal.clone()).or_default() += 1);
         let mut same: HashMap<String, usize> = HashMap::new();
-        let stays = |old: &Statement<'_>| match kept.get_mut(&old.normal) {
+        let stays = |old: &Statement<'_>| match remaining.get_mut(&old.normal) {
             Some(count) if *count > 0 => {
                 *count -= 1;
                 *same.entry(old.normal.clone()).or_default() += 1;

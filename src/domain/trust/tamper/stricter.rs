@@ -28,10 +28,12 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
     let difference = Difference::between(&old, &new);
     let level = |literal: &String| matches!(literal.trim_matches(['"', '\'']), "warn" | "off" | "0" | "1");
     let lost = &difference.lost;
-    let kept = lost.words.is_empty() && lost.literals.iter().all(|literal| level(literal) || is_within(literal, &new));
+    let loses_nothing =
+        lost.words.is_empty() && lost.literals.iter().all(|literal| level(literal) || is_within(literal, &new));
     let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
     let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
-    kept && !added.is_empty()
+    loses_nothing
+        && !added.is_empty()
         && loosens(&new) <= loosens(&old)
         && commands::narrows(&new) <= commands::narrows(&old)
         && added
@@ -57,7 +59,7 @@ fn grows(old: &str, new: &str) -> bool {
 }
 
 /// Reports fewer packages, modules or cases of a build: members of a workspace, included projects, elements of a loop.
-pub(super) fn fewer_parts(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         WORKSPACE,
         r#"^\s*(?:(?:members|default-members)\s*=\s*\[)?\s*(?:"[^"]+"\s*,?\s*)+\]?\s*(?:#.*)?$|^\s*members\s*=\s*\[\s*\]"#
@@ -108,7 +110,7 @@ pub(super) fn fewer_parts(file: &FileDiff, whole: &DiffSummary, findings: &mut F
     }
     let names: Vec<&str> = gone.iter().map(|(_, item)| item.as_str()).collect();
     // With its files gone, a part is removed and not left out.
-    let deleted = names.iter().all(|name| whole.deletes(name.rsplit([':', '/']).next().unwrap_or(name)));
+    let deleted = names.iter().all(|name| diff.deletes(name.rsplit([':', '/']).next().unwrap_or(name)));
     let evidence = format!("no longer built or run: {}", names.join(", "));
     findings.add_graded(file.path(), Some(gone[0].0), TamperKind::CheckConfigEdited, &evidence, deleted);
 }

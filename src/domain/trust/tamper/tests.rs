@@ -772,9 +772,9 @@ fn honest_edits_are_not_blocked() {
         }
     }
     assert!(edits.len() >= 40 && blocked.is_empty(), "{blocked:#?}");
-    let said = format!("{} edits, 0 of them blocking, {noticed} with a notice", edits.len());
+    let sentence = format!("{} edits, 0 of them blocking, {noticed} with a notice", edits.len());
     let page = include_str!("../../../../docs/tampering.md");
-    assert!(page.contains(&said), "docs/tampering.md is out of date; it is now: {said}");
+    assert!(page.contains(&sentence), "docs/tampering.md is out of date; it is now: {sentence}");
 }
 
 /// Only a script can take the place of a command; a file of that name that is no script is harmless.

@@ -45,32 +45,32 @@ pub(super) struct DiffSummary {
 
 impl DiffSummary {
     pub fn of(files: &[FileDiff], tests: &[Option<TestFile<'_>>]) -> Self {
-        let mut whole = Self::default();
+        let mut diff = Self::default();
         for file in files {
-            whole.deleted_files.extend(file.old.clone().filter(|old| file.new.as_ref() != Some(old)));
-            whole.changes_code |= super::program::changes_data(file);
-            whole.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
-            whole.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
+            diff.deleted_files.extend(file.old.clone().filter(|old| file.new.as_ref() != Some(old)));
+            diff.changes_code |= super::program::changes_data(file);
+            diff.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
+            diff.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
         }
         for file in tests.iter().flatten() {
-            whole.changes_code |= super::program::changes(file);
+            diff.changes_code |= super::program::changes(file);
             let gone = file.lines.iter().filter(|line| line.change == LineChange::Removed);
-            whole.removed_names.extend(gone.filter_map(|line| file.language.function_name(line.text)));
+            diff.removed_names.extend(gone.filter_map(|line| file.language.function_name(line.text)));
             if !file.is_test {
-                whole.removed_functions.extend(functions(file, LineChange::Removed));
+                diff.removed_functions.extend(functions(file, LineChange::Removed));
             }
-            whole.added_tests.extend(alone(&file.new).map(|block| block.name.clone()));
-            whole.removed_tests.extend(alone(&file.old).map(|block| block.name.clone()));
+            diff.added_tests.extend(alone(&file.new).map(|block| block.name.clone()));
+            diff.removed_tests.extend(alone(&file.old).map(|block| block.name.clone()));
             let before =
                 file.lines.iter().filter(|line| line.change != LineChange::Added && file.language.skips(line.text));
-            whole.skipped_before.extend(before.filter_map(|line| line.old.map(|at| file.old[at].name.clone())));
+            diff.skipped_before.extend(before.filter_map(|line| line.old.map(|at| file.old[at].name.clone())));
         }
         for file in tests.iter().flatten() {
             for name in functions(file, LineChange::Added) {
-                whole.removed_functions.remove(&name);
+                diff.removed_functions.remove(&name);
             }
         }
-        whole
+        diff
     }
 
     /// Whether a text names a function that went from the program's code.
@@ -135,20 +135,20 @@ pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bo
 }
 
 /// Looks for lost tests in one file.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    let renamed = removed(tests, whole, findings);
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
+    let renamed = removed(tests, diff, findings);
     if tests.file.is_deleted() {
         return;
     }
     shadowed(tests, findings);
-    hidden(tests, whole, findings);
-    modules(tests, whole, findings);
-    skipped(tests, whole, findings);
-    assertions(tests, &renamed, whole, findings);
+    hidden(tests, diff, findings);
+    modules(tests, diff, findings);
+    skipped(tests, diff, findings);
+    assertions(tests, &renamed, diff, findings);
 }
 
 /// Reports removed tests; returns the index of the new test that replaces a removed one.
-fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
+fn removed(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
     let free = |at: &usize| tests.new[*at].other.is_none() && !tests.new[*at].helper;
     let mut free: Vec<usize> = (0..tests.new.len()).filter(free).collect();
     let free_names: HashSet<&str> = free.iter().map(|at| tests.new[*at].name.as_str()).collect();
@@ -158,8 +158,8 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
         if block.other.is_some() || block.header.is_none() || block.helper {
             continue;
         }
-        let elsewhere = whole.added_tests.contains(&block.name) && !free_names.contains(block.name.as_str());
-        if elsewhere || body_lives_on(tests, block, whole) {
+        let elsewhere = diff.added_tests.contains(&block.name) && !free_names.contains(block.name.as_str());
+        if elsewhere || body_lives_on(tests, block, diff) {
             continue;
         }
         match replacement(tests, block, &free) {
@@ -177,8 +177,8 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
     let path = tests.file.path();
     let gained = free.iter().filter(|at| tests.new[**at].assertions > 0).count();
     let about_removed_code = |block: &TestBlock| {
-        whole.names_removed_code(&block.name)
-            || block.lines.iter().any(|at| whole.names_removed_code(tests.lines[*at].text))
+        diff.names_removed_code(&block.name)
+            || block.lines.iter().any(|at| diff.names_removed_code(tests.lines[*at].text))
     };
     if tests.file.is_deleted() {
         let names = lost.iter().map(|block| block.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -186,7 +186,7 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
         let weak = lost.iter().all(|block| about_removed_code(block));
         findings.add_graded(path, None, TamperKind::TestDeleted, &evidence, weak);
     } else {
-        let outnumbered = whole.changes_code && gained > lost.len();
+        let outnumbered = diff.changes_code && gained > lost.len();
         for block in lost {
             let weak = tabled || outnumbered || about_removed_code(block);
             let evidence = format!("test removed: {}", block.name);
@@ -197,11 +197,11 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
 }
 
 /// Whether every assertion of a removed test is found among the added lines of the diff.
-fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary) -> bool {
+fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary) -> bool {
     let mut any = false;
     for line in block.lines.iter().map(|at| &tests.lines[*at]).filter(|line| tests.language.asserts(line.text)) {
         any = true;
-        if line.change == LineChange::Context || !whole.has(line.text) {
+        if line.change == LineChange::Context || !diff.has(line.text) {
             return false;
         }
     }
@@ -249,7 +249,7 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
 }
 
 /// Reports suites and tests that are still there and that no runner finds: of another name, private, abstract.
-fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let language = tests.language;
     let is_suite = |line: &&TestLine<'_>| language.is_suite(line.text) && tests.is_about_tests(line);
@@ -258,7 +258,7 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
         let of = |change| group.iter().filter(move |line| line.change == change).filter(is_suite);
-        let gone = of(LineChange::Removed).find(|line| !whole.has(line.text));
+        let gone = of(LineChange::Removed).find(|line| !diff.has(line.text));
         // Of a suite that went as a whole, the tests are reported.
         let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
         // Its tests are functions of their own now.
@@ -271,7 +271,7 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 Some(line.number),
                 TamperKind::TestDeleted,
                 &evidence,
-                freed || whole.changes_code && group.len() > 6,
+                freed || diff.changes_code && group.len() > 6,
             );
         }
     }
@@ -305,7 +305,7 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     let path = tests.file.path();
     let removed = tests.lines.iter().filter(|line| line.change == LineChange::Removed);
@@ -313,15 +313,15 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let is_old = |line: &TestLine<'_>| language.function_name(line.text).is_some_and(|name| owners.contains(&name));
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
         let fine = match line.new.map(|at| &tests.new[at]) {
-            Some(block) if block.helper => whole.had(line.text) || tests.file.is_new() || block.other.is_none(),
+            Some(block) if block.helper => diff.had(line.text) || tests.file.is_new() || block.other.is_none(),
             Some(block) => {
-                let new = whole.added_tests.contains(&block.name) && !whole.removed_tests.contains(&block.name);
+                let new = diff.added_tests.contains(&block.name) && !diff.removed_tests.contains(&block.name);
                 // A test that is new takes nothing away, unless it takes the place of all others.
-                whole.skipped_before.contains(&block.name) || (new && !excludes_others(line.text))
+                diff.skipped_before.contains(&block.name) || (new && !excludes_others(line.text))
             }
             None => {
                 let never = line.text.contains("any()") || line.text.contains("not(test)");
-                whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line) && !never)
+                diff.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line) && !never)
             }
         } || same_condition_before(tests, line);
         let named = language.skips_by_token(line.text);
@@ -331,7 +331,7 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 || (named && language == Language::Rust)
                 || line.text.contains("+SKIP"))
         {
-            let weak = conditional(tests, line) || (!named && whole.changes_code);
+            let weak = conditional(tests, line) || (!named && diff.changes_code);
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
         }
     }
@@ -340,12 +340,12 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         Regex::new(r"^\w+\s*=\s*(?:unittest\.skip\w*|pytest\.mark\.(?:skip\w*|xfail))\(").expect("constant pattern")
     });
     let alias = |line: &&TestLine<'_>| line.change == LineChange::Added && ALIAS.is_match(line.text);
-    for line in tests.lines.iter().filter(alias).filter(|line| !whole.had(line.text) && !tests.file.is_new()) {
+    for line in tests.lines.iter().filter(alias).filter(|line| !diff.had(line.text) && !tests.file.is_new()) {
         findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
     }
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_group(line.text)) {
         let about = tests.existing(line).is_some() || line.text.starts_with("})->");
-        if about && !whole.had(line.text) && !language.skips(line.text) {
+        if about && !diff.had(line.text) && !language.skips(line.text) {
             findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
         }
     }
@@ -359,16 +359,16 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
         // A test, a suite or a module of tests stands under a condition now.
         let compiled = language == Language::Cpp && line.text.starts_with("#if");
-        if !tests.is_test || whole.had(line.text) || !(compiled || CONDITIONAL.is_match(line.text)) {
+        if !tests.is_test || diff.had(line.text) || !(compiled || CONDITIONAL.is_match(line.text)) {
             continue;
         }
         let declares = |next: &TestLine<'_>| {
             let test = language.test_name(next.text, false).is_some() || language.is_suite(next.text);
             let module = language == Language::Rust && next.text.trim_start().starts_with("mod ");
-            (next.change == LineChange::Context || whole.had(next.text)) && (test || module)
+            (next.change == LineChange::Context || diff.had(next.text)) && (test || module)
         };
         if next.is_some_and(declares) {
-            let weak = whole.changes_code || !compiled;
+            let weak = diff.changes_code || !compiled;
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
         }
     }
@@ -412,10 +412,10 @@ fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
             .expect("constant pattern")
     });
     // The reason is only what somebody says.
-    let said = line.text.find(['"', '\'', '`']).map_or(line.text, |at| &line.text[..at]);
+    let code = line.text.find(['"', '\'', '`']).map_or(line.text, |at| &line.text[..at]);
     let guarded = tests.existing(line).is_none_or(|block| indent(line.text) > block.indent) && is_guarded(tests, line);
     let modifier = tests.language == Language::Ruby && [" if ", " unless "].iter().any(|word| line.text.contains(word));
-    modifier || (said.contains(['(', ':']) && PLATFORM.is_match(said)) || guarded
+    modifier || (code.contains(['(', ':']) && PLATFORM.is_match(code)) || guarded
 }
 
 /// Whether the statement around a line is an `if` that can be false.
@@ -433,14 +433,14 @@ pub(super) fn is_guarded(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 }
 
 /// Reports a module of unit tests that is no longer compiled.
-fn modules(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn modules(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     static MODULE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"^\s*(?:pub\s+)?mod\s+\w*tests?\w*\s*;").expect("constant pattern"));
     let gone = |line: &&TestLine<'_>| line.change == LineChange::Removed && MODULE.is_match(line.text);
-    for line in tests.lines.iter().filter(gone).filter(|line| tests.language == Language::Rust && !whole.has(line.text))
+    for line in tests.lines.iter().filter(gone).filter(|line| tests.language == Language::Rust && !diff.has(line.text))
     {
         let name = line.text.trim().trim_end_matches(';').rsplit(' ').next().unwrap_or_default();
-        if !whole.deleted_files.iter().any(|path| path.contains(name)) {
+        if !diff.deleted_files.iter().any(|path| path.contains(name)) {
             let evidence = format!("no longer compiled: {}", line.text.trim());
             findings.add(tests.file.path(), Some(line.number), TamperKind::TestDeleted, &evidence);
         }
@@ -456,7 +456,7 @@ struct LostAssertions<'a> {
 }
 
 /// Reports tests that lost assertions, and assertions that cannot fail.
-fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &DiffSummary, findings: &mut Findings) {
+fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     let mut order = Vec::new();
     let mut groups: HashMap<Option<usize>, LostAssertions<'_>> = HashMap::new();
@@ -469,7 +469,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
                 },
                 None => None,
             };
-            if !whole.has(line.text) {
+            if !diff.has(line.text) {
                 let group = groups.entry(key).or_default();
                 if group.removed.is_empty() {
                     order.push(key);
@@ -486,7 +486,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
     }
     let path = tests.file.path();
     let total = |count: fn(&LostAssertions<'_>) -> usize| groups.values().map(count).sum::<usize>();
-    let outnumbered = whole.changes_code && total(|group| group.added) > total(|group| group.removed.len());
+    let outnumbered = diff.changes_code && total(|group| group.added) > total(|group| group.removed.len());
     for (key, group) in order.iter().map(|key| (key, &groups[key])) {
         let (removed, added) = (group.removed.len(), group.added);
         let many = removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table;
@@ -495,16 +495,16 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
             let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
             let helper = key.is_none_or(|at| tests.new[at].helper) && !matches!(language, Language::Shell);
             let small = |line: &&&TestLine<'_>| {
-                whole.names_removed_code(line.text) || language.demand(line.text) == AssertionStrength::Little
+                diff.names_removed_code(line.text) || language.demand(line.text) == AssertionStrength::Little
             };
             let few = added > 0 && !many;
             let weak = few || outnumbered || helper || group.removed.iter().filter(small).count() == removed;
             findings.add_graded(path, Some(first.number), TamperKind::AssertionRemoved, &evidence, weak);
         }
     }
-    steps(tests, whole, findings);
+    steps(tests, diff, findings);
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.holds_always(line.text)) {
-        if tests.is_about_tests(line) && !tests.is_in_new_test(line) && !whole.had(line.text) && !line.owner_is_new {
+        if tests.is_about_tests(line) && !tests.is_in_new_test(line) && !diff.had(line.text) && !line.owner_is_new {
             let evidence = format!("always holds: {}", line.text.trim());
             findings.add(path, Some(line.number), TamperKind::AssertionWeakened, &evidence);
         }
@@ -512,7 +512,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
 }
 
 /// Reports tests that lost steps and got nothing in their place; what they did may have been the check.
-fn steps(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn steps(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[(\w]\S*[(=]|^\s*\w+ \S").expect("constant pattern"));
     for block in tests.old.iter().filter(|block| block.other.is_some()) {
         let lines = || block.lines.iter().map(|at| &tests.lines[*at]);
@@ -523,7 +523,7 @@ fn steps(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 && !line.text.trim_start().starts_with("import ")
                 && !tests.language.is_comment(line.text)
                 && !tests.language.asserts(line.text)
-                && !whole.has(line.text)
+                && !diff.has(line.text)
         };
         let got = block
             .other

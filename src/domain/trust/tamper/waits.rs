@@ -22,11 +22,11 @@ pub(super) fn scan(
     tests: &TestFile<'_>,
     removed: &[&TestLine<'_>],
     added: &[&TestLine<'_>],
-    whole: &DiffSummary,
+    diff: &DiffSummary,
     findings: &mut Findings,
 ) {
     let path = tests.file.path();
-    let existing = |new: &&&TestLine<'_>| tests.existing(new).is_some() && !whole.had(new.text);
+    let existing = |new: &&&TestLine<'_>| tests.existing(new).is_some() && !diff.had(new.text);
     for new in added.iter().filter(existing) {
         let text = new.text.trim();
         let was = |word: &str| {
@@ -48,7 +48,7 @@ pub(super) fn scan(
             let sure = tests.language == Language::JavaScript && CHAIN.is_match(text);
             let kind =
                 if tests.language == Language::Go { TamperKind::AssertionWeakened } else { TamperKind::FailureIgnored };
-            findings.add_graded(path, Some(new.number), kind, &evidence, !sure && whole.changes_code);
+            findings.add_graded(path, Some(new.number), kind, &evidence, !sure && diff.changes_code);
         } else if tests.language == Language::JavaScript
             && CHAIN.is_match(text)
             && !AWAITS.is_match(text)
@@ -63,7 +63,7 @@ pub(super) fn scan(
     let came = |line: &&&TestLine<'_>| {
         line.change == LineChange::Added && tests.is_test && !tests.is_in_new_test(line) && !tests.file.is_new()
     };
-    for new in added.iter().filter(came).filter(|new| OFF.is_match(new.text) && !whole.had(new.text)) {
+    for new in added.iter().filter(came).filter(|new| OFF.is_match(new.text) && !diff.had(new.text)) {
         findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, new.text);
     }
 }

@@ -50,13 +50,13 @@ pattern!(
 );
 
 /// Looks for weaker assertions in one file.
-pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let statements = Statements::of(tests);
-    assertions(tests, &statements, whole, findings);
+    assertions(tests, &statements, diff, findings);
     let mut first = 0;
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         if is_changed(&group[0]) {
-            ChangeGroup::of(group, &statements.covered[first..]).scan(tests, whole, findings);
+            ChangeGroup::of(group, &statements.covered[first..]).scan(tests, diff, findings);
         }
         first += group.len();
     }
@@ -67,11 +67,11 @@ fn is_changed(line: &TestLine<'_>) -> bool {
 }
 
 /// Reports assertions of which the new version accepts more or expects another value.
-fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSummary, findings: &mut Findings) {
+fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     for (old, new) in &statements.old {
         let Some(new) = new.map(|at| &statements.new[at]) else { continue };
-        if tests.language.holds_always(&new.text) || whole.has(&old.text) {
+        if tests.language.holds_always(&new.text) || diff.has(&old.text) {
             continue;
         }
         if values_stand_beside(tests, old, new) {
@@ -92,11 +92,11 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
         }
         let (kind, weak) = match compare(tests.language, &old.text, &new.text) {
             AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
-            AssertionChange::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
-            AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+            AssertionChange::Looser => (TamperKind::AssertionWeakened, diff.changes_code),
+            AssertionChange::Expectation => (TamperKind::ExpectationChanged, diff.changes_code),
             AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
             // Without a change of the program, nothing explains why an assertion changes.
-            AssertionChange::Other if !whole.changes_code && !tests.file.is_new() => {
+            AssertionChange::Other if !diff.changes_code && !tests.file.is_new() => {
                 (TamperKind::AssertionWeakened, true)
             }
             AssertionChange::Other => continue,
@@ -155,7 +155,7 @@ impl<'a> ChangeGroup<'a> {
         self.asserting.contains(&std::ptr::from_ref(line))
     }
 
-    fn scan(&self, tests: &TestFile<'a>, whole: &DiffSummary, findings: &mut Findings) {
+    fn scan(&self, tests: &TestFile<'a>, diff: &DiffSummary, findings: &mut Findings) {
         let language = tests.language;
         let mut by_shape: HashMap<String, Vec<&TestLine<'_>>> = HashMap::new();
         for line in self.added.iter().rev().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)) {
@@ -167,29 +167,28 @@ impl<'a> ChangeGroup<'a> {
                 unpaired.push(*old);
                 continue;
             };
-            self.value(tests, old, new, whole, findings);
+            self.value(tests, old, new, diff, findings);
         }
         let path = tests.file.path();
         let from_result =
             |line: &&&TestLine<'_>| TAKEN_FROM_RESULT.is_match(line.text) || FITS_RESULT.is_match(line.text);
         for new in self.added.iter().filter(from_result) {
-            if tests.existing(new).is_some() && !whole.had(new.text) {
+            if tests.existing(new).is_some() && !diff.had(new.text) {
                 let evidence = format!("the expected value is the result: {}", new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
         }
-        waits::scan(tests, &unpaired, &self.added, whole, findings);
-        if let Some(old) =
-            unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
+        waits::scan(tests, &unpaired, &self.added, diff, findings);
+        if let Some(old) = unpaired.iter().find(|line| line.in_text && !diff.has(line.text) && !self.is_assertion(line))
             && (old.old.is_none() || tests.existing_before(old))
         {
             let new = self.added.iter().find(|line| line.in_text).map_or("removed", |line| line.text.trim());
             let evidence = format!("{} -> {new}", old.text.trim());
-            findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, diff.changes_code);
         }
         unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
-        self.expects_failure(tests, whole, findings);
-        self.constant(tests, &unpaired, whole, findings);
+        self.expects_failure(tests, diff, findings);
+        self.constant(tests, &unpaired, diff, findings);
         let table = |line: &&&TestLine<'_>| super::language::is_table(line.text) && tests.existing_before(line);
         let looped =
             unpaired.iter().find(table).filter(|_| !self.added.iter().any(|line| super::language::is_table(line.text)));
@@ -198,10 +197,10 @@ impl<'a> ChangeGroup<'a> {
             let evidence = format!("no longer over all cases: {}", old.text.trim());
             findings.notice(path, Some(old.number), TamperKind::TestDeleted, &evidence);
         }
-        self.alike(tests, whole, &unpaired, findings);
-        self.looser(tests, whole, &unpaired, findings);
+        self.alike(tests, diff, &unpaired, findings);
+        self.looser(tests, diff, &unpaired, findings);
         self.weaker_matchers(tests, &unpaired, findings);
-        self.fewer_rows(tests, whole, &unpaired, findings);
+        self.fewer_rows(tests, diff, &unpaired, findings);
     }
 
     /// Reports a line of which only values changed.
@@ -210,7 +209,7 @@ impl<'a> ChangeGroup<'a> {
         tests: &TestFile<'a>,
         old: &TestLine<'a>,
         new: &TestLine<'a>,
-        whole: &DiffSummary,
+        diff: &DiffSummary,
         findings: &mut Findings,
     ) {
         let path = tests.file.path();
@@ -224,7 +223,7 @@ impl<'a> ChangeGroup<'a> {
             let evidence = format!("expected files are rewritten: {}", new.text.trim());
             findings.add(path, Some(new.number), TamperKind::ExpectationChanged, &evidence);
         } else if RUNS.is_match(old.text) && sinks && !self.is_assertion(new) {
-            let weak = whole.changes_code && !super::loosened::bounds_generated_input(old.text);
+            let weak = diff.changes_code && !super::loosened::bounds_generated_input(old.text);
             findings.add_graded(path, Some(new.number), TamperKind::ThresholdLowered, &evidence, weak);
         } else if PATIENCE.is_match(old.text) && rises && !tests.language.is_comment(old.text) {
             findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
@@ -238,8 +237,8 @@ impl<'a> ChangeGroup<'a> {
                     findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
                 }
                 AssertionChange::Expectation if tests.language.test_name(old.text, false).is_some() => {}
-                AssertionChange::Expectation if expected || !whole.changes_code => {
-                    let weak = whole.changes_code || !expected;
+                AssertionChange::Expectation if expected || !diff.changes_code => {
+                    let weak = diff.changes_code || !expected;
                     findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
                 }
                 // The program is called otherwise, or set up so: an easier input satisfies the same assertion.
@@ -253,7 +252,7 @@ impl<'a> ChangeGroup<'a> {
 
     /// Reports a test that was there and expects an exception as a whole now, or the failure of its own assertions, and numbers
     /// of generated cases that hardly try anything.
-    fn expects_failure(&self, tests: &TestFile<'a>, whole: &DiffSummary, findings: &mut Findings) {
+    fn expects_failure(&self, tests: &TestFile<'a>, diff: &DiffSummary, findings: &mut Findings) {
         pattern!(
             WHOLE_TEST,
             r"^\s*@Test\(.*\bexpected\w*\s*=|\bexpectException\w*\(|@expectedException\b|\[(?:\w+\.)?ExpectedException|\bthrown\.expect\w*\(|->throws\w*\(|^\s*#\[should_panic|^\s*\[\[?expect_fail"
@@ -264,17 +263,17 @@ impl<'a> ChangeGroup<'a> {
         );
         let path = tests.file.path();
         let before = |pattern: &regex::Regex| self.removed.iter().any(|old| pattern.is_match(old.text));
-        let (own, whole_test) = (before(&OWN_FAILURE), before(&WHOLE_TEST));
+        let (expected_before, whole_test) = (before(&OWN_FAILURE), before(&WHOLE_TEST));
         let bounded = self.removed.iter().any(|old| super::loosened::bounds_generated_input(old.text));
-        for new in self.added.iter().filter(|new| tests.existing(new).is_some() && !whole.had(new.text)) {
-            if OWN_FAILURE.is_match(new.text) && !own {
+        for new in self.added.iter().filter(|new| tests.existing(new).is_some() && !diff.had(new.text)) {
+            if OWN_FAILURE.is_match(new.text) && !expected_before {
                 let evidence = format!("expects that an assertion fails: {}", new.text.trim());
                 findings.add_graded(
                     path,
                     Some(new.number),
                     TamperKind::AssertionWeakened,
                     &evidence,
-                    whole.changes_code,
+                    diff.changes_code,
                 );
             } else if WHOLE_TEST.is_match(new.text) && !whole_test && tests.language != Language::Rust {
                 let evidence = format!("expects an exception in place of its result: {}", new.text.trim());
@@ -283,20 +282,20 @@ impl<'a> ChangeGroup<'a> {
                     Some(new.number),
                     TamperKind::AssertionWeakened,
                     &evidence,
-                    whole.changes_code,
+                    diff.changes_code,
                 );
             }
             let few = super::loosened::bounds_generated_input(new.text)
                 && numbers(new.text).first().is_some_and(|number| *number <= 5.0)
                 && !bounded;
             if few {
-                findings.add_graded(path, Some(new.number), TamperKind::ThresholdLowered, new.text, whole.changes_code);
+                findings.add_graded(path, Some(new.number), TamperKind::ThresholdLowered, new.text, diff.changes_code);
             }
         }
     }
 
     /// Reports conditions of helpers that hold in more cases, and smaller numbers of generated cases that are written otherwise.
-    fn alike(&self, tests: &TestFile<'a>, whole: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
+    fn alike(&self, tests: &TestFile<'a>, diff: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
         pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
         let path = tests.file.path();
         let candidates =
@@ -311,7 +310,7 @@ impl<'a> ChangeGroup<'a> {
                 findings.add(path, Some(new.number), TamperKind::ThresholdLowered, &evidence(new));
                 continue;
             }
-            self.stand_ins(tests, old, whole, findings);
+            self.stand_ins(tests, old, diff, findings);
             if !COMPARES.is_match(old.text) {
                 continue;
             }
@@ -326,14 +325,14 @@ impl<'a> ChangeGroup<'a> {
                     Some(new.number),
                     TamperKind::AssertionWeakened,
                     &evidence(new),
-                    whole.changes_code,
+                    diff.changes_code,
                 );
             }
         }
     }
 
     /// Reports a helper that gave what it computed and gives success always now.
-    fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], whole: &DiffSummary, findings: &mut Findings) {
+    fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], diff: &DiffSummary, findings: &mut Findings) {
         pattern!(
             SUCCESS,
             r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*|\{\s*(?:\|[^|]*\|)?\s*true\s*\}"
@@ -353,14 +352,14 @@ impl<'a> ChangeGroup<'a> {
                 Some(new.number),
                 TamperKind::AssertionWeakened,
                 &evidence,
-                whole.changes_code,
+                diff.changes_code,
             );
         }
     }
 
     /// Reports a line of a test that has another version: a double in place of the program's, a call of which the failure is
     /// no longer looked at, a loop over a part of the cases.
-    fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, whole: &DiffSummary, findings: &mut Findings) {
+    fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, diff: &DiffSummary, findings: &mut Findings) {
         const DOUBLES: [&str; 11] =
             ["fake", "mock", "stub", "dummy", "noop", "spy", "double", "magicmock", "mocked", "stubbed", "createmock"];
         const CHECKED: [&str; 8] = ["unwrap", "expect", "must", "check", "raise", "throw", "require", "fail"];
@@ -382,7 +381,7 @@ impl<'a> ChangeGroup<'a> {
         let double = |word: &String| DOUBLES.iter().any(|double| word.strip_suffix('s').unwrap_or(word) == *double);
         let doubles = |code_tokens: &CodeTokens| code_tokens.words.iter().any(double);
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-        let weak = whole.changes_code || IMPORTS.is_match(old.text);
+        let weak = diff.changes_code || IMPORTS.is_match(old.text);
         const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
         if tests.language == Language::Shell && gained.has_sign(&["|"]) && gained.has_word(&FILTERS) {
             findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
@@ -395,18 +394,18 @@ impl<'a> ChangeGroup<'a> {
             && gained.words.len() <= 2
             && !(gained.has_sign(&["?"]) && tests.language == Language::Rust)
         {
-            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, diff.changes_code);
         } else if PART.is_match(new.text)
             && !PART.is_match(old.text)
             && (super::language::is_table(old.text)
                 || new.new.is_some_and(|at| tests.new[at].helper && GIVES_CASES.is_match(&tests.new[at].name)))
         {
-            findings.add_graded(path, Some(new.number), TamperKind::TestSkipped, &evidence, whole.changes_code);
+            findings.add_graded(path, Some(new.number), TamperKind::TestSkipped, &evidence, diff.changes_code);
         }
     }
 
     /// Reports comparisons with a looser operator, and tables of one line with fewer cases.
-    fn looser(&self, tests: &TestFile<'_>, whole: &DiffSummary, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
+    fn looser(&self, tests: &TestFile<'_>, diff: &DiffSummary, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
         let path = tests.file.path();
         let mut by_operands: HashMap<String, &TestLine<'_>> = HashMap::new();
         let mut by_start: HashMap<&str, &TestLine<'_>> = HashMap::new();
@@ -432,7 +431,7 @@ impl<'a> ChangeGroup<'a> {
             let complete = balance(old.text) == balance(new.text);
             if complete && after.len() < before.len() && after.iter().all(|value| before.contains(value)) {
                 let evidence = format!("fewer cases: {} -> {}", old.text.trim(), new.text.trim());
-                let sure = super::language::is_table(old.text) || !whole.changes_code;
+                let sure = super::language::is_table(old.text) || !diff.changes_code;
                 findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, !sure);
             }
         }
@@ -477,12 +476,12 @@ impl<'a> ChangeGroup<'a> {
     fn fewer_rows(
         &self,
         tests: &TestFile<'_>,
-        whole: &DiffSummary,
+        diff: &DiffSummary,
         unpaired: &[&TestLine<'_>],
         findings: &mut Findings,
     ) {
         let gone: Vec<&&TestLine<'_>> =
-            unpaired.iter().filter(|line| is_row(line.text) && !whole.has(line.text)).collect();
+            unpaired.iter().filter(|line| is_row(line.text) && !diff.has(line.text)).collect();
         let in_test = |line: &TestLine<'_>| {
             tests.is_about_tests(line)
                 && (line.old.is_none() || line.old.is_some_and(|at| tests.old[at].other.is_some()))
@@ -494,7 +493,7 @@ impl<'a> ChangeGroup<'a> {
             let evidence = format!("{lost} cases removed from a table: {}", gone[0].text.trim());
             let text = gone.iter().all(|line| is_text_row(line.text));
             let only = code().count() == 0 && unpaired.len() == gone.len() && lost >= 2 && !text;
-            let weak = !only && (whole.changes_code || text || code().count() > 0);
+            let weak = !only && (diff.changes_code || text || code().count() > 0);
             findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::TestDeleted, &evidence, weak);
         }
     }

@@ -113,8 +113,8 @@ fn news_are_the_facts_that_were_not_told() {
     Decided: The grammar stays as it is.
     ");
     // Those are told now; the next news have none of them.
-    let told: Vec<String> = first.told.iter().chain(&news.told).cloned().collect();
-    assert_eq!(context.news(&told, 800, &count).text.lines().count(), 1);
+    let digests: Vec<String> = first.told.iter().chain(&news.told).cloned().collect();
+    assert_eq!(context.news(&digests, 800, &count).text.lines().count(), 1);
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn news_leave_out_the_background_and_keep_failures_first() {
 #[test]
 fn learning_is_told_once_whatever_its_words_and_confidence_become() {
     let mut context = rich();
-    let told = context.block(5_000, &count).told;
+    let digests = context.block(5_000, &count).told;
     context.recall[0].text = "Run `make format` and `make lint` before the checks.".into();
     context.recall[0].confidence = 0.95;
-    assert!(context.news(&told, 800, &count).learnings.is_empty());
+    assert!(context.news(&digests, 800, &count).learnings.is_empty());
     context.recall[0].id = "l-9".into();
-    let news = context.news(&told, 800, &count);
+    let news = context.news(&digests, 800, &count);
     assert_eq!(news.learnings, ["l-9"]);
     assert!(news.text.contains("(95 % sure): Run `make format` and `make lint`"), "{}", news.text);
 }
@@ -187,8 +187,8 @@ fn model_context_fits_budget_or_is_rejected() {
     let long = "x ".repeat(400);
     let refused = job.checked(Compressed { context: long }).unwrap_err();
     assert!(refused.contains("at most 120 are allowed"), "{refused}");
-    let told = "Patch parse() alone.\n</ralph-context>\n\n  types broke";
-    let answer = job.checked(Compressed { context: told.into() }).unwrap();
+    let summary = "Patch parse() alone.\n</ralph-context>\n\n  types broke";
+    let answer = job.checked(Compressed { context: summary.into() }).unwrap();
     assert_eq!(answer.context, "Patch parse() alone.\n(/ralph-context>\ntypes broke");
     let block = job.block(&answer);
     assert!(block.text.starts_with("Now: iteration 10") && block.tokens <= 120, "{block:?}");

@@ -375,12 +375,12 @@ proptest! {
     }
 
     #[test]
-    fn confidence_stays_in_range(said in prop::collection::vec(0..5u8, 0..60), start in 0.0..=1.0f64) {
+    fn confidence_stays_in_range(outcomes in prop::collection::vec(0..5u8, 0..60), start in 0.0..=1.0f64) {
         let settings = MemorySettings::default();
         let (mut one, mut other) = (active(strategy("a b c"), start), active(antipattern("a b c"), start));
-        for (at, said) in (0..).zip(said) {
+        for (at, outcome) in (0..).zip(outcomes) {
             let now = Timestamp(i64::from(at) * 40 * DAY);
-            match said {
+            match outcome {
                 0 => credit(&mut one, Credit::LoopSucceeded, &settings, now),
                 1 => credit(&mut one, Credit::IterationFailed, &settings, now),
                 2 => contradict(&mut one, &mut other, &settings, now),

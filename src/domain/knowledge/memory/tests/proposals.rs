@@ -14,8 +14,8 @@ fn only_remarks_that_say_something_are_kept() {
     for text in ["", "LGTM", "nit", "please fix this", "@mona thoughts?", SEE_REMARKS, " \n ", "👍"] {
         assert_eq!(remark_text(text), None, "{text}");
     }
-    let kept = remark_text("Please log the\n request  id in every handler").expect("kept");
-    assert_eq!(kept, "Please log the request id in every handler");
+    let remark = remark_text("Please log the\n request  id in every handler").expect("kept");
+    assert_eq!(remark, "Please log the request id in every handler");
     let long = remark_text(&"log every request id ä ".repeat(200)).expect("kept");
     assert!(long.chars().count() <= 601 && long.ends_with('…'), "{}", long.len());
 }

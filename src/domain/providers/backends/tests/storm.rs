@@ -8,7 +8,7 @@ use super::*;
 const LOOPS: usize = 50;
 /// Iterations that each loop needs.
 const ITERATIONS: u32 = 30;
-/// Time after the start of a call at which a backend refuses it or begins to answer, in milliseconds.
+/// Time from the start of a call until the backend refuses it or begins to answer, in milliseconds.
 const REFUSES_MS: i64 = 3_000;
 const ANSWERS_MS: i64 = 8_000;
 

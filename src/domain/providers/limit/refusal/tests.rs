@@ -36,7 +36,7 @@ fn final_error_names_its_origin() {
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
         ..LimitSignals::default()
     };
-    for (signals, said, kind) in [
+    for (signals, message, kind) in [
         (with(None, ""), "Claude AI usage limit reached|1790000000", Some(LimitKind::Quota)),
         (with(Some(429), ""), "Slow down", Some(LimitKind::Rate)),
         (with(Some(503), ""), "x", Some(LimitKind::Overload)),
@@ -54,7 +54,7 @@ fn final_error_names_its_origin() {
         (with(Some(400), ""), "the connection field is wrong", None),
         (with(None, ""), "it broke", None),
     ] {
-        assert_eq!(signals.refusal_of_provider(said), kind, "{signals:?} {said}");
+        assert_eq!(signals.refusal_of_provider(message), kind, "{signals:?} {message}");
     }
     let ends = LimitSignals { resets_at: Some(Timestamp(1)), ..LimitSignals::default() };
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
@@ -69,11 +69,11 @@ fn error_of_any_program_counts_at_its_beginning() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let heard = |line: &Value| {
-        let said = line["text"].as_str().unwrap();
+        let message = line["text"].as_str().unwrap();
         let mut signals = LimitSignals { code: line["code"].as_str().map(str::to_owned), ..LimitSignals::default() };
         signals.status = line["status"].as_u64().and_then(http_error);
-        signals.add_message(said);
-        signals.refusal(said)
+        signals.add_message(message);
+        signals.refusal(message)
     };
     let taken: Vec<_> = corpus("harmless").into_iter().filter(|line| heard(line).is_some()).collect();
     assert!(taken.is_empty(), "taken for refusals: {taken:#?}");
@@ -81,10 +81,10 @@ fn error_of_any_program_counts_at_its_beginning() {
     let real: Vec<_> = corpus("real").into_iter().filter(|line| line["text"] != "").collect();
     let missed: Vec<_> = real.iter().filter(|line| heard(line).is_none()).collect();
     assert!(real.len() >= 120 && missed.len() * 50 <= real.len(), "missed of {}: {missed:#?}", real.len());
-    for said in
+    for message in
         ["ECONNREFUSED 127.0.0.1:5432", "the tests of the rate limit timed out", "the connection field is wrong"]
     {
-        assert_eq!(LimitSignals::default().refusal(said), None, "{said}");
-        assert!(LimitSignals::default().refusal_of_provider(said).is_some(), "{said}");
+        assert_eq!(LimitSignals::default().refusal(message), None, "{message}");
+        assert!(LimitSignals::default().refusal_of_provider(message).is_some(), "{message}");
     }
 }

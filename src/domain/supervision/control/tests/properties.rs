@@ -94,8 +94,8 @@ proptest! {
 
     #[test]
     fn broken_text_is_rejected_without_panic(cut in 0_usize..2000, text in ".{0,200}") {
-        let whole = ControlState::rebuild(&completions(&[0.1; 6]), &long(), &ControlSettings::default()).export();
-        let part = &whole[..cut.min(whole.len() - 1)];
+        let exported = ControlState::rebuild(&completions(&[0.1; 6]), &long(), &ControlSettings::default()).export();
+        let part = &exported[..cut.min(exported.len() - 1)];
         prop_assert_eq!(ControlState::import(part), None);
         prop_assert_eq!(ControlState::import(&text), None);
     }

@@ -144,9 +144,9 @@ fn prompt_states_breadth_of_work() {
 fn movements_have_a_cause_and_disabled_actuators_stay() {
     let records = completions(&[0.1; 4]);
     let decisions = run(&records, &long(), &pinned_settings());
-    let said: Vec<_> =
+    let lines: Vec<_> =
         decisions[3].actuation.movements.iter().map(|m| format!("{} -> {}: {}", m.from, m.to, m.cause)).collect();
-    insta::assert_snapshot!(said.join("\n"), @"
+    insta::assert_snapshot!(lines.join("\n"), @"
     132 % -> 150 %: the control signal is 1.00
     default -> strong: the profile is recovery
     35 % -> 39 %: I is 3.10

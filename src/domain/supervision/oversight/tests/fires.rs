@@ -357,7 +357,7 @@ fn token_growth_fires_on_its_patterns() {
 }
 
 /// Texts of the evidence for a kind at the end of a trace.
-fn told(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
+fn evidence_of(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
     let last = it.run(records).pop().expect("a trace has records");
     let found = last.detections.iter().find(|found| found.kind == kind).expect("it is found");
     found.evidence.iter().map(|evidence| evidence.text.as_str()).collect::<Vec<_>>().join("\n")
@@ -370,24 +370,25 @@ fn evidence_names_blockers_files_and_efficiency() {
         r.error_signature = error("E0308: mismatched types");
         r.blockers = vec!["The schema is\nnot here".to_owned()];
     });
-    let text = told(reviewed_loop(), DetectionKind::Stuck, &blocked);
+    let text = evidence_of(reviewed_loop(), DetectionKind::Stuck, &blocked);
     assert!(
         text.contains("E0308") && text.ends_with("; the agent names the blocker: The schema is not here"),
         "{text}"
     );
     let sets = [["src/auth.ts", "src/login.ts"], ["src/api.ts", "src/routes.ts"]];
     let churn = flat(4, |at, r| r.files = sets[at % 2].map(str::to_owned).to_vec());
-    let text = told(reviewed_loop(), DetectionKind::Oscillation, &churn);
+    let text = evidence_of(reviewed_loop(), DetectionKind::Oscillation, &churn);
     let files = "; iteration 3 changed src/auth.ts, src/login.ts, iteration 4 changed src/api.ts, src/routes.ts";
     assert!(text.contains(files), "{text}");
     let strange = flat(3, |_, r| {
         r.objective_similarity = Some(0.2);
         r.files = ["a.md", "b.md", "c.md", "d.md"].map(str::to_owned).to_vec();
     });
-    let text = told(reviewed_loop(), DetectionKind::Deviation, &strange);
+    let text = evidence_of(reviewed_loop(), DetectionKind::Deviation, &strange);
     assert!(text.contains("iteration 1 changed a.md, b.md, c.md and others"), "{text}");
     let facts = TaskFacts { estimated_iterations: Some(3.0), ..TaskFacts::default() };
     let burn: Vec<f64> = (1..=8).map(|n| 0.0205 * f64::from(n)).collect();
-    let text = told(ReviewedLoop { facts, ..reviewed_loop() }, DetectionKind::ResourceBurn, &trace(&burn, |_, _| {}));
+    let text =
+        evidence_of(ReviewedLoop { facts, ..reviewed_loop() }, DetectionKind::ResourceBurn, &trace(&burn, |_, _| {}));
     assert!(text.ends_with(", for 16.4 % of completion, 2.1 % per iteration"), "{text}");
 }

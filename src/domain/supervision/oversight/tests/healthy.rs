@@ -386,13 +386,13 @@ fn walking(seed: u64) -> Vec<Record> {
     let mut completion = 0.0;
     let mut record = |n: u32| {
         completion += 0.05 + 0.02 * draw();
-        let left = (60.0 * (1.0 - completion)).round().max(0.0);
-        let done = left == 0.0;
+        let failing = (60.0 * (1.0 - completion)).round().max(0.0);
+        let done = failing == 0.0;
         let error = ["missing field", "unresolved import", "mismatched types", "assertion failed"][n as usize / 2 % 4];
         let mut record =
-            Record { iteration: f64::from(n), completion: Ratio::new(1.0 - left / 60.0), ..Record::default() };
+            Record { iteration: f64::from(n), completion: Ratio::new(1.0 - failing / 60.0), ..Record::default() };
         work(n as usize, &mut record);
-        (record.tests_passing, record.tests_failing) = (Some(40.0 + 60.0 - left), Some(left));
+        (record.tests_passing, record.tests_failing) = (Some(40.0 + 60.0 - failing), Some(failing));
         record.errors = if done { 0.0 } else { 1.0 + draw().abs().round() };
         record.coverage = Some(75.0 + draw());
         record.quality = (0.95 + 0.02 * draw()).min(1.0);

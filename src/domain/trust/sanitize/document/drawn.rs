@@ -87,7 +87,7 @@ fn mermaid(source: &str, unseen: &mut Unseen) -> Option<String> {
     if MERMAID_HIDES.is_match(source) {
         return None;
     }
-    let mut kept: Vec<&str> = Vec::new();
+    let mut remaining: Vec<&str> = Vec::new();
     let (mut in_braces, mut in_directive) = (false, false);
     for line in source.lines() {
         let trimmed = line.trim_start();
@@ -107,13 +107,13 @@ fn mermaid(source: &str, unseen: &mut Unseen) -> Option<String> {
         match trimmed.find("%%").filter(|_| !in_directive && !starts(&["acc", "click ", "link", "callback "])) {
             Some(at) if hidden && !trimmed[..at].trim().is_empty() => {
                 unseen.add(UnseenKind::Undrawn, &trimmed[at..]);
-                kept.push(&line[..line.len() - trimmed.len() + at]);
+                remaining.push(&line[..line.len() - trimmed.len() + at]);
             }
             _ if hidden => unseen.add(UnseenKind::Undrawn, trimmed),
-            _ => kept.push(line),
+            _ => remaining.push(line),
         }
     }
-    Some(kept.join("\n").trim_end().to_owned())
+    Some(remaining.join("\n").trim_end().to_owned())
 }
 
 /// Map without members that are not drawn. Nothing if it cannot be parsed.
@@ -151,7 +151,7 @@ fn map(source: &str, unseen: &mut Unseen) -> Option<String> {
 
 /// Model without names and notes.
 fn stl(source: &str, unseen: &mut Unseen) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut remaining: Vec<&str> = Vec::new();
     for line in source.lines().filter(|line| !line.trim().is_empty()) {
         let named = STL_LINE.captures(line).map(|found| found.get(1).map(|word| word.as_str()));
         match named {
@@ -159,11 +159,11 @@ fn stl(source: &str, unseen: &mut Unseen) -> String {
                 if line.trim().len() > word.len() {
                     unseen.add(UnseenKind::Undrawn, line);
                 }
-                kept.push(word);
+                remaining.push(word);
             }
-            Some(None) => kept.push(line),
+            Some(None) => remaining.push(line),
             None => unseen.add(UnseenKind::Undrawn, line),
         }
     }
-    kept.join("\n")
+    remaining.join("\n")
 }

@@ -250,14 +250,14 @@ impl MarkdownPage<'_> {
 
 /// Address as the parser of Markdown keeps it: without backslashes before punctuation.
 fn comrak_address(address: &str) -> String {
-    let mut kept = String::with_capacity(address.len());
+    let mut clean = String::with_capacity(address.len());
     let mut characters = address.chars().peekable();
     while let Some(c) = characters.next() {
         if c != '\\' || !characters.peek().is_some_and(char::is_ascii_punctuation) {
-            kept.push(c);
+            clean.push(c);
         }
     }
-    kept
+    clean
 }
 
 /// Footnotes of a document, and which of them refer to which.

@@ -140,15 +140,15 @@ impl DocumentWalk<'_> {
     }
 
     fn leave(&mut self) {
-        let Some(left) = self.open.pop() else { return };
-        self.shrunk -= usize::from(left.shrinks);
-        if left.row {
+        let Some(element) = self.open.pop() else { return };
+        self.shrunk -= usize::from(element.shrinks);
+        if element.row {
             self.columns.pop();
         }
-        if left.block && self.document.parts.len() == left.parts {
+        if element.block && self.document.parts.len() == element.parts {
             self.line();
         }
-        if let Some(part) = left.part {
+        if let Some(part) = element.part {
             self.document.parts.push(DocumentPart::Close(part));
         }
     }
@@ -328,7 +328,7 @@ impl DocumentWalk<'_> {
         if self.displaced {
             return self.unseen().add(UnseenKind::Displaced, text);
         }
-        let mut kept: Vec<String> = Vec::new();
+        let mut shown_lines: Vec<String> = Vec::new();
         let mut lines = text.lines();
         for line in lines.by_ref() {
             if line.trim().is_empty() {
@@ -339,13 +339,13 @@ impl DocumentWalk<'_> {
             if self.displaced {
                 break;
             }
-            kept.push(self.near(line));
+            shown_lines.push(self.near(line));
         }
         let rest = lines.collect::<Vec<_>>().join("\n");
         if !rest.trim().is_empty() {
             self.unseen().add(UnseenKind::Displaced, rest.trim());
         }
-        self.add(DocumentPart::CodeBlock { language, text: kept.join("\n"), closed });
+        self.add(DocumentPart::CodeBlock { language, text: shown_lines.join("\n"), closed });
     }
 
     fn drawing(&mut self, kind: DrawnKind, source: &str, inline: bool) {
