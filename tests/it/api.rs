@@ -6,9 +6,10 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
+use ralph_bot::domain::providers::backends::BackendObservation;
 use ralph_bot::process::Masker;
 use ralph_bot::store::tokens::{self, ApiScope, TokenOwner, TokenRequest};
-use ralph_bot::store::{feed, memory};
+use ralph_bot::store::{access_audit, calls, feed, memory};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -30,6 +31,7 @@ on_one_forge!(
     command_line_prints_the_same_over_the_api,
     figures_of_control_are_answered,
     learnings_are_filtered_and_reflections_listed,
+    stopped_backend_is_used_again_by_the_api,
 );
 
 /// Client of the API with a token.
@@ -716,6 +718,40 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
         assert_eq!((&last["iteration"], &last["next"]), (&json!(7), &json!("read the lexer")), "{reflections}");
         let (status, problem) = api.get("/loops/r-9-zzzzzz/reflections").await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+    })
+    .await;
+}
+
+/// What the button of the dashboard does, for programs.
+async fn stopped_backend_is_used_again_by_the_api(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let engine = world.engine().clone();
+        let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+        let stopped = BackendObservation::Disabled { backend: "mine".into(), reason: "its key was revoked".into() };
+        let observed = engine.store.write(move |c| calls::observe(c, &stopped, &settings, now)).await;
+        assert!(!observed.expect("stored").changes.is_empty());
+        let api = TokenClient::of_operator(world).await;
+        let listed = api.found("/backends").await;
+        assert_eq!(listed["backends"][0]["state"], "disabled", "{listed}");
+        for changed in [true, false] {
+            let (status, answer) = api.post("/backends/mine/enable", &json!({})).await;
+            assert_eq!((status, &answer["changed"]), (StatusCode::OK, &json!(changed)), "{answer}");
+            assert_eq!((&answer["backend"]["name"], &answer["backend"]["state"]), (&json!("mine"), &json!("active")));
+        }
+        let (status, problem) = api.post("/backends/zebra/enable", &json!({})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+        assert!(problem["action"].as_str().is_some_and(|action| action.contains("GET /backends")), "{problem}");
+        let owner = TokenOwner { account: None, operator: true };
+        let reader = TokenClient::with(world, owner, ApiScope::Read).await;
+        let (status, problem) = reader.post("/backends/mine/enable", &json!({})).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{problem}");
+        let rows = engine.store.read(|c| access_audit::newest(c, None, 9)).await.expect("read");
+        let rows: Vec<_> = rows.iter().map(|row| (row.path.as_str(), row.status)).collect();
+        let path = "/api/v1/backends/mine/enable";
+        let expected =
+            [(path, Some(403)), ("/api/v1/backends/zebra/enable", Some(404)), (path, Some(200)), (path, Some(200))];
+        assert_eq!(rows, expected);
     })
     .await;
 }
