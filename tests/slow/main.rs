@@ -56,3 +56,4 @@ mod suggestions;
 mod supervised;
 mod tampering;
 mod xss;
+mod xss_setup;
