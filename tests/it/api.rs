@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::Dialect;
+use fake_forge::{Dialect, ReviewDraft, ReviewVerdict};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
@@ -318,6 +318,22 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
         assert!(snippet.iter().any(|part| part["marked"] == true && part["text"] == "wrong"), "{found}");
         assert!(found["hits"][0]["line"].as_u64().is_some_and(|line| line > 0), "{found}");
         assert_eq!(places("zebra").await, []);
+
+        // A review is a comment: what is said in general, and at a line.
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        let review = ReviewDraft {
+            verdict: ReviewVerdict::ChangesRequested,
+            body: "Paint the zebra first.".into(),
+            remarks: vec![("answer.txt".into(), 1, "A giraffe belongs here.".into())],
+        };
+        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
+        world.settle().await;
+        for word in ["zebra", "giraffe"] {
+            let comments = places(&format!("{word}&kind=comment")).await;
+            assert_eq!(comments, [("remark".to_owned(), json!(2))], "{word}");
+        }
+        let by_path = places("giraffe+mira+answer.txt&kind=comment").await;
+        assert_eq!(by_path.len(), 1, "person and file are found, too: {by_path:?}");
     })
     .await;
 }
