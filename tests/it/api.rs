@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, ReviewDraft, ReviewVerdict};
+use fake_forge::{Dialect, ReviewDraft};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 use ralph_bot::domain::providers::backends::BackendObservation;
 use ralph_bot::process::Masker;
