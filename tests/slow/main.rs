@@ -9,6 +9,7 @@ mod absent_forges;
 mod agent_faults;
 mod assistants;
 mod browser;
+mod browser_demo;
 mod browser_live;
 mod browser_pages;
 mod browser_streams;
