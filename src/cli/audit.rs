@@ -99,7 +99,11 @@ mod tests {
             status: None,
             ..row()
         };
-        insta::assert_snapshot!(shown(&[row(), operator], false).expect("a table"), @"");
+        insta::assert_snapshot!(shown(&[row(), operator], false).expect("a table"), @r#"
+        ID  TIME                  WHO               FROM       VIA                      STATUS  REQUEST
+        2   2027-01-15 08:00:00Z  work:ann [2J (7)  192.0.2.7  personal token "ci row"  200     POST /api/v1/loops/r-1/commands
+        1   2027-01-15 08:00:00Z  operator          192.0.2.7  session                  -       POST /logout
+        "#);
     }
 
     #[test]
