@@ -28,9 +28,9 @@ impl SetupStart {
     async fn new(dialect: Dialect) -> Self {
         let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
         let (owner, bot) = (forge.add_user("mira", AccountKind::User), forge.add_user("ralph", AccountKind::User));
-        let made = forge.create_repo(&owner.login, "app", &[("README.md", "# app\n", false)]).await;
+        let repo = forge.create_repo(&owner.login, "app", &[("README.md", "# app\n", false)]).await.expect("made");
         if dialect == Dialect::Gitea {
-            forge.grant(made.expect("a repository"), &bot, Access::Admin).expect("granted");
+            forge.grant(repo, &bot, Access::Admin).expect("granted");
         }
         let token = forge.token_for(&bot);
         let folder = tempfile::tempdir().expect("a folder");

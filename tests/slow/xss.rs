@@ -246,7 +246,7 @@ async fn followed(
         world.engine().store.write(move |c| session::add_batch(c, &id, &RunBatch::pack(Vec::new(), vec![output]), at));
     assert!(written.await.expect("written"), "the agent runs");
     browser.until(&format!("document.body.textContent.includes({})", json!(LAST_LINE))).await;
-    let (more, shown) = inspected_part(browser, texts, ".log .l").await;
+    let (more, shown) = inspected_part(browser, texts, ".log[aria-label=Transcript] .l").await;
     wrong.extend(more);
     for part in ["/transcript.txt", "/part-0.txt"] {
         browser.open(&format!("{path}{part}"), json!({})).await;
