@@ -484,6 +484,7 @@ fn settings(
             .collect(),
         updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
         policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
+        key_sources: config.key_sources.clone(),
         default_backend,
         models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
         rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),

@@ -353,13 +353,14 @@ impl Channel {
     }
 
     /// Returns the message for the service. Texts are masked before they are escaped and after.
-    fn message(&self, notice: &Notice, NoticeDelivery { delivery, answer, .. }: NoticeDelivery<'_>) -> OutboundJson {
+    fn message(&self, notice: &Notice, sending: NoticeDelivery<'_>) -> OutboundJson {
+        let NoticeDelivery { delivery, answer, again, .. } = sending;
         let masked =
             serde_json::to_value(notice).map(|value| self.outbound.masked_json(value)).and_then(serde_json::from_value);
         // A notice stays one unless a secret is a name of one of its variants.
         let masked: Notice = masked.unwrap_or_else(|_| notice.clone());
         let body = self.audience.kind.definition().body;
-        self.outbound.json(body(NoticeBody { notice: &masked, delivery, answer }))
+        self.outbound.json(body(NoticeBody { notice: &masked, delivery, answer, again }))
     }
 
     /// Writes a message, with the key that its service requires.

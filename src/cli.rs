@@ -1,5 +1,6 @@
 //! Command line, one file per subcommand.
 
+pub mod audit;
 pub mod backends;
 pub mod backup;
 pub mod channels;
@@ -76,6 +77,8 @@ pub enum CliCommand {
     Loops(loops::LoopsArgs),
     /// Show backends and their usage, or enable one
     Backends(backends::BackendsArgs),
+    /// Show logins and changes in the dashboard and by the API
+    Audit(audit::AuditArgs),
     /// List the channels for notices, or send a test notice
     Channels(channels::ChannelsArgs),
     /// Show, search, delete, archive, export and import learnings
@@ -166,6 +169,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         CliCommand::Local(args) => local::run(&args, &cli.global, env),
         CliCommand::Loops(args) => loops::run(&args, &cli.global, env),
         CliCommand::Backends(args) => backends::run(&args, &cli.global, env),
+        CliCommand::Audit(args) => audit::run(&args, &cli.global, env),
         CliCommand::Channels(args) => channels::run(&args, &cli.global, env),
         CliCommand::Memory(args) => memory::run(&args, &cli.global, env),
         CliCommand::Replay(args) => replay::run(&args, &cli.global, env),
@@ -278,6 +282,7 @@ mod tests {
         Loops(loops::LoopsArgs),
         Replay(replay::ReplayArgs),
         Backup(backup::BackupArgs),
+        Audit(audit::AuditArgs),
     }
 
     #[test]
@@ -308,8 +313,12 @@ mod tests {
         assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
+        assert!(matches!(parse("audit"), Ok(Every::Audit(a)) if a.limit == 100 && a.login.is_none()));
+        assert!(matches!(parse("audit --login ann --limit 5 --before 7"),
+            Ok(Every::Audit(a)) if a.login.as_deref() == Some("ann") && a.limit == 5 && a.before == Some(7)));
         for wrong in [
             "serve --role x",
+            "audit --limit 0",
             "local",
             "local --task x --list",
             "local --task x --guide y",

@@ -3,6 +3,7 @@
 
 mod env;
 pub mod forge_entry;
+mod key_sources;
 pub mod login_clients;
 pub mod operator;
 mod problem;
@@ -33,6 +34,7 @@ use secrecy::SecretString;
 use url::Url;
 
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
+pub use key_sources::{KeySource, KeySources};
 pub use login_clients::LoginClientConfig;
 pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
@@ -125,6 +127,8 @@ pub struct Config {
     pub otlp_endpoint: Option<Url>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
+    /// Keys that the operator sets, each with where.
+    pub key_sources: KeySources,
     /// Deprecated keys that the file uses.
     pub warnings: Vec<ConfigProblem>,
     choice: BackendsSettings,

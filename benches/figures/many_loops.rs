@@ -19,6 +19,8 @@ use crate::corpus::Corpus;
 const BATCH: usize = 20;
 /// Number of repositories.
 pub const REPOSITORIES: usize = 20;
+/// Number of processed deliveries.
+pub const DELIVERIES: i64 = 50_000;
 /// Time of the first loop: 2026-09-21. Loops begin one after the other over sixty days.
 const FIRST: i64 = 1_790_000_000_000;
 const DAYS: i64 = 60;
@@ -137,7 +139,7 @@ fn finish(c: &Connection) -> StoreResult<()> {
     )?;
     let sql = "INSERT INTO inbox (forge, delivery, event, body, received_at, state, reason) VALUES ('forge', ?1, 'push', ?2, 1, ?3, '')";
     let mut statement = c.prepare_cached(sql)?;
-    for nth in 0..50_000 {
+    for nth in 0..DELIVERIES as usize {
         let state = ["done", "ignored", "done", "done"][nth % 4];
         statement.execute(params![
             format!("old-{nth}"),

@@ -17,7 +17,7 @@ use crate::corpus::Corpus;
 use crate::dashboard::{millis, percentile};
 use crate::load::{self, CONNECTIONS, Load};
 use crate::machine::processor_time;
-use crate::many_loops::id_of;
+use crate::many_loops::{self, id_of};
 use crate::report::{FigureTarget, Row};
 use crate::service::{BenchService, Seat, data};
 use crate::{FigureRun, Size};
@@ -41,7 +41,7 @@ const PAGES: [(&str, bool); 17] = [
     ("/backends", true),
     ("/repositories", true),
     ("/deliveries?state=dead", true),
-    ("/deliveries?page=N", true),
+    ("/deliveries?before=DELIVERY", true),
     ("/tokens", true),
     ("/api/v1/loops?limit=50", false),
     ("/api/v1/costs?by=repository", false),
@@ -85,6 +85,7 @@ pub async fn measure(
             let words = (0..1 + nth % 3).map(|_| corpus.text(1)).collect::<Vec<_>>().join("+");
             let path = name
                 .replace("WORDS", &words)
+                .replace("DELIVERY", &luck.i64(1..=many_loops::DELIVERIES).to_string())
                 .replace("ID", id_of(luck.usize(..count)).as_str())
                 .replace("=R", &format!("=forge:acme/app{}", luck.usize(..20)))
                 .replace("=P", &format!("=person{}", luck.usize(..7)))

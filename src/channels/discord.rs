@@ -1,6 +1,6 @@
 //! Discord: a webhook's messages are posted with `wait=true`, which returns their ids, and changed by `PATCH`.
 //!
-//! A webhook cannot list its messages, so a message whose answer was lost is posted again.
+//! A webhook cannot list its messages, and its posts take no `nonce`, so a message whose answer was lost is posted again. It says so.
 
 use serde::Deserialize;
 use url::Url;
@@ -61,7 +61,8 @@ impl Channel {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["messages", &posted.id]);
         }
-        let body = self.text(self.message(notice, sending));
+        // A change that is made twice leaves one message.
+        let body = self.text(self.message(notice, NoticeDelivery { again: false, ..sending }));
         let answer = self.exchange(self.client.patch(url).headers(json_header()).body(body), now).await?;
         if answer.status == 404 && DiscordAnswer::of(&answer).code == UNKNOWN_MESSAGE {
             return Ok(None);

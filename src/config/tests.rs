@@ -2,6 +2,7 @@
 
 mod backends;
 mod dashboard;
+mod key_sources;
 mod thresholds;
 
 use std::path::Path;

@@ -19,8 +19,8 @@ use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
-    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates, MoneyLimits, RepoPattern, ServerConfig,
-    templates, webhook_secrets,
+    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates, KeySources, MoneyLimits, RepoPattern,
+    ServerConfig, templates, webhook_secrets,
 };
 use crate::agent::presets;
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
@@ -109,6 +109,7 @@ pub(super) fn operator(
         hooks,
         otlp_endpoint,
         channels,
+        key_sources: KeySources::of(root),
         warnings: report.take_warnings(),
         intelligence: file.intelligence,
         context: file.context,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use globset::GlobMatcher;
 
 use super::channel_effects::ChannelRetrySettings;
-use crate::config::{ForgeUpdates, HookProgram, MoneyLimits};
+use crate::config::{ForgeUpdates, HookProgram, KeySources, MoneyLimits};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
@@ -43,6 +43,8 @@ pub struct EngineSettings {
     pub updates: HashMap<ForgeName, ForgeUpdates>,
     /// Policy by forge.
     pub policies: HashMap<ForgeName, Policy>,
+    /// Keys that the operator sets, each with where.
+    pub key_sources: KeySources,
     /// Backend of loops that name none.
     pub default_backend: String,
     /// Models of a backend, by its name.

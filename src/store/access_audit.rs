@@ -105,10 +105,20 @@ pub fn finish(c: &Connection, id: i64, status: u16) -> StoreResult<()> {
 
 /// Returns up to `most` rows before a position, newest first; the newest of all without one.
 pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
+    newest_of(c, None, before, most)
+}
+
+/// Returns rows as [`newest`] does; with a login only those of that account, in any case.
+pub fn newest_of(
+    c: &Connection,
+    login: Option<&str>,
+    before: Option<i64>,
+    most: usize,
+) -> StoreResult<Vec<AccessRow>> {
     let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
-        WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+        WHERE id < ?1 AND (?3 IS NULL OR login = ?3 COLLATE NOCASE) ORDER BY id DESC LIMIT ?2";
     let mut statement = c.prepare_cached(sql)?;
-    let rows = statement.query_map(params![before.unwrap_or(i64::MAX), most as i64], |row| {
+    let rows = statement.query_map(params![before.unwrap_or(i64::MAX), most as i64, login], |row| {
         Ok(AccessRow {
             id: row.get(0)?,
             at: row.get(1)?,
@@ -171,6 +181,10 @@ mod tests {
         }
         let rows = store.read(|c| Ok((newest(c, None, 9)?, newest(c, Some(2), 9)?))).await.expect("read");
         assert_eq!((rows.0.len(), &rows.1[..]), (2, &rows.0[1..]));
+        let of = |login: &'static str| store.read(move |c| newest_of(c, Some(login), None, 9));
+        assert_eq!(of("ANN").await.expect("read"), rows.0[1..]);
+        assert_eq!(of(OPERATOR).await.expect("read"), rows.0[..1]);
+        assert_eq!(of("an").await.expect("read"), []);
         let (operator, ann) = (&rows.0[0], &rows.0[1]);
         assert_eq!((operator.login.as_str(), operator.account_id, operator.status), (OPERATOR, None, None));
         assert_eq!(operator.path.len(), MAX_PATH);

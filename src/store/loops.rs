@@ -150,9 +150,9 @@ pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<New
         .query_row(params![repo.forge.as_str(), repo.id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((id, text)) = found else { return Ok(None) };
-    // Its beginning tells the input, so that no other one is parsed.
+    // Its beginning tells the input; the condition is the partial index's, so that no other one is read.
     let sql = "SELECT json_extract(input, '$.tree.settings') FROM loop_events
-        WHERE loop_id = ?1 AND input LIKE '{\"input\":\"prepared\"%' ORDER BY seq DESC LIMIT 1";
+        WHERE loop_id = ?1 AND substr(input, 1, 19) = '{\"input\":\"prepared\"' ORDER BY seq DESC LIMIT 1";
     let file: Option<Option<String>> = c.prepare_cached(sql)?.query_row([&id], |row| row.get(0)).optional()?;
     let stored: StoredSettings = serde_json::from_str(&text)?;
     let file = file.flatten().map(|file| serde_json::from_str(&file)).transpose()?;

@@ -31,6 +31,7 @@ use serde::Serialize;
 use tower_http::timeout::TimeoutLayer;
 
 use super::WebState;
+use super::markup::beside_tasks;
 use openapi::Operation;
 use problem::ApiProblem;
 
@@ -110,8 +111,11 @@ async fn finished(mut response: Response) -> Response {
 
 /// Returns an answer without secrets.
 fn answer(state: &WebState, status: StatusCode, body: &impl Serialize) -> ApiResult {
-    let value = serde_json::to_value(body).map_err(|error| ApiProblem::internal(&error))?;
-    let text = state.engine.outbound.json(value).into_value().to_string();
+    let text = beside_tasks(|| {
+        let value = serde_json::to_value(body)?;
+        Ok::<_, serde_json::Error>(state.engine.outbound.json(value).into_value().to_string())
+    });
+    let text = text.map_err(|error| ApiProblem::internal(&error))?;
     let kind = HeaderValue::from_static("application/json");
     Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use serde_json::{Value as Json, json};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::assets;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -179,6 +180,15 @@ pub(super) fn with_status(mut response: Response, status: StatusCode) -> Respons
         *response.status_mut() = status;
     }
     response
+}
+
+/// Runs work that takes a processor for milliseconds, while the other tasks of its thread go on elsewhere.
+pub(super) fn beside_tasks<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 pub(super) fn rendered(

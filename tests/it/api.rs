@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use fake_forge::Dialect;
+use fake_forge::{Dialect, ReviewDraft};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
+use ralph_bot::domain::providers::backends::BackendObservation;
 use ralph_bot::process::Masker;
 use ralph_bot::store::tokens::{self, ApiScope, TokenOwner, TokenRequest};
-use ralph_bot::store::{feed, memory};
+use ralph_bot::store::{access_audit, calls, feed, memory};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -30,6 +32,7 @@ on_one_forge!(
     command_line_prints_the_same_over_the_api,
     figures_of_control_are_answered,
     learnings_are_filtered_and_reflections_listed,
+    stopped_backend_is_used_again_by_the_api,
 );
 
 /// Client of the API with a token.
@@ -316,6 +319,22 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
         assert!(snippet.iter().any(|part| part["marked"] == true && part["text"] == "wrong"), "{found}");
         assert!(found["hits"][0]["line"].as_u64().is_some_and(|line| line > 0), "{found}");
         assert_eq!(places("zebra").await, []);
+
+        // A review is a comment: what is said in general, and at a line.
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        let review = ReviewDraft {
+            verdict: ReviewVerdict::ChangesRequested,
+            body: "Paint the zebra first.".into(),
+            remarks: vec![("answer.txt".into(), 1, "A giraffe belongs here.".into())],
+        };
+        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
+        world.settle().await;
+        for word in ["zebra", "giraffe"] {
+            let comments = places(&format!("{word}&kind=comment")).await;
+            assert_eq!(comments, [("remark".to_owned(), json!(2))], "{word}");
+        }
+        let by_path = places("giraffe+mira+answer.txt&kind=comment").await;
+        assert_eq!(by_path.len(), 1, "person and file are found, too: {by_path:?}");
     })
     .await;
 }
@@ -719,6 +738,40 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
         assert_eq!((&last["iteration"], &last["next"]), (&json!(7), &json!("read the lexer")), "{reflections}");
         let (status, problem) = api.get("/loops/r-9-zzzzzz/reflections").await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+    })
+    .await;
+}
+
+/// What the button of the dashboard does, for programs.
+async fn stopped_backend_is_used_again_by_the_api(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let engine = world.engine().clone();
+        let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+        let stopped = BackendObservation::Disabled { backend: "mine".into(), reason: "its key was revoked".into() };
+        let observed = engine.store.write(move |c| calls::observe(c, &stopped, &settings, now)).await;
+        assert!(!observed.expect("stored").changes.is_empty());
+        let api = TokenClient::of_operator(world).await;
+        let listed = api.found("/backends").await;
+        assert_eq!(listed["backends"][0]["state"], "disabled", "{listed}");
+        for changed in [true, false] {
+            let (status, answer) = api.post("/backends/mine/enable", &json!({})).await;
+            assert_eq!((status, &answer["changed"]), (StatusCode::OK, &json!(changed)), "{answer}");
+            assert_eq!((&answer["backend"]["name"], &answer["backend"]["state"]), (&json!("mine"), &json!("active")));
+        }
+        let (status, problem) = api.post("/backends/zebra/enable", &json!({})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+        assert!(problem["action"].as_str().is_some_and(|action| action.contains("GET /backends")), "{problem}");
+        let owner = TokenOwner { account: None, operator: true };
+        let reader = TokenClient::with(world, owner, ApiScope::Read).await;
+        let (status, problem) = reader.post("/backends/mine/enable", &json!({})).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{problem}");
+        let rows = engine.store.read(|c| access_audit::newest(c, None, 9)).await.expect("read");
+        let rows: Vec<_> = rows.iter().map(|row| (row.path.as_str(), row.status)).collect();
+        let path = "/api/v1/backends/mine/enable";
+        let expected =
+            [(path, Some(403)), ("/api/v1/backends/zebra/enable", Some(404)), (path, Some(200)), (path, Some(200))];
+        assert_eq!(rows, expected);
     })
     .await;
 }

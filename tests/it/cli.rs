@@ -1,5 +1,6 @@
 //! The command line: the real binary in a folder, with and without configuration.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use ralph_bot::domain::model::ids::{
 };
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process::{Masker, SandboxTier};
+use ralph_bot::store::access_audit::{self, AccessRequest, AccessVia};
 use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -115,7 +117,7 @@ async fn database_commands_need_no_secrets() {
     let folder = folder();
     std::fs::create_dir(folder.path().join("data")).expect("made");
     ralph_bot::store::Store::open(&folder.path().join("data/ralph.db")).expect("a database").close().await;
-    let commands: [&[&str]; 4] = [&["backup", "copy.db"], &["loops"], &["backends"], &["memory"]];
+    let commands: [&[&str]; 5] = [&["backup", "copy.db"], &["loops"], &["backends"], &["memory"], &["audit"]];
     for arguments in commands {
         let output = run(&mut ralph(folder.path(), arguments)).await;
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
@@ -124,6 +126,45 @@ async fn database_commands_need_no_secrets() {
     let output = run(&mut ralph(folder.path(), &["serve"])).await;
     assert_eq!(output.status.code(), Some(2), "the service needs them");
     assert!(utf8(&output.stderr).contains("environment variable T is not set"), "{}", utf8(&output.stderr));
+}
+
+#[tokio::test]
+async fn audit_prints_who_asked_for_which_change() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("data")).expect("made");
+    let store = Store::open(&folder.path().join("data/ralph.db")).expect("a database");
+    let stored = store.write(|c| {
+        let ann = User { id: UserId(7), login: "ann".into(), kind: AccountKind::User };
+        let request = AccessRequest {
+            account: Some((ForgeName::new("work"), ann)),
+            from: Ipv4Addr::LOCALHOST.into(),
+            via: AccessVia::PersonalToken("ci".into()),
+            method: "POST".into(),
+            path: "/api/v1/loops/r-1-aaaaaa/commands".into(),
+        };
+        let first = access_audit::begin(c, &request, Timestamp(1_800_000_000_000))?;
+        access_audit::finish(c, first, 200)?;
+        let operator = AccessRequest { account: None, via: AccessVia::Session, path: "/logout".into(), ..request };
+        access_audit::begin(c, &operator, Timestamp(1_800_000_001_000))
+    });
+    assert_eq!(stored.await.expect("stored"), 2);
+    store.close().await;
+    let said = async |arguments: &[&str]| {
+        let output = run(&mut ralph(folder.path(), arguments)).await;
+        assert!(output.status.success(), "{arguments:?}: {}", utf8(&output.stderr));
+        utf8(&output.stdout)
+    };
+    let all = said(&["audit"]).await;
+    let rows: Vec<&str> = all.lines().collect();
+    assert!(rows.len() == 3 && rows[1].contains("operator") && rows[1].ends_with("-       POST /logout"), "{all}");
+    for part in ["2027-01-15 08:00:00Z", "work:ann (7)", "127.0.0.1", "personal token \"ci\"", "200", "r-1-aaaaaa"] {
+        assert!(rows[2].contains(part), "{part}: {all}");
+    }
+    assert_eq!(said(&["audit", "--login", "ANN"]).await.lines().count(), 2);
+    assert_eq!(said(&["audit", "--limit", "1"]).await.lines().count(), 2);
+    let json = said(&["audit", "--before", "2", "--json"]).await;
+    let row: Value = serde_json::from_str(json.trim()).expect("one line");
+    assert_eq!((&row["login"], &row["account_id"], &row["status"]), (&"ann".into(), &7.into(), &200.into()), "{json}");
 }
 
 /// Database with a loop `r-1-aaaaaa`, a prompt of its second iteration, and a rule learnt ten days ago.

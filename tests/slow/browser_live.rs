@@ -9,6 +9,13 @@ use crate::harness::parts::npm_part;
 use crate::harness::viewers::{ViewerKind, dashboard, open_logins, prepare_logins, with_login};
 use crate::harness::{Setup, on_both_forges, prepared_story};
 
+/// Number of rows of the header: its parts whose middles are apart.
+const HEADER_ROWS: &str = "(() => {
+    const parts = [...document.querySelectorAll('header.site .name, header.site nav a, .find, .who, .leave')];
+    const middles = parts.map((part) => part.getBoundingClientRect()).map((at) => (at.top + at.bottom) / 2).sort((a, b) => a - b);
+    return middles.filter((middle, nth) => nth === 0 || middle - middles[nth - 1] > 12).length;
+})()";
+
 on_both_forges!(paused_loop_is_resumed_by_buttons_after_a_login);
 
 /// A person logs in on the forge's page, finds the loop that waits, and answers it.
@@ -66,6 +73,20 @@ async fn paused_loop_is_resumed_by_buttons_after_a_login(dialect: Dialect) {
         browser.until("location.pathname === '/login'").await;
         browser.open(&format!("{}loops/{}", home.as_str(), paused.id), json!({})).await;
         browser.until("location.pathname === '/login'").await;
+
+        // The header of an operator, who has the most pages, is one row on a usual screen; nothing of it is torn apart on a smaller one.
+        browser.open(home.as_str(), json!({})).await;
+        browser.evaluate("document.querySelector('main a[href^=\"/login/start\"], main form button').click()").await;
+        browser.until("document.body.innerText.includes('asks who you are')").await;
+        let login = ViewerKind::Operator.login();
+        browser.evaluate(&format!("document.querySelector('button[value={login}]').click()")).await;
+        browser.until("document.querySelector('nav a[href=\"/audit\"]') !== null").await;
+        for (width, rows) in [(1180, 1), (800, 2), (390, 5)] {
+            browser.open(home.as_str(), json!({ "width": width, "height": 900 })).await;
+            let counted = browser.evaluate(HEADER_ROWS).await;
+            assert!(counted.as_u64().is_some_and(|counted| counted <= rows), "{width} pixels: {counted} rows");
+            browser.picture(&format!("header-{width}")).await;
+        }
     })
     .await;
 }

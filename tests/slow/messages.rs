@@ -192,3 +192,30 @@ async fn killed_service_finds_its_message_in_slack() {
     stop(&mut second).await;
     service.finish().await;
 }
+
+/// A webhook of Discord cannot look for the message, so there are two; the newer one says so and shows the state from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_service_says_that_it_repeats_its_message_in_discord() {
+    let chat = Chat::start().await;
+    let [_, guild] = chat.channels();
+    let service = Service::new(limited(Dialect::Gitea, &[guild]), false).await;
+    let mut first = service.spawn("all", Some("notice-sent"));
+    service.until("a listener", async || service.listens().await).await;
+    service.world.label().await;
+    assert!(was_killed(first.wait().await.expect("it ends")), "{}", service.log());
+    assert_eq!(chat.discord().len(), 1);
+    let mut second = service.spawn("all", None);
+    service.until("the second message", async || chat.discord().len() == 2).await;
+    service.wait_until_idle().await;
+    let [lost, kept] = &chat.discord()[..] else { panic!("two messages: {:?}", chat.discord()) };
+    assert!(!lost.body.to_string().contains("out of date"), "{}", lost.body);
+    assert!(kept.body["embeds"][0]["footer"]["text"].to_string().contains("out of date"), "{}", kept.body);
+    service.world.comment("/ralph resume --max-iterations 5").await;
+    service.until("the resolution", async || chat.discord()[1].changes == 1).await;
+    let resolved = &chat.discord()[1].body;
+    assert!(resolved.to_string().contains("Resolved") && !resolved.to_string().contains("out of date"), "{resolved}");
+    assert_eq!((chat.discord().len(), chat.discord()[0].changes), (2, 0));
+    service.wait_until_idle().await;
+    stop(&mut second).await;
+    service.finish().await;
+}

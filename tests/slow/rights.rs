@@ -75,7 +75,7 @@ const WRITE: [u16; 5] = [303, 403, 200, 404, 200];
 const OPERATOR: [u16; 5] = [303, 403, 403, 403, 200];
 
 /// Every route of the service. The order matters where a row uses what an earlier one made.
-const ROWS: [RightsRow; 65] = [
+const ROWS: [RightsRow; 66] = [
     get("/", "/?state=limit_reached&page=1", LOGIN),
     get("/", "", LOGIN),
     get("/events", "", LOGIN),
@@ -129,6 +129,7 @@ const ROWS: [RightsRow; 65] = [
     get("/api/v1/search", "/api/v1/search?q=OUTPUTMARK&loop={id}", API_READ),
     get("/api/v1/costs", "/api/v1/costs?by=person", API_LOGIN),
     get("/api/v1/backends", "", [401, 403, 403, 403, 200]),
+    post("/api/v1/backends/{name}/enable", "{}", [401, 403, 403, 403, 200]),
     get("/api/v1/forges", "", API_LOGIN),
     get("/api/v1/audit", "", [401, 403, 403, 403, 200]),
     get("/api/v1/memory", "", API_LOGIN),

@@ -1,12 +1,15 @@
 //! Hostile texts in a real browser: every text that people and agents write is replaced by hostile ones, and every page is shown with
-//! its content security policy and without it. Nothing may run, load something from elsewhere, or become an element.
+//! its content security policy and without it. Nothing may run, load something from elsewhere, or become an element. One loop stopped
+//! at its limit, one waits with a plan, and one has an agent that writes while its page is open. `xss_setup` has the pages of the set-up.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::Remark;
+use ralph_bot::domain::knowledge::session::{OutputText, SessionTurn, TurnRole};
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::domain::model::ids::{ForgeName, LoopId, Timestamp};
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, Money, Timestamp};
 use ralph_bot::store::inbox::{self, Body, DeliveryAbout, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::{self, StepMemory, proposals};
+use ralph_bot::store::session::{self, NewRunningTurn, RunBatch};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
@@ -16,11 +19,13 @@ use crate::harness::payloads::HOSTILE_TEXTS;
 use crate::harness::{Setup, World, story};
 
 /// Script that runs before those of a page.
-const INSPECT: &str = include_str!("inspect.js");
+pub(crate) const INSPECT: &str = include_str!("inspect.js");
 /// Word that stands in the texts of people and agents, and is replaced.
 const MARK: &str = "xmark";
 /// Number of texts that are shown at once.
-const AT_ONCE: usize = 28;
+pub(crate) const AT_ONCE: usize = 28;
+/// Last line of what a running agent writes.
+const LAST_LINE: &str = "end of the hostile output";
 /// Tables with texts of people and agents.
 const TABLES: [&str; 13] = [
     "loops",
@@ -37,8 +42,8 @@ const TABLES: [&str; 13] = [
     "tokens",
     "access_audit",
 ];
-/// Pages, with `ID` for the loop and `TEXT` for the texts in an address.
-const PAGES: [&str; 29] = [
+/// Pages, with `ID` for the loop, `PLAN` for the one that waits with a plan, and `TEXT` for the texts in an address.
+const PAGES: [&str; 31] = [
     "/",
     "/?person=TEXT&repository=TEXT&forge=TEXT",
     "/?state=TEXT",
@@ -50,6 +55,7 @@ const PAGES: [&str; 29] = [
     "/audit",
     "/loops/ID",
     "/loops/ID?answer=2",
+    "/loops/PLAN",
     "/loops/ID/iterations/1",
     "/loops/ID/iterations/2",
     "/loops/ID/iterations/2?diff=total",
@@ -65,19 +71,25 @@ const PAGES: [&str; 29] = [
     "/loops/ID/iterations/1/transcript.txt",
     "/loops/ID/iterations/1/change.txt",
     "/api/v1/loops",
+    "/api/v1/loops/PLAN",
     "/api/v1/loops/ID/iterations/1",
     "/api/v1/search?q=alert",
     "/api/v1/loops/TEXT",
 ];
 
-/// Loop whose texts have the mark, and whose change has hostile names and lines.
+/// Loops whose texts have the mark: one makes a plan, the other one a change with hostile names and lines.
 fn marked() -> Setup {
+    let plan = json!({ "plan": {
+        "summary": "xmark plan", "steps": ["xmark step of the plan"], "files": ["xmark-planned.txt"], "checks": ["sh check.sh xmark"],
+        "not_doing": ["xmark left out"], "questions": ["xmark question?"],
+    } });
     let report = json!({
         "summary": "xmark summary", "approach": "xmark approach", "learnings": ["xmark learning"],
         "blockers": ["xmark blocker"], "next_steps": ["xmark step"],
     });
     let agent = format!(
-        "echo 'xmark answer'\ncat payloads.txt\ncat payloads.txt >>copied.txt\necho 40 >answer.txt\necho xmark >>xmark-new.txt\n\
+        "if [ \"$RALPH_RUN\" = plan ]; then\ncat >\"$RALPH_REPORT\" <<'PLAN'\n{plan}\nPLAN\nexit 0\nfi\n\
+         echo 'xmark answer'\ncat payloads.txt\ncat payloads.txt >>copied.txt\necho 40 >answer.txt\necho xmark >>xmark-new.txt\n\
          for name in '<svg onload=alert(1)>' '\"><img src=x onerror=alert(1)>' \"' onmouseover='alert(1)\" 'hx-get= hx-trigger=load' \
          '&lt;b&gt;' '{{{{ frame.nonce }}}}'; do echo x >>\"$name\"; done\n\
          cat >\"$RALPH_REPORT\" <<'REPORT'\n{report}\nREPORT\n"
@@ -178,13 +190,91 @@ fn deliver(c: &Connection, texts: &[&str]) {
     inbox::describe(c, id, Some(&about)).expect("described");
 }
 
+/// Asks for a plan of another issue, and returns the loop that waits with it.
+async fn planned(world: &World) -> LoopId {
+    let (by, repo) = (&world.maintainer, world.repo);
+    let issue = world.forge.open_issue(by, repo, "xmark of the plan", "xmark body", &[]).await.expect("an issue");
+    world.forge.comment(by, repo, issue, "/ralph plan xmark wish").await.expect("commented");
+    world.settle().await;
+    let waiting = world.the_loop().await;
+    assert_eq!((waiting.state, waiting.place.issue), (LoopState::NeedsAnswer, issue), "{}", waiting.why);
+    waiting.id
+}
+
+/// Opens the page of an iteration whose agent runs, lets the agent write, and inspects the page before, after, and as text; returns
+/// what is wrong, and the number of the texts that came into the open page.
+async fn followed(
+    browser: &mut Browser,
+    world: &World,
+    dashboard: &ServedPages,
+    of: &Loop,
+    texts: &[&'static str],
+) -> (Vec<String>, u64) {
+    let (id, lines) = (of.id.clone(), texts.join("\n"));
+    let at = Timestamp(1_790_000_000_000);
+    let turn = SessionTurn {
+        iteration: 2,
+        attempt: 1,
+        role: TurnRole::Agent,
+        // So that the lines of the page are those that the agent writes.
+        prompt: "A prompt.".into(),
+        response: String::new(),
+        backend: texts.join(" "),
+        model: Some(texts.join(" ")),
+        tokens_in: 1,
+        tokens_out: 1,
+        tokens_cached: 0,
+        cost: Money(1),
+        estimated: false,
+        error: None,
+        learnings: Vec::new(),
+        started: at,
+        ended: at,
+    };
+    let begun = world.engine().store.write(move |c| {
+        let sql = "UPDATE loops SET data = json_set(data, '$.iterations[1].ended_at', NULL) WHERE id = ?1";
+        assert_eq!(c.execute(sql, [id.as_str()])?, 1);
+        session::begin_turn(c, &id, &NewRunningTurn::pack(turn))
+    });
+    begun.await.expect("begun");
+    let path = format!("{}/loops/{}/iterations/2", dashboard.url, of.id);
+    browser.open(&path, json!({})).await;
+    browser.until("document.getElementById('feed') !== null").await;
+    let (mut wrong, _) = inspected(browser, texts).await;
+    let (id, output) = (of.id.clone(), OutputText { at, text: format!("{lines}\n{LAST_LINE}") });
+    let written =
+        world.engine().store.write(move |c| session::add_batch(c, &id, &RunBatch::pack(Vec::new(), vec![output]), at));
+    assert!(written.await.expect("written"), "the agent runs");
+    browser.until(&format!("document.body.textContent.includes({})", json!(LAST_LINE))).await;
+    let (more, shown) = inspected_part(browser, texts, ".log[aria-label=Transcript] .l").await;
+    wrong.extend(more);
+    for part in ["/transcript.txt", "/part-0.txt"] {
+        browser.open(&format!("{path}{part}"), json!({})).await;
+        wrong.extend(inspected(browser, texts).await.0);
+    }
+    browser.open(&format!("{}/api/v1/loops/{}/iterations/2", dashboard.url, of.id), json!({})).await;
+    wrong.extend(inspected(browser, texts).await.0);
+    let removed = world.engine().store.write(|c| {
+        c.execute_batch("DELETE FROM running_turns; DELETE FROM session_output")?;
+        Ok(give_back(c)?)
+    });
+    removed.await.expect("removed");
+    (wrong, shown)
+}
+
 /// Inspects the page that is open; returns what is wrong with it, and the number of the texts that it shows.
-async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) {
+pub(crate) async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) {
+    inspected_part(browser, texts, "body").await
+}
+
+/// Inspects the page that is open; returns what is wrong with it, and the number of the texts that elements of a selector show.
+async fn inspected_part(browser: &mut Browser, texts: &[&str], part: &str) -> (Vec<String>, u64) {
     let texts = serde_json::to_string(texts).expect("JSON");
     let script = format!(
         "settled().then(() => {{
             const clean = (text) => text.replace(/[\\u0000-\\u0020\\u007f-\\u00a0\\u2028\\u2029\\ufeff]+/g, '');
-            const shown = clean(document.body.textContent + [...document.querySelectorAll('input, textarea')].map((f) => f.value));
+            const fields = {part:?} === 'body' ? [...document.querySelectorAll('input, textarea')].map((f) => f.value) : '';
+            const shown = clean([...document.querySelectorAll({part:?})].map((part) => part.textContent) + fields);
             return {{ wrong: [...inspect(document, ['feed', 'page']), ...ran], shown: {texts}.filter((text) => shown.includes(clean(text))).length }};
         }})"
     );
@@ -209,6 +299,7 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, stopped.iterations.len()), (LoopState::LimitReached, 2), "{}", stopped.why);
+        let plan = planned(world).await;
         let engine = world.engine().clone();
         let memory = StepMemory { settings: engine.settings.memory.clone(), masker: engine.checks.masker.clone() };
         let (repo, settings) = (stopped.place.repo.clone(), engine.settings.memory.clone());
@@ -246,9 +337,12 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
             for bypass in [false, true] {
                 browser.call(json!({ "command": "bypass", "enabled": bypass })).await;
                 for page in PAGES {
-                    let path = page.replace("ID", stopped.id.as_str()).replace("TEXT", &query);
+                    let path = page.replace("PLAN", plan.as_str()).replace("ID", stopped.id.as_str());
+                    let path = path.replace("TEXT", &query);
                     browser.open(&format!("{}{path}", dashboard.url), json!({})).await;
-                    let (wrong, shown) = inspected(&mut browser, &texts).await;
+                    // The title has the texts, too; the plan is the page's only long text.
+                    let part = if page == "/loops/PLAN" { "pre" } else { "body" };
+                    let (wrong, shown) = inspected_part(&mut browser, &texts, part).await;
                     assert_eq!(wrong, [""; 0], "{page}, without policy: {bypass}, of {texts:#?}");
                     *shown_in.entry(page).or_default() += shown;
                 }
@@ -260,6 +354,12 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
                 let (wrong, _) = inspected(&mut browser, &texts).await;
                 assert_eq!(wrong, [""; 0], "after an update, without policy: {bypass}, of {texts:#?}");
             }
+            for bypass in [false, true] {
+                browser.call(json!({ "command": "bypass", "enabled": bypass })).await;
+                let (wrong, shown) = followed(&mut browser, world, &dashboard, &stopped, &texts).await;
+                assert_eq!(wrong, [""; 0], "of a running agent, without policy: {bypass}, of {texts:#?}");
+                *shown_in.entry("a running agent").or_default() += shown;
+            }
             engine.store.write(move |c| memory::forget(c, &ids)).await.expect("forgotten");
         }
         let faults = browser.call(json!({ "command": "faults" })).await.to_string();
@@ -269,8 +369,10 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         for page in [
             "/",
             "/loops/ID",
+            "/loops/PLAN",
             "/loops/ID/iterations/1",
             "/loops/ID/iterations/1/transcript.txt",
+            "a running agent",
             "/deliveries",
             "/memory?q=TEXT",
             "/backends",

@@ -223,6 +223,21 @@ async fn discord_message_is_posted_changed_and_resolved() {
 }
 
 #[tokio::test]
+async fn repeated_discord_message_says_so_until_it_is_changed() {
+    let fake = FakeChat::start([posted_discord("900"), posted_discord("901"), posted_discord("901")]).await;
+    let channel = fake.discord();
+    let notice = notice();
+    let outcome = channel.send(NoticeDelivery { again: true, ..sending(&notice, None) }, PATIENCE, NOW).await;
+    let first = message(outcome);
+    let reminder = with(Occasion::Reminder, EscalationLevel::Critical);
+    channel.send(NoticeDelivery { again: true, ..sending(&reminder, Some(&first)) }, PATIENCE, NOW).await;
+    message(step(&channel, &notice, None).await);
+    let footers: Vec<Value> = fake.calls().iter().map(|(.., body)| body["embeds"][0]["footer"]["text"].clone()).collect();
+    assert!(footers[0].as_str().is_some_and(|text| text.contains("a copy above this one is out of date")), "{footers:?}");
+    assert_eq!(footers[1..], [Value::from("nobody has answered yet"), Value::Null]);
+}
+
+#[tokio::test]
 async fn errors_of_discord_decide_about_retries_and_new_messages() {
     let posted = |fake: &FakeChat| PostedMessage {
         place: fake.discord().place.clone(),

@@ -111,11 +111,13 @@ pub enum EventKind {
     Intervention,
     /// A person gave a command.
     Command,
+    /// A person asked for changes in a review.
+    Remark,
 }
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ToolCall,
         Self::ToolResult,
         Self::FileChange,
@@ -126,6 +128,7 @@ impl EventKind {
         Self::Detection,
         Self::Intervention,
         Self::Command,
+        Self::Remark,
     ];
 
     /// Name in the store and in answers.
@@ -141,6 +144,7 @@ impl EventKind {
             Self::Detection => "detection",
             Self::Intervention => "intervention",
             Self::Command => "command",
+            Self::Remark => "remark",
         }
     }
 }

@@ -17,7 +17,8 @@ mod skeleton;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{HashSet, VecDeque};
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -117,6 +118,39 @@ impl Trailer {
     }
 }
 
+/// Maximum length of a text of JSON that is remembered, in bytes.
+const REMEMBERED_MAX: usize = 100;
+
+/// Masks one value of JSON. Rows repeat their names and many of their values, so that texts without secrets are searched once.
+struct JsonMasking {
+    masker: Masker,
+    /// Short texts without secrets.
+    clean: HashSet<String>,
+}
+
+impl JsonMasking {
+    fn masked(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.masked(item)).collect(),
+            Value::Object(map) => map.into_iter().map(|(name, item)| (self.text(name), self.masked(item))).collect(),
+            other => other,
+        }
+    }
+
+    fn text(&mut self, text: String) -> String {
+        if text.is_empty() || self.clean.contains(&text) {
+            return text;
+        }
+        match self.masker.mask_named(&text) {
+            Cow::Owned(masked) => return masked,
+            Cow::Borrowed(_) if text.len() <= REMEMBERED_MAX => self.clean.insert(text.clone()),
+            Cow::Borrowed(_) => false,
+        };
+        text
+    }
+}
+
 /// Removes secrets from everything that leaves. Clones share the learned values.
 #[derive(Clone, Default)]
 pub struct OutboundFilter {
@@ -203,14 +237,7 @@ impl OutboundFilter {
     /// Returns JSON with secrets replaced in every text and name. Foreign text is masked before it is escaped for a
     /// format, because escaping changes the forms of a value.
     pub fn masked_json(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.masked(&text)),
-            Value::Array(items) => items.into_iter().map(|item| self.masked_json(item)).collect(),
-            Value::Object(map) => {
-                map.into_iter().map(|(name, item)| (self.masked(&name), self.masked_json(item))).collect()
-            }
-            other => other,
-        }
+        JsonMasking { masker: self.masker(), clean: HashSet::new() }.masked(value)
     }
 
     /// Lets a rendered comment or body pass. Forges offer the body of a pull request as the message of its merge, so it holds no

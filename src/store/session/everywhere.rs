@@ -23,14 +23,15 @@ use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
 pub use text_kind::{TextKind, TextRow, source_of};
 
 /// Time after which a search ends with what it found.
-const BUDGET: Duration = Duration::from_millis(60);
+const BUDGET: Duration = Duration::from_millis(50);
 /// Number of rows of the first window.
-const WINDOW: i64 = 1 << 13;
+const WINDOW: i64 = 1 << 11;
 /// Minimum number of rows of a window.
 const MIN_WINDOW: i64 = 1 << 10;
-/// Time of a window below which the next one is twice as large, and time above which it is half as large.
-const QUICK: Duration = Duration::from_millis(5);
-const SLOW: Duration = Duration::from_millis(15);
+/// Time of a window below which the next one is four times and twice as large, and time above which it is half as large.
+const VERY_QUICK: Duration = Duration::from_millis(1);
+const QUICK: Duration = Duration::from_millis(4);
+const SLOW: Duration = Duration::from_millis(10);
 /// Length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
@@ -206,6 +207,8 @@ struct TierMatches {
     /// Row below which nothing was searched yet; 0 at the end.
     before: i64,
     window: i64,
+    /// Time that its windows took.
+    took: Duration,
     rows: Vec<i64>,
 }
 
@@ -236,21 +239,19 @@ pub(super) fn search_within(
         let newest = format!("SELECT coalesce(max(id), 0) + 1 FROM {}", tier.table());
         let newest: i64 = c.prepare_cached(&newest)?.query_row([], |row| row.get(0))?;
         let from = if query.within(tier).is_some() { from.min(newest) } else { 0 };
-        tiers.push(TierMatches { tier, from, before: from, window: WINDOW, rows: Vec::new() });
+        tiers.push(TierMatches { tier, from, before: from, window: WINDOW, took: Duration::ZERO, rows: Vec::new() });
     }
-    let mut early = false;
-    loop {
-        let mut open = tiers.iter_mut().filter(|found| found.before > 0 && found.rows.len() < query.limit).peekable();
-        if open.peek().is_none() {
-            break;
-        }
-        if watch.elapsed() > budget {
+    let (mut early, mut begun) = (false, false);
+    // The kind that took the least time goes on, so that none waits for the others until the end.
+    let open = |found: &&mut TierMatches| found.before > 0 && found.rows.len() < query.limit;
+    while let Some(found) = tiers.iter_mut().filter(open).min_by_key(|found| found.took) {
+        // Each page comes further than the one before.
+        if begun && watch.elapsed() > budget {
             early = true;
             break;
         }
-        for found in open {
-            found.search_window(c, query)?;
-        }
+        found.search_window(c, query)?;
+        begun = true;
     }
     let finder = word_finder(&terms(&query.text));
     let (chosen, next) = mixed(&tiers, query.limit);
@@ -278,11 +279,13 @@ impl TierMatches {
         }
         self.rows.extend(rows);
         let took = watch.elapsed();
-        if took < QUICK {
-            self.window = self.window.saturating_mul(2);
-        } else if took > SLOW {
-            self.window = (self.window / 2).max(MIN_WINDOW);
-        }
+        self.took += took;
+        self.window = match took {
+            took if took < VERY_QUICK => self.window.saturating_mul(4),
+            took if took < QUICK => self.window.saturating_mul(2),
+            took if took > SLOW => (self.window / 2).max(MIN_WINDOW),
+            _ => self.window,
+        };
         Ok(())
     }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::routing::get;
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::ApiViewer;
+use super::extract::{ApiBody, ApiViewer};
 use super::openapi::Operation;
+use super::problem::ApiProblem;
 use super::tokens::ApiTokenInfo;
-use super::types::time;
+use super::types::{ApiNothing, time};
 use super::visibility::needs_operator;
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::model::ids::Timestamp;
@@ -56,6 +57,15 @@ struct ApiBackend {
     last_error: Option<String>,
 }
 
+/// Backend that is used again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct ApiEnabledBackend {
+    /// Whether it was parked or disabled before.
+    changed: bool,
+    /// Its state now.
+    backend: ApiBackend,
+}
+
 /// Viewer of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiMe {
@@ -84,9 +94,15 @@ struct ApiAccount {
 pub(super) fn routes() -> Vec<ApiRoute> {
     let list =
         Operation::get("/backends", "listBackends", "Lists backends with their state, calls and cost, for operators");
+    let enable = Operation::post(
+        "/backends/{name}/enable",
+        "enableBackend",
+        "Uses a backend again that cools down or is disabled, for operators",
+    );
     let me = Operation::get("/me", "getMe", "Returns who asks, and the version of the service");
     vec![
         ApiRoute::new(list.answers::<ApiBackends>(), get(self::list)),
+        ApiRoute::new(enable.body::<ApiNothing>().answers::<ApiEnabledBackend>(), post(self::enable)),
         ApiRoute::new(me.answers::<ApiMe>(), get(self::me)),
     ]
 }
@@ -100,16 +116,39 @@ async fn me(State(state): State<Arc<WebState>>, ApiViewer { viewer }: ApiViewer)
 
 async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer) -> ApiResult {
     needs_operator(&viewer)?;
+    ok(&state, &ApiBackends { backends: known(&state).await? })
+}
+
+async fn enable(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(name): Path<String>,
+    ApiBody(ApiNothing {}): ApiBody<ApiNothing>,
+) -> ApiResult {
+    needs_operator(&viewer)?;
+    let unknown = || {
+        let mut problem = ApiProblem::unknown("backend", &name);
+        problem.action = "see `GET /backends` for the names of the configured backends".into();
+        problem
+    };
+    let changed = state.engine.enable_backend(&name).await?.ok_or_else(unknown)?;
+    tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked by the API");
+    let backend = known(&state).await?.into_iter().find(|known| known.name == name).ok_or_else(unknown)?;
+    ok(&state, &ApiEnabledBackend { changed, backend })
+}
+
+/// Returns the configured backends by name, with their state.
+async fn known(state: &WebState) -> Result<Vec<ApiBackend>, ApiProblem> {
     let known = state.engine.store.read(calls::state).await?;
     let (settings, now) = (&state.engine.settings.backends, state.engine.clock.now());
     // Not stored: only shows cooldowns that are over as such.
     let known = backends::transition(known, &BackendObservation::Elapsed, settings, now).state;
     let unused = BackendState::default();
-    let backends = settings.backends.iter().map(|(name, of)| {
+    let described = settings.backends.iter().map(|(name, of)| {
         let roles = of.roles.iter().map(|role| role.word().to_owned()).collect();
         described(name, roles, known.backends.get(name).unwrap_or(&unused), now)
     });
-    ok(&state, &ApiBackends { backends: backends.collect() })
+    Ok(described.collect())
 }
 
 fn described(name: &str, roles: Vec<String>, state: &BackendState, now: Timestamp) -> ApiBackend {

@@ -13,7 +13,7 @@ use super::extract::{ApiBody, ApiQuery, ApiViewer};
 use super::loops::{limited, repository, words};
 use super::openapi::Operation;
 use super::problem::ApiProblem;
-use super::types::time;
+use super::types::{ApiNothing, time};
 use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{
@@ -163,11 +163,6 @@ struct ApiAcceptance {
     /// Text of the convention; without it, the remark.
     text: Option<String>,
 }
-
-/// Empty body.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-struct ApiNothing {}
 
 /// Returns the routes of memory.
 pub(super) fn routes() -> Vec<ApiRoute> {

@@ -16,6 +16,11 @@ use crate::store::session::TextHit;
 /// Maximum size of a text in an answer, in bytes.
 const MAX_TEXT: usize = 256 * 1024;
 
+/// Empty body.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiNothing {}
+
 /// Formats a time.
 pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())

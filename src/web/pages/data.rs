@@ -89,12 +89,12 @@ pub(super) struct DeliveryRow {
     pub loop_id: Option<String>,
 }
 
-/// Returns deliveries, newest first; of one state and one forge, if there is one.
+/// Returns the deliveries before a position, newest first; of one state and one forge, if there is one.
 pub(super) fn deliveries(
     c: &Connection,
     (state, forge): (Option<&str>, Option<&str>),
+    before: Option<i64>,
     limit: usize,
-    offset: usize,
 ) -> StoreResult<Vec<DeliveryRow>> {
     // The second condition is the partial index's.
     let condition = match state {
@@ -104,16 +104,17 @@ pub(super) fn deliveries(
     };
     // Without the index by forge, which has no order: rows are read from the newest on.
     let of_forge = if forge.is_some() { "+forge = ?4" } else { "?4 IS NULL" };
-    let of_issue = "SELECT n.loop_id FROM loop_numbers n JOIN loops l ON l.id = n.loop_id
+    // Not in `loops`, where the whole state comes before the time of creation.
+    let of_issue = "SELECT n.loop_id FROM loop_numbers n JOIN loop_summaries s ON s.loop_id = n.loop_id
         WHERE n.forge = inbox.forge AND n.repo_id = about ->> 'repo_id' AND n.number = about ->> 'number'
-        ORDER BY l.open DESC, l.created_at DESC LIMIT 1";
+        ORDER BY s.open DESC, s.id DESC LIMIT 1";
     let sql = format!(
         "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts, about, ({of_issue})
          FROM inbox WHERE id IN
-         (SELECT id FROM inbox WHERE {condition} AND {of_forge} ORDER BY id DESC LIMIT ?2 OFFSET ?3) ORDER BY id DESC"
+         (SELECT id FROM inbox WHERE id < ?3 AND {condition} AND {of_forge} ORDER BY id DESC LIMIT ?2) ORDER BY id DESC"
     );
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![state, limit as i64, offset as i64, forge], |row| {
+    let rows = statement.query_map(params![state, limit as i64, before.unwrap_or(i64::MAX), forge], |row| {
         let about: Option<String> = row.get(8)?;
         Ok(DeliveryRow {
             id: row.get(0)?,

@@ -8,7 +8,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::report;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreError;
-use crate::web::markup::{POLICY, error_context, rendered, with_status};
+use crate::web::markup::{POLICY, beside_tasks, error_context, rendered, with_status};
 use crate::web::{Viewer, WebState, assets};
 
 pub(super) use crate::web::markup::{beginning, markup_size, segment};
@@ -55,10 +55,6 @@ pub(super) fn page(
     context: Json,
     trusted: Vec<(&'static str, String)>,
 ) -> Response {
-    let all = match state.engine.outbound.masked_json(context) {
-        Json::Object(map) => map,
-        _ => serde_json::Map::new(),
-    };
     let name = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
     let frame = json!({
         "title": state.engine.outbound.masked(&frame.title),
@@ -70,7 +66,13 @@ pub(super) fn page(
         "viewer": name,
         "operator": viewer.operator,
     });
-    rendered(template, frame, all, trusted, POLICY.to_owned())
+    beside_tasks(|| {
+        let all = match state.engine.outbound.masked_json(context) {
+            Json::Object(map) => map,
+            _ => serde_json::Map::new(),
+        };
+        rendered(template, frame, all, trusted, POLICY.to_owned())
+    })
 }
 
 /// Reason why a page cannot be shown.

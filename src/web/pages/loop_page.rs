@@ -18,6 +18,7 @@ use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
 use crate::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::{audit, calls, loops};
+use crate::web::markup::beside_tasks;
 use crate::web::{Viewer, WebState};
 
 /// Number of steps of the log on the page.
@@ -176,7 +177,7 @@ async fn content(
     trail.truncate(AUDIT_SHOWN);
     calls.reverse();
     calls.truncate(CALLS_SHOWN);
-    let drawn = charts::draw(&current);
+    let drawn = beside_tasks(|| charts::draw(&current));
     steps.iter_mut().flat_map(|step| &mut step.reasons).for_each(|reason| *reason = beginning(reason, LINE_SHOWN));
     let newest = current.iterations.len();
     let from = current.iterations.iter().rev().position(|i| query.until.is_none_or(|until| i.number <= until));

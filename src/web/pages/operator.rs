@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::data;
-use super::home::previous;
 use super::layout::{self, PageError, PageFrame, require_operator, require_token, segment};
 use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::store::{access_audit, calls, inbox};
@@ -136,7 +135,8 @@ async fn audit_page(state: &WebState, viewer: &Viewer, before: Option<i64>) -> R
 pub(super) struct DeliveriesQuery {
     state: String,
     forge: String,
-    page: usize,
+    /// Position before which rows are shown.
+    before: Option<i64>,
 }
 
 /// Form with nothing but the token.
@@ -164,17 +164,16 @@ async fn deliveries_page(state: &WebState, viewer: &Viewer, query: &DeliveriesQu
     let mut names: Vec<String> = state.engine.forges.keys().map(ToString::to_string).collect();
     names.sort();
     let forge = names.iter().find(|name| **name == query.forge).cloned();
-    let (page, of) = (query.page.max(1), forge.clone());
+    let (before, of) = (query.before, forge.clone());
     let read = state.engine.store.read(move |c| {
-        let offset = (page - 1).saturating_mul(DELIVERIES_SHOWN);
-        Ok((data::deliveries(c, (wanted, of.as_deref()), DELIVERIES_SHOWN + 1, offset)?, inbox::counts(c)?))
+        Ok((data::deliveries(c, (wanted, of.as_deref()), before, DELIVERIES_SHOWN + 1)?, inbox::counts(c)?))
     });
     let (mut rows, counts) = read.await?;
     let more = rows.len() > DELIVERIES_SHOWN;
     rows.truncate(DELIVERIES_SHOWN);
     let forge = forge.unwrap_or_default();
-    let address =
-        |page: usize| format!("/deliveries?state={}&forge={}&page={page}", wanted.unwrap_or_default(), segment(&forge));
+    let newest = format!("/deliveries?state={}&forge={}", wanted.unwrap_or_default(), segment(&forge));
+    let older = rows.last().filter(|_| more).map(|row| format!("{newest}&before={}", row.id));
     let context = json!({
         "rows": rows,
         "counts": counts,
@@ -182,8 +181,8 @@ async fn deliveries_page(state: &WebState, viewer: &Viewer, query: &DeliveriesQu
         "forges": names,
         "state": wanted.unwrap_or_default(),
         "forge": forge,
-        "previous": previous(page, address),
-        "next": if more { address(page + 1) } else { String::new() },
+        "older": older.unwrap_or_default(),
+        "newer": before.map(|_| newest).unwrap_or_default(),
     });
     Ok(layout::page(
         state,

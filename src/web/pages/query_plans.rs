@@ -213,9 +213,9 @@ fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     }
     data::calls_by_day(c, Timestamp(0))?;
     for state in [None, Some("new"), Some("done"), Some("dead")] {
-        data::deliveries(c, (state, None), 50, 100)?;
+        data::deliveries(c, (state, None), Some(100), 50)?;
     }
-    data::deliveries(c, (Some("done"), Some("gh")), 50, 100)?;
+    data::deliveries(c, (Some("done"), Some("gh")), None, 50)?;
     access_audit::newest(c, Some(100), 50)?;
     inbox::counts(c)?;
     forge_state::repositories(c, &ForgeName::new("gh"))?;

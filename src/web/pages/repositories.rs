@@ -9,11 +9,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::home::{next, previous};
 use super::layout::{self, PageError, PageFrame, beginning, require_operator};
-use crate::config::operator::protected_paths;
+use crate::config::{KeySource, KeySources};
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::report;
-use crate::domain::trust::policy::{Intelligence, Policy, RepositorySettings};
-use crate::domain::trust::protected::Protected;
+use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::store::loops::NewestSettings;
 use crate::store::{StoreResult, forge_state, listing, loops};
 use crate::web::{Viewer, WebState};
@@ -68,7 +67,7 @@ async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Re
                 "name": repo.to_string(),
                 "watched": state.engine.settings.watches(repo),
                 "known": newest.is_some(),
-                "settings": rows(&operators, newest.as_ref()),
+                "settings": rows((&operators, &state.engine.settings.key_sources), newest.as_ref()),
                 "overruled": newest.as_ref().map(|newest| newest.overruled.clone()).unwrap_or_default(),
             })
         })
@@ -84,10 +83,20 @@ async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Re
     Ok(layout::page(state, viewer, "repositories.html", &frame, context, Vec::new()))
 }
 
+/// Keys of the operator's configuration, or beginnings of keys.
+type OperatorKeys = &'static [&'static str];
+/// Name and value of a setting, the operator's keys, the key of the repository's file, and whether the values of both files count.
+type SettingText = (&'static str, String, OperatorKeys, &'static str, bool);
+
+/// Accounts that may give commands.
+const WHO_MAY: OperatorKeys = &["permissions.command", "permissions.allow", "permissions.teams"];
+
 /// Setting with its value in words.
 struct Setting {
     name: String,
     value: String,
+    /// Keys of the operator's configuration that set it, or that begin those that do; none if it cannot.
+    operator: OperatorKeys,
     /// Key of the repository's file that sets it or adds to it; empty if that file cannot.
     key: &'static str,
     /// Whether the values of both files count.
@@ -103,41 +112,34 @@ struct SettingRow {
 }
 
 /// Returns the settings of a repository: those of its newest open loop, else the operator's, each with its source.
-fn rows(operators: &Policy, newest: Option<&NewestSettings>) -> Vec<SettingRow> {
+fn rows((operators, keys): (&Policy, &KeySources), newest: Option<&NewestSettings>) -> Vec<SettingRow> {
     let file = newest.and_then(|newest| newest.file.as_ref());
     let in_force = settings(newest.map_or(operators, |newest| &newest.policy));
     let of_operator = settings(operators);
-    let defaults = settings(&default_policy());
-    let value_in = |all: &[Setting], name: &str| {
-        all.iter().find(|setting| setting.name == name).map(|setting| setting.value.clone())
-    };
     let is_set = |key: &str| !key.is_empty() && file.is_some_and(|file| sets(file, key));
     let is_overruled = |key: &str| {
         let begins = format!("`{key}`");
         newest.is_some_and(|newest| newest.overruled.iter().any(|note| note.starts_with(&begins)))
     };
-    let mut rows: Vec<SettingRow> = Vec::new();
-    for setting in in_force {
-        let own = value_in(&of_operator, &setting.name);
-        let by_operator = own != value_in(&defaults, &setting.name);
-        let source = match is_set(setting.key) && !is_overruled(setting.key) {
-            true if setting.adds && by_operator => "both files",
-            true => "repository's file",
-            // Of loops that began before the file's settings were stored with them.
-            false if file.is_none() && own.as_ref() != Some(&setting.value) => "repository's file",
-            false if by_operator => "operator's file",
-            false => "default",
+    let row = |setting: Setting| {
+        // Loops that began before the file's settings were stored with them have only its effect.
+        let differs = || !of_operator.iter().any(|own| own.name == setting.name && own.value == setting.value);
+        let by_repository = match file {
+            Some(_) => is_set(setting.key) && !is_overruled(setting.key),
+            None => differs(),
         };
-        rows.push(SettingRow { name: setting.name, value: beginning(&setting.value, SETTING_SHOWN), source });
-    }
-    rows
-}
-
-/// Returns the policy of an operator's file that sets nothing.
-fn default_policy() -> Policy {
-    let policy = Policy::default();
-    let protected = Protected { paths: protected_paths(), ..policy.protected };
-    Policy { protected, intelligence: Intelligence::default(), ..policy }
+        let by_operator = setting.operator.iter().filter_map(|key| keys.source(key)).max();
+        let source = match (by_repository, by_operator.filter(|_| !by_repository || setting.adds)) {
+            (true, None) => "repository's file",
+            (true, Some(KeySource::File)) => "both files",
+            (true, Some(KeySource::Variable)) => "repository's file, environment",
+            (false, Some(KeySource::File)) => "operator's file",
+            (false, Some(KeySource::Variable)) => "environment",
+            (false, None) => "default",
+        };
+        SettingRow { value: beginning(&setting.value, SETTING_SHOWN), name: setting.name, source }
+    };
+    in_force.into_iter().map(row).collect()
 }
 
 /// Whether a repository's file sets a key.
@@ -159,7 +161,7 @@ fn sets(file: &RepositorySettings, key: &str) -> bool {
         "tampering.iterations" => file.tampering_iterations.is_some(),
         "hooks" => !file.hooks.is_empty(),
         "review.when" => file.review.is_some(),
-        "thresholds" => !file.thresholds.is_empty(),
+        "preset" | "control" | "oversight" | "strategy" => file.thresholds.contains_key(key),
         key => key.strip_prefix("limits.").is_some_and(|limit| {
             let limits = serde_json::to_value(&file.limits).unwrap_or_default();
             limits.get(limit).is_some_and(|value| !value.is_null())
@@ -197,52 +199,76 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         .collect();
     let base = policy.base.clone().unwrap_or_else(|| "default branch".to_owned());
     let review = policy.review.as_ref().map(|review| format!("by {}, {} min", review.backend, review.timeout_s / 60));
-    let fixed: [(&str, String, &'static str, bool); 23] = [
-        ("Who may give commands", report::who_may(policy), "", false),
-        ("Bots that may give commands", words(&bots), "", false),
-        ("Label", policy.start_labels()[0].clone(), "", false),
-        ("Checks", words(&commands), "checks", false),
-        ("Checks are detected", words(&policy.detect_checks), "detect", false),
-        ("Set-up commands", words(&policy.setup), "setup", true),
-        ("Type of tasks", words(&policy.task_type), "task_type", false),
-        ("Facts about tasks", words(&policy.task), "task", false),
-        ("Facts about tasks by label", words(&policy.task_labels), "task_labels", false),
-        ("Reports", words(&policy.progress), "progress", false),
-        ("Plan", words(&policy.plan), "plan", false),
-        ("Protected paths", words(&policy.protected.paths), "protected.paths", true),
-        ("Response to changes of protected paths", words(&policy.protected.policy), "protected.policy", false),
-        ("Iterations with weakened tests", policy.tampering.iterations.to_string(), "tampering.iterations", false),
-        ("Reviewers", words(&policy.reviewers), "reviewers", false),
-        ("Second opinion", words(&review), "review.when", false),
-        ("Base branch", base, "base", false),
-        ("Branch prefix", policy.branch_prefix.clone(), "", false),
-        ("Branch is deleted at the end", words(&policy.delete_branch), "", false),
-        ("Intelligence", words(&policy.intelligence), "intelligence", false),
-        ("Reminder of an escalation", format!("after {} min", policy.remind_after_s / 60), "", false),
-        ("Schedule", words(&policy.schedule), "", false),
-        ("Hooks", words(&hooks), "hooks", true),
+    let reminder = format!("after {} min", policy.remind_after_s / 60);
+    let fixed: [SettingText; 23] = [
+        ("Who may give commands", report::who_may(policy), WHO_MAY, "", false),
+        ("Bots that may give commands", words(&bots), &["permissions.allow_bots"], "", false),
+        ("Label", policy.start_labels()[0].clone(), &["label_prefix"], "", false),
+        ("Checks", words(&commands), &[], "checks", false),
+        ("Checks are detected", words(&policy.detect_checks), &["checks.detect"], "detect", false),
+        ("Set-up commands", words(&policy.setup), &[], "setup", false),
+        ("Type of tasks", words(&policy.task_type), &[], "task_type", false),
+        ("Facts about tasks", words(&policy.task), &[], "task", false),
+        ("Facts about tasks by label", words(&policy.task_labels), &[], "task_labels", false),
+        ("Reports", words(&policy.progress), &["progress"], "progress", false),
+        ("Plan", words(&policy.plan), &["plan"], "plan", false),
+        ("Protected paths", words(&policy.protected.paths), &["protected.paths"], "protected.paths", true),
+        ("Response to changes of protected paths", words(&policy.protected.policy), &["protected.policy"], "protected.policy", false),
+        ("Iterations with weakened tests", policy.tampering.iterations.to_string(), &["tampering"], "tampering.iterations", false),
+        ("Reviewers", words(&policy.reviewers), &[], "reviewers", false),
+        ("Second opinion", words(&review), &["review"], "review.when", false),
+        ("Base branch", base, &[], "base", false),
+        ("Branch prefix", policy.branch_prefix.clone(), &["branch_prefix"], "", false),
+        ("Branch is deleted at the end", words(&policy.delete_branch), &["delete_branch"], "", false),
+        ("Intelligence", words(&policy.intelligence), &["intelligence"], "intelligence", false),
+        ("Reminder of an escalation", reminder, &["escalation.remind_after"], "", false),
+        ("Schedule", words(&policy.schedule), &["schedule"], "", false),
+        ("Hooks", words(&hooks), &["hooks"], "hooks", true),
     ];
-    let fixed = fixed.into_iter().map(|(name, value, key, adds)| Setting { name: name.to_owned(), value, key, adds });
+    let fixed = fixed.map(|(name, value, operator, key, adds)| {
+        let name = name.to_owned();
+        Setting { name, value, operator, key, adds }
+    });
     let limits = object(&policy.limits).into_iter().map(|(name, value)| {
-        let key = match name.as_str() {
-            "iterations" => "limits.iterations",
-            "timeout" => "limits.timeout",
-            "cost_usd" => "limits.cost_usd",
-            "cost_usd_per_repository_per_day" => "limits.cost_usd_per_day",
-            "loops_per_repository" => "limits.loops",
-            "comments_per_day" => "limits.comments_per_day",
-            "comments_per_hour" => "limits.comments_per_hour",
-            _ => "",
-        };
-        Setting { name: format!("limits.{name}"), value: words(&value), key, adds: false }
+        let (operator, key) = limit_keys(&name);
+        Setting { name: format!("limits.{name}"), value: words(&value), operator, key, adds: false }
     });
-    let thresholds = policy.thresholds.iter().map(|(name, value)| Setting {
-        name: name.clone(),
-        value: words(value),
-        key: "thresholds",
-        adds: true,
+    let thresholds = policy.thresholds.iter().map(|(name, value)| {
+        let (operator, key) = threshold_keys(name);
+        Setting { name: name.clone(), value: words(value), operator, key, adds: true }
     });
-    fixed.chain(limits).chain(thresholds).collect()
+    fixed.into_iter().chain(limits).chain(thresholds).collect()
+}
+
+/// Returns the operator's keys of a limit, and the key of the repository's file that lowers it.
+fn limit_keys(name: &str) -> (OperatorKeys, &'static str) {
+    match name {
+        "loops" => (&["limits.loops"], ""),
+        "loops_per_forge" => (&["limits.loops_per_forge"], ""),
+        "loops_per_repository" => (&["limits.loops_per_repository"], "limits.loops"),
+        "iterations" => (&["limits.iterations"], "limits.iterations"),
+        "timeout" => (&["limits.timeout"], "limits.timeout"),
+        "agent_timeout" => (&["limits.agent_timeout"], ""),
+        "agent_idle" => (&["limits.agent_idle"], ""),
+        "agent_turns" => (&["limits.agent_turns"], ""),
+        "cost_usd" => (&["limits.cost_usd"], "limits.cost_usd"),
+        "cost_usd_per_day" => (&["limits.cost_usd_per_day"], ""),
+        "cost_usd_per_repository_per_day" => (&["limits.cost_usd_per_repository_per_day"], "limits.cost_usd_per_day"),
+        "comments_per_day" => (&["limits.comments_per_day"], "limits.comments_per_day"),
+        "comments_per_hour" => (&["limits.comments_per_hour"], "limits.comments_per_hour"),
+        _ => (&[], ""),
+    }
+}
+
+/// Returns the key of a group of thresholds in both files.
+fn threshold_keys(name: &str) -> (OperatorKeys, &'static str) {
+    match name {
+        "preset" => (&["preset"], "preset"),
+        "control" => (&["control"], "control"),
+        "oversight" => (&["oversight"], "oversight"),
+        "strategy" => (&["strategy"], "strategy"),
+        _ => (&[], ""),
+    }
 }
 
 fn object(value: &impl Serialize) -> Map<String, Json> {
@@ -254,25 +280,41 @@ fn object(value: &impl Serialize) -> Map<String, Json> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::config::operator::OperatorFile;
+    use crate::config::{Config, Env};
 
     #[test]
-    fn source_of_a_setting_is_the_file_that_sets_it() {
-        let mut operators =
-            Policy { branch_prefix: "bot/".into(), setup: vec!["make deps".into()], ..Policy::default() };
-        operators.limits.iterations = 7;
-        let mut file = RepositorySettings { setup: vec!["npm ci".into()], ..RepositorySettings::default() };
+    fn source_of_a_setting_is_what_sets_it() {
+        let env = Env::of([
+            ("T", "token"),
+            ("S", "0123456789abcdef0123456789abcdef"),
+            ("RALPH_LIMITS__TIMEOUT", "3h"),
+            ("RALPH_PROTECTED__PATHS", r#"["a"]"#),
+        ]);
+        // Two of these are the defaults.
+        let text = "forges: [{ name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }]\n\
+            backends: { claude: {} }\nbranch_prefix: ralph/\nlimits: { iterations: 7, comments_per_hour: 6 }\n\
+            control: { stuck_iterations: 4 }\n";
+        let config = Config::parse(Path::new("ralph-control.yaml"), text, &env).expect("valid");
+        let operators = config.policy(&ForgeName::new("work"));
+        let mut file = RepositorySettings::default();
         // The same value as the operator's, a lower one, and a higher one, which is overruled.
         file.limits.iterations = Some(7);
         file.limits.comments_per_day = Some(5);
         file.limits.comments_per_hour = Some(50);
+        file.limits.loops = Some(1);
         file.reviewers = Some(vec!["ann".into()]);
+        file.protected_paths = vec!["b".into()];
+        file.thresholds.insert("oversight".into(), json!({}));
         let newest = NewestSettings {
             policy: operators.with_repository(&file),
             overruled: operators.overruled(&file),
             file: Some(file),
         };
-        let shown = rows(&operators, Some(&newest));
+        let shown = rows((&operators, &config.key_sources), Some(&newest));
         let of = |name: &str| {
             let row = shown.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name}"));
             (row.value.clone(), row.source)
@@ -280,20 +322,38 @@ mod tests {
         let table = [
             ("limits.iterations", "7", "repository's file"),
             ("limits.comments_per_day", "5", "repository's file"),
-            ("limits.comments_per_hour", "6", "default"),
+            ("limits.comments_per_hour", "6", "operator's file"),
             ("limits.loops", "4", "default"),
-            ("Set-up commands", "make deps, npm ci", "both files"),
+            ("limits.loops_per_repository", "1", "repository's file"),
+            ("limits.timeout", "3h", "environment"),
+            ("Protected paths", "a, b", "repository's file, environment"),
             ("Reviewers", "ann", "repository's file"),
-            ("Branch prefix", "bot/", "operator's file"),
+            ("Branch prefix", "ralph/", "operator's file"),
+            ("Label", "ralph:run", "default"),
             ("Plan", "on request", "default"),
             ("Base branch", "default branch", "default"),
+            ("control", r#"{"stuck_iterations":4}"#, "operator's file"),
         ];
         for (name, value, source) in table {
             assert_eq!(of(name), (value.to_owned(), source), "{name}");
         }
-        let alone = rows(&operators, None);
+        let alone = rows((&operators, &config.key_sources), None);
         let iterations = alone.iter().find(|row| row.name == "limits.iterations").map(|row| row.source);
         assert_eq!(iterations, Some("operator's file"));
+    }
+
+    /// A setting whose keys are forgotten or misspelled here would always be a default.
+    #[test]
+    fn every_setting_has_keys_that_exist() {
+        let file: Json = serde_json::to_value(OperatorFile::default()).expect("JSON");
+        let policy = Policy { thresholds: object(&json!({ "control": {}, "oversight": {} })), ..Policy::default() };
+        for setting in settings(&policy) {
+            for key in setting.operator {
+                let pointer = format!("/{}", key.replace('.', "/"));
+                assert!(file.pointer(&pointer).is_some(), "{}: there is no key {key}", setting.name);
+            }
+            assert!(!setting.operator.is_empty() || !setting.key.is_empty(), "{} has no key", setting.name);
+        }
     }
 
     #[test]

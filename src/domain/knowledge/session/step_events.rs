@@ -1,11 +1,11 @@
 //! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and
-//! model, and people's commands. Actions of the agent come from its own stream.
+//! model, and people's commands and reviews. Actions of the agent come from its own stream.
 
 use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::loops::{
-    AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
+    AgentRunFacts, Guidance, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
 };
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::{ChangeKind, CheckReport, DiffStat};
@@ -28,6 +28,11 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
                 let text = sanitize::for_prompt(&format!("{PREFIX} {text}")).text;
                 found.add(EventKind::Command, format!("{}: {text}", by.login));
             }
+        }
+        LoopInput::Reviewed { items, .. } => {
+            // Those that the loop took: a review can be told again.
+            let is_new = |key: &String| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key);
+            items.iter().filter(|(key, _)| is_new(key)).for_each(|(_, guidance)| found.remark(guidance));
         }
         LoopInput::Checked { ticket, report } | LoopInput::Verified { ticket, report, .. } if counts(*ticket) => {
             found.checks(report, before.step == LoopStep::Verify)
@@ -64,6 +69,14 @@ impl CollectedEvents {
     fn add_of(&mut self, kind: EventKind, tool: Option<String>, text: String, failed: bool) {
         let Self { iteration, at, .. } = *self;
         self.events.push(SessionEvent { iteration, kind, tool, path: None, text, failed, at });
+    }
+
+    fn remark(&mut self, guidance: &Guidance) {
+        let Self { iteration, at, .. } = *self;
+        let text = format!("{}: {}", guidance.who, sanitize::for_prompt(&guidance.text).text);
+        let path = guidance.path.clone();
+        let kind = EventKind::Remark;
+        self.events.push(SessionEvent { iteration, kind, tool: None, path, text, failed: false, at });
     }
 
     fn checks(&mut self, report: &CheckReport, fresh: bool) {

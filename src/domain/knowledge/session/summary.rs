@@ -112,7 +112,13 @@ fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
         let telling = sentences(answer).filter(|sentence| DECISION.is_match(sentence));
         found.extend(telling.map(|sentence| (turn.iteration, cut(sentence, MAX_SENTENCE))));
     }
-    let ordered = [EventKind::Intervention, EventKind::Command, EventKind::BackendSwitch, EventKind::ModelSwitch];
+    let ordered = [
+        EventKind::Intervention,
+        EventKind::Command,
+        EventKind::Remark,
+        EventKind::BackendSwitch,
+        EventKind::ModelSwitch,
+    ];
     for event in events.iter().filter(|event| ordered.contains(&event.kind)) {
         let first = sentences(&event.text).next().unwrap_or_default();
         found.push((event.iteration, format!("{}: {}", event.kind, cut(first, MAX_SENTENCE))));

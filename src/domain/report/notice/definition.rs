@@ -14,6 +14,8 @@ pub struct NoticeBody<'n> {
     pub delivery: &'n str,
     /// Address of the escalation issue, if known.
     pub answer: Option<&'n str>,
+    /// Whether it is posted once more, although an earlier attempt may have arrived.
+    pub again: bool,
 }
 
 /// Delivery of a notice to a service.

@@ -13,6 +13,8 @@ const TITLE_MAX: usize = 256;
 const DESCRIPTION_MAX: usize = 1_500;
 const VALUE_MAX: usize = 1_000;
 const LINES: usize = 10;
+/// Footer of a message that may be there twice, because a webhook cannot look for the first one.
+const REPEATED: &str = "posted again because an earlier attempt failed or its answer was lost; a copy above this one is out of date";
 
 pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
     address: ChannelAddress::Secret,
@@ -20,7 +22,7 @@ pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
     ..ChannelDefinition::new("discord", body)
 };
 
-fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
+fn body(NoticeBody { notice, answer, again, .. }: NoticeBody<'_>) -> Value {
     let (title, happened) = (line(&notice.title), line(&notice.what_happened));
     let description = format!("{}\n{}", escaped(&title, VALUE_MAX), escaped(&happened, DESCRIPTION_MAX));
     let mut fields = vec![field("Issue", linked(&notice.issue_url, &place(notice)))];
@@ -52,8 +54,10 @@ fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
         "fields": fields,
         "timestamp": moment(notice.at),
     });
-    if notice.occasion == Occasion::Reminder {
-        embed["footer"] = json!({ "text": "nobody has answered yet" });
+    let reminds = (notice.occasion == Occasion::Reminder).then_some("nobody has answered yet");
+    let footer: Vec<&str> = reminds.into_iter().chain(again.then_some(REPEATED)).collect();
+    if !footer.is_empty() {
+        embed["footer"] = json!({ "text": footer.join("; ") });
     }
     json!({ "embeds": [embed], "allowed_mentions": { "parse": [] } })
 }

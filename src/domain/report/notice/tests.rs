@@ -24,7 +24,7 @@ const PAGE: &str = "https://ralph.example.org/loops/r-42-k7m2qa";
 const ANSWER: &str = "https://git.example.org/mira/app/issues/57";
 
 fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
-    (kind.definition().body)(NoticeBody { notice, delivery, answer })
+    (kind.definition().body)(NoticeBody { notice, delivery, answer, again: false })
 }
 
 /// A loop that reached its limit.

@@ -31,6 +31,16 @@ fn secrets_are_replaced_by_their_names() {
 
 /// See docs/threats.md#s8.
 #[test]
+fn secret_is_replaced_at_each_of_its_places_in_json() {
+    let outbound = outbound();
+    let row = json!({ "clean": "clean", "text": SECRET, SECRET: "clean", "long": format!("{}{SECRET}", "x ".repeat(200)) });
+    let rows = outbound.json(json!([row.clone(), row.clone(), { "clean": row }])).into_value().to_string();
+    assert!(!rows.contains(SECRET), "{rows}");
+    assert_eq!(rows.matches("(removed: ").count(), 9, "{rows}");
+    assert_eq!(rows.matches("clean").count(), 3 * 3 + 1, "{rows}");
+}
+
+#[test]
 fn learned_values_are_removed() {
     let outbound = outbound();
     let (other, clone) = ("learned-0123456789-ABC", outbound.clone());

@@ -221,9 +221,11 @@ fn pages_have_each_result_once() {
 fn search_that_takes_too_long_goes_on_from_its_position() {
     let c = database();
     let first = search_within(&c, &query("zebra"), &str::to_owned, Duration::ZERO).expect("searched");
-    assert!(first.early && first.hits.is_empty());
+    // One window was searched, so that the next page comes further.
+    assert!(first.early && first.hits.len() == 1, "{first:?}");
     let next = first.next.expect("a position");
-    assert_eq!(found(&c, &TextQuery { before: next, ..query("zebra") }).len(), 4);
+    assert!(next != TextPosition::default());
+    assert_eq!(found(&c, &TextQuery { before: next, ..query("zebra") }).len(), 3);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::store::StoreResult;
 pub enum TextKind {
     /// Titles of issues with person, place and reason of the state.
     Title,
-    /// Commands that people gave, with their words.
+    /// Commands that people gave, with their words, and what they asked for in reviews.
     Comment,
     /// Prompts.
     Prompt,
@@ -72,7 +72,7 @@ impl TextKind {
             (SessionTier::Raw, Self::Prompt) => ("{prompt}", "1"),
             (SessionTier::Raw, Self::Answer) => ("{response}", "1"),
             (SessionTier::Raw, Self::Error) => ("{response}", "t.error IS NOT NULL"),
-            (SessionTier::Events, Self::Comment) => ("{text}", "t.kind = 'command'"),
+            (SessionTier::Events, Self::Comment) => ("{text}", "t.kind IN ('command', 'remark')"),
             (SessionTier::Events, Self::Output) => ("{text}", "t.kind IN ('check', 'tool_result')"),
             (SessionTier::Events, Self::Error) => ("{text}", "t.failed = 1"),
             (SessionTier::Events, Self::Action) => {

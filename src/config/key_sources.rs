@@ -1,0 +1,71 @@
+//! Where each key of the operator's configuration was set: in the file, or by a variable of the environment.
+
+use std::collections::BTreeMap;
+
+use super::problem::SourceLocation;
+use super::yaml::{YamlNode, YamlValue};
+use crate::domain::model::settings::join;
+
+/// Place that sets a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeySource {
+    /// Operator's file.
+    File,
+    /// Variable of the environment, such as `RALPH_LIMITS__ITERATIONS`.
+    Variable,
+}
+
+/// Keys that the operator sets, also to the value of the default. Keys that are not in it have their default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeySources(BTreeMap<String, KeySource>);
+
+impl KeySources {
+    /// Returns the source of each value of a document, after variables were applied.
+    pub(super) fn of(root: &YamlNode) -> Self {
+        let mut sources = Self::default();
+        sources.add(root, "");
+        sources
+    }
+
+    fn add(&mut self, node: &YamlNode, key: &str) {
+        match &node.value {
+            // A key without a value has its default.
+            YamlValue::Null => {}
+            YamlValue::Map(entries) if !entries.is_empty() || key.is_empty() => {
+                for entry in entries {
+                    self.add(&entry.node, &join(key, &entry.key));
+                }
+            }
+            // A list is set as a whole, but a variable may set one of its items.
+            YamlValue::List(items) => {
+                self.set(key, &node.place);
+                items.iter().for_each(|item| self.add_item(item, key));
+            }
+            _ => self.set(key, &node.place),
+        }
+    }
+
+    fn add_item(&mut self, item: &YamlNode, key: &str) {
+        match &item.value {
+            YamlValue::Map(entries) => entries.iter().for_each(|entry| self.add_item(&entry.node, key)),
+            YamlValue::List(items) => items.iter().for_each(|item| self.add_item(item, key)),
+            _ => self.set(key, &item.place),
+        }
+    }
+
+    fn set(&mut self, key: &str, place: &SourceLocation) {
+        let source = match place {
+            SourceLocation::Variable(_) => KeySource::Variable,
+            SourceLocation::At { .. } | SourceLocation::File => KeySource::File,
+        };
+        let known = self.0.entry(key.to_owned()).or_insert(source);
+        *known = (*known).max(source);
+    }
+
+    /// Returns where a key is set, or any key of its section; a variable before the file. `None` if all have their defaults.
+    pub fn source(&self, key: &str) -> Option<KeySource> {
+        let below = |name: &str| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let from = self.0.range(key.to_owned()..).take_while(|(name, _)| name.starts_with(key));
+        from.filter(|(name, _)| below(name)).map(|(_, source)| *source).max()
+    }
+}
