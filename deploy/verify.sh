@@ -33,7 +33,7 @@ docker_engine() {
   test "$(docker run --rm --entrypoint id ralph-bot -u)" = 1000
   echo "$idle" >"$scratch/ralph-control.yaml"
   # shellcheck disable=SC2054
-  settings=(--read-only --tmpfs /tmp:mode=1777 --tmpfs /home/ralph-bot:uid=1000,gid=1000,mode=0700 --cap-drop ALL
+  settings=(--read-only --tmpfs /tmp:mode=1777,exec --tmpfs /home/ralph-bot:uid=1000,gid=1000,mode=0700 --cap-drop ALL
     --volume "$scratch/ralph-control.yaml:/etc/ralph-bot/ralph-control.yaml:ro" --env TOKEN=token)
   allowed=(--security-opt seccomp=deploy/docker/seccomp.json --security-opt "apparmor=${RALPH_APPARMOR:-unconfined}"
     --security-opt systempaths=unconfined --security-opt no-new-privileges:true)

@@ -212,7 +212,10 @@ fn alerts_are_in_their_sections_of_the_runbook() {
     let head = page.split("\n## ").next().expect("the beginning");
     for (alert, anchor) in &alerts {
         let row = head.lines().find(|line| line.contains(&format!("`{alert}`")));
-        assert!(row.is_some_and(|row| row.contains(&format!("(#{anchor})"))), "the table of alerts: {alert}, #{anchor}");
+        assert!(
+            row.is_some_and(|row| row.contains(&format!("(#{anchor})"))),
+            "the table of alerts: {alert}, #{anchor}"
+        );
     }
 }
 
