@@ -133,7 +133,7 @@ impl Engine {
                     operation: "chat",
                     backend: &call.backend,
                     model: Some(&call.model),
-                    tokens: (used.usage.input, used.usage.output),
+                    tokens: (used.usage.read(), used.usage.output),
                     usd: used.cost.unwrap_or_default().usd(),
                     started: call.started,
                     error: (end != CallEnd::Succeeded).then(|| end.word()),

@@ -22,7 +22,7 @@ pub(super) struct ModelCall<'c> {
     pub backend: &'c str,
     /// Model that was asked for; `None` if the backend chooses.
     pub model: Option<&'c str>,
-    /// Tokens read and written.
+    /// Tokens read, including those from a cache, and written.
     pub tokens: (u64, u64),
     /// Cost in US dollars; 0 if unknown.
     pub usd: f64,

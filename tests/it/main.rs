@@ -6,6 +6,7 @@ mod cli;
 mod clock;
 mod commands;
 mod dashboard;
+mod documents;
 mod egress;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -1,17 +1,14 @@
 //! Work of an operator (`RUNBOOK.md`): backups and restores, upgrades, replaced secrets, and a service manager that watches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
 use fake_forge::{Dialect, FakeAppKey};
-use ralph_bot::cli::Cli;
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use ralph_bot::store::{self, Store, loops};
-use regex::Regex;
 use rusqlite::{Connection, params};
 
 use crate::harness::databases::{dump, migrations, restore_dump, schema_version};
@@ -380,68 +377,4 @@ async fn service_manager_is_told_about_start_life_and_stop() {
     };
     assert!(last.starts_with("STOPPING=1\n"), "{last}");
     assert!(running.wait().await.expect("it ends").success());
-}
-
-/// Arguments of `ralph-bot` in a line of shell, up to the end of its command; `None` if the line does not call it.
-fn called(line: &str) -> Option<&str> {
-    let command = line.split(" #").next()?;
-    let after = command.strip_prefix("ralph-bot ").or_else(|| {
-        let (before, after) = command.split_once(" ralph-bot ")?;
-        // Others have the name as an argument: `systemctl restart ralph-bot`, `--user ralph-bot`.
-        let last = before.split_whitespace().next_back()?;
-        ["as_service", "sudo"].contains(&last).then_some(after)
-    })?;
-    after.split([';', '|', '>', '&']).next()
-}
-
-/// Every `ralph-bot …` in a block of commands of RUNBOOK.md is accepted by the command line.
-#[test]
-fn commands_of_the_runbook_exist() {
-    let page = include_str!("../../RUNBOOK.md");
-    let (mut in_block, mut checked) = (false, BTreeSet::new());
-    let substitution = Regex::new(r"\$\([^()]*\)").expect("a pattern");
-    for line in page.lines() {
-        if line.trim_start().starts_with("```") {
-            in_block = !in_block && line.trim_start().starts_with("```sh");
-            continue;
-        }
-        let line = substitution.replace_all(line, "SUBSTITUTED");
-        let Some(command) = called(&line).filter(|_| in_block) else { continue };
-        let words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'', '`']));
-        let words: Vec<&str> = std::iter::once("ralph-bot").chain(words).collect();
-        if let Err(error) = Cli::try_parse_from(&words) {
-            panic!("RUNBOOK.md has `{}`: {error}", words.join(" "));
-        }
-        checked.insert(words.join(" "));
-    }
-    assert!(checked.len() >= 10, "{checked:?}");
-}
-
-/// Alerts and the unit link to these headings of RUNBOOK.md.
-#[test]
-fn headings_that_alerts_link_to_exist() {
-    let page = include_str!("../../RUNBOOK.md");
-    let anchors: BTreeSet<String> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("## "))
-        .map(|title| title.to_lowercase().replace(' ', "-").replace(',', ""))
-        .collect();
-    for needed in [
-        "disk-full",
-        "forge-down",
-        "provider-down",
-        "stuck-loop",
-        "leaked-key",
-        "backups",
-        "service-down",
-        "queue-behind",
-        "no-sandbox",
-        "install",
-        "upgrade",
-        "roll-back",
-        "rotate-secrets",
-        "move-to-another-host",
-    ] {
-        assert!(anchors.contains(needed), "RUNBOOK.md has no heading #{needed}: {anchors:?}");
-    }
 }

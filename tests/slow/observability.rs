@@ -29,6 +29,7 @@ use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 on_one_forge!(
     prometheus_scrapes_the_service,
     one_trace_leads_from_delivery_to_comment,
+    question_to_a_model_is_a_span_with_all_its_tokens,
     log_of_a_loop_in_json_names_it_in_each_line,
     absent_collector_changes_nothing,
 );
@@ -234,6 +235,54 @@ async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
         let token = world.environment().into_iter().find(|(name, _)| *name == "TOKEN").expect("a token").1;
         for text in ["The answer is wrong", "answer.txt", SECRET, &token, "http://"] {
             assert!(!all.contains(text), "{text} is in a span");
+        }
+    })
+    .await;
+}
+
+/// Model that answers every question by advice for the prompt, with tokens from its cache.
+async fn advise() -> axum::Json<Value> {
+    let advice = serde_json::json!({
+        "prompt": "Read check.sh first.", "system_context": "One file is wrong.", "focus_areas": [], "urgency": "normal",
+    });
+    axum::Json(serde_json::json!({
+        "model": "helper-stub", "content": [{"type": "text", "text": advice.to_string()}], "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1_000, "cache_read_input_tokens": 500, "output_tokens": 100},
+    }))
+}
+
+async fn question_to_a_model_is_a_span_with_all_its_tokens(dialect: Dialect) {
+    let collector = TraceCollector::start().await;
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let model = format!("http://{}", listener.local_addr().expect("an address"));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let router = Router::new().fallback(advise);
+        axum::serve(listener, router).await.expect("it serves");
+    });
+    let config = format!(
+        "  helper: {{ type: api, url: '{model}', wire: messages, models: {{ default: helper-stub }} }}\n\
+         intelligence: full\ntelemetry: {{ otlp_endpoint: '{}' }}\n",
+        collector.endpoint
+    );
+    story(solves(dialect).config(&config), async |world| {
+        solved(world).await;
+        let spans = collector.spans();
+        let asked: Vec<_> = spans.iter().filter(|span| span.name == "chat helper-stub").collect();
+        assert!(!asked.is_empty(), "{spans:?}");
+        for span in asked {
+            assert_eq!(span.kind(), opentelemetry_proto::tonic::trace::v1::span::SpanKind::Client);
+            for (name, expected) in [
+                ("gen_ai.operation.name", "chat"),
+                ("gen_ai.request.model", "helper-stub"),
+                // Of an unknown host that whose protocol it speaks.
+                ("gen_ai.provider.name", "anthropic"),
+                ("gen_ai.usage.input_tokens", "1500"),
+                ("gen_ai.usage.output_tokens", "100"),
+                ("gen_ai.agent.name", ""),
+            ] {
+                assert_eq!(attribute(span, name), expected, "{name}: {span:?}");
+            }
         }
     })
     .await;
