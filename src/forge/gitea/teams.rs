@@ -67,7 +67,10 @@ impl Gitea {
             return Ok(by_teams.unwrap_or(Permission::None).max(by_field));
         }
         let mut explained = by_teams.is_some();
-        for (team, _) in teams.iter().zip(&memberships).filter(|(_, known)| **known != TeamAnswer::Member) {
+        // Owners and administrators have more than the forge's answer, so that their teams explain nothing.
+        let perhaps =
+            |(team, known): &(&WireTeam, &TeamAnswer)| **known != TeamAnswer::Member && !team.is_of_administrators();
+        for (team, _) in teams.iter().zip(&memberships).filter(perhaps) {
             explained = explained || !self.sees(team).await?;
         }
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })
