@@ -30,6 +30,11 @@ pub async fn once(server: &Server) {
 /// Returns why a Gitea cannot run stories, with the remedy.
 async fn look(server: &Server, patience: Duration) -> Result<(), String> {
     let version = server.as_admin(Method::GET, "/version", Value::Null).await;
+    let unknown =
+        |said: &ServerAnswer| format!("it does not know the token ({}); set RALPH_TEST_GITEA_TOKEN", told(said));
+    if version.status == 401 {
+        return Err(unknown(&version));
+    }
     if version.status != 200 || !version.body["version"].is_string() {
         return Err(format!(
             "it has no API of Gitea ({}); set RALPH_TEST_GITEA_URL to its web address",
@@ -38,7 +43,7 @@ async fn look(server: &Server, patience: Duration) -> Result<(), String> {
     }
     let account = server.as_admin(Method::GET, "/user", Value::Null).await;
     if account.status == 401 {
-        return Err(format!("it does not know the token ({}); set RALPH_TEST_GITEA_TOKEN", told(&account)));
+        return Err(unknown(&account));
     }
     // An empty body tells the scope and changes nothing.
     let asked = server.as_admin(Method::POST, "/admin/users", json!({})).await;

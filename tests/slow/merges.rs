@@ -333,7 +333,7 @@ async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_anew() 
         assert_eq!((asked(world), world.the_loop().await.state), (2, LoopState::Review));
         assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
         approve(world).await;
-        world.advance(Duration::from_secs(181)).await;
+        world.advance(Duration::from_secs(400)).await;
         world.reconcile().await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);

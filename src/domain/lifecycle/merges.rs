@@ -13,8 +13,11 @@ use crate::domain::report;
 /// one of a repository without CI.
 pub(super) const CI_BEGINS_MS: i64 = 120_000;
 
-/// Time after which a forge that may forget a merge is asked again, in milliseconds.
+/// Time after which a forge that may forget a merge is asked again, in milliseconds. Later it is the time since the wish, so that
+/// a pull request that waits for an approval is not asked about without end.
 pub(super) const ASK_AGAIN_MS: i64 = 180_000;
+/// Maximum of that time, in milliseconds.
+const ASK_AGAIN_MAX_MS: i64 = 3_600_000;
 
 /// Keeps the wish of a maintainer, and looks at CI if the pull request is ready.
 pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
@@ -97,7 +100,8 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
             };
             wish.accepted = true;
             let forgets = answer == MergeAnswer::MayForget;
-            wish.ask_again = forgets.then(|| turn.now.plus_ms(ASK_AGAIN_MS));
+            let after = turn.now.since(wish.since).clamp(ASK_AGAIN_MS, ASK_AGAIN_MAX_MS);
+            wish.ask_again = forgets.then(|| turn.now.plus_ms(after));
             turn.because("the forge merges the pull request once its rules are satisfied");
         }
         MergeAnswer::NotYet { why } => {

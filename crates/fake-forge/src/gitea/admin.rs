@@ -39,9 +39,12 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -
 }
 
 fn accounts(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
+    // Before the body is looked at.
+    let actor = call.actor()?;
+    core.act(|state| state.require_administrator(actor))?;
     match (&call.method, rest) {
         (&Method::POST, []) => {
-            let (actor, login, password) = (call.actor()?, call.needed("username")?, call.needed("password")?);
+            let (login, password) = (call.needed("username")?, call.needed("password")?);
             core.act(|state| {
                 let user = state.create_account(actor, login, password)?;
                 Ok(FakeReply::json(201, &GiteaShape { core, state }.user(user.id)))
