@@ -199,7 +199,7 @@ impl Gitea {
 /// Returns the first three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not begin with two.
 fn version_numbers(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.split('.');
-    let mut number = || parts.next()?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    let mut number = || parts.next()?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
     Some((number()?, number()?, number().unwrap_or(0)))
 }
 

@@ -131,8 +131,8 @@ mod tests {
         });
         for (token, remedy) in [
             ("nonsense", "RALPH_TEST_GITEA_TOKEN"),
-            (&person.token, "of an administrator"),
-            (&limited, "`write:admin`"),
+            (person.token.as_str(), "of an administrator"),
+            (limited.as_str(), "`write:admin`"),
         ] {
             let why = found(&server.with_admin(token)).await.expect_err(remedy);
             assert!(why.contains(remedy), "{why}");

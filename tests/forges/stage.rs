@@ -237,7 +237,7 @@ impl Stage {
         let url = proxy.as_ref().map_or_else(|| server.url.clone(), CutProxy::url);
         let watched = [format!("{org}/*"), format!("other-{unique}/*")];
         let host = server.hook_host();
-        let bot = Bot::new(&plan.setup, (server.kind(), &url), &robot.token, &watched, host.as_deref());
+        let bot = Bot::new(&plan.setup, (server.kind(), url.as_str()), &robot.token, &watched, host.as_deref());
         Self { server, bot, repo, mira, robot, org, issue: 0, proxy, unique, made }
     }
 

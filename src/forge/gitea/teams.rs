@@ -68,9 +68,9 @@ impl Gitea {
         }
         let mut explained = by_teams.is_some();
         // Owners and administrators have more than the forge's answer, so that their teams explain nothing.
-        let perhaps =
-            |(team, known): &(&WireTeam, &TeamAnswer)| **known != TeamAnswer::Member && !team.is_of_administrators();
-        for (team, _) in teams.iter().zip(&memberships).filter(perhaps) {
+        let known = teams.iter().zip(&memberships);
+        let perhaps = known.filter(|(team, known)| **known != TeamAnswer::Member && !team.is_of_administrators());
+        for (team, _) in perhaps {
             explained = explained || !self.sees(team).await?;
         }
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })
