@@ -868,7 +868,6 @@ const TIMELINE: &str = "/repos/acme/app/issues/1/timeline?limit=50&page=";
 
 /// Scripts a page of a timeline, whose header counts the page itself; `None` for one that is empty.
 fn timeline_page(server: &ContractTransport, page: usize, entries: Option<Vec<Value>>) {
-    server.outside("GET", "/repos/{owner}/{repo}/issues/{index}/timeline");
     let total = entries.as_ref().map_or(0, Vec::len).to_string();
     let headers = [("content-type", "application/json"), ("x-total-count", total.as_str())];
     let body = entries.map_or(Value::Null, Value::Array).to_string();
@@ -897,7 +896,6 @@ async fn timeline_is_read_to_its_end() {
 #[tokio::test]
 async fn timeline_of_a_missing_issue_is_empty() {
     for (server, forge) in servers() {
-        server.outside("GET", "/repos/{owner}/{repo}/issues/{index}/timeline");
         for (issue_status, expected) in [(404, Ok(None)), (200, Err(()))] {
             server.on_raw("GET", &format!("{TIMELINE}1"), 500, &[], "{}");
             server.on("GET", "/repos/acme/app/issues/1", issue_status, issue(1, &[]));
