@@ -139,6 +139,7 @@ pub(super) fn moved(head: &Sha) -> MergeAnswer {
 fn answered(commit: &Sha, answer: MergeAnswer) -> Receipt {
     let text = match &answer {
         MergeAnswer::Accepted => "the forge merges it".to_owned(),
+        MergeAnswer::MayForget => "the forge accepted to merge it".to_owned(),
         MergeAnswer::NotYet { why } => format!("not yet: {why}"),
         MergeAnswer::Refused { why, .. } => format!("refused: {why}"),
     };

@@ -72,6 +72,10 @@ pub trait Webhooks: Confirmations {
     async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }
+    /// Whether changes of commit statuses are delivered; if not, CI is looked at at intervals only.
+    async fn delivers_statuses(&self) -> ForgeResult<bool> {
+        Ok(true)
+    }
     /// Returns the attempts of deliveries since a time if one webhook serves all repositories; otherwise `None`.
     async fn attempted_deliveries(&self, _since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
         Ok(None)

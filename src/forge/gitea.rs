@@ -55,10 +55,17 @@ pub(crate) use self::webhook::parse as parse_delivery;
 const MIN_VERSION: (u32, u32) = (1, 22);
 /// First version of Gitea whose answer about a permission leaves out teams, as (major, minor).
 const TEAMS_LEFT_OUT: (u32, u32) = (1, 25);
+/// First version of Gitea whose webhooks subscribe to commit statuses. 1.23 delivers them to every webhook.
+const STATUSES_SUBSCRIBED: (u32, u32, u32) = (1, 24, 0);
+/// First version of Gitea that delivers commit statuses.
+const STATUSES_DELIVERED: (u32, u32, u32) = (1, 23, 0);
+/// First version of Gitea that forgets no automatic merge that it accepted.
+const MERGES_KEPT: (u32, u32, u32) = (1, 24, 3);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
-/// Events that a webhook must have, as the server lists them; a name includes those that begin with it.
-const NEEDED_EVENTS: [&str; 9] = [
+/// Events that a webhook must have, as the server lists them; a name includes those that begin with it. Versions that can subscribe
+/// to `status` must have that, too.
+const NEEDED_EVENTS: [&str; 8] = [
     "issues",
     "issue_label",
     "issue_comment",
@@ -67,7 +74,6 @@ const NEEDED_EVENTS: [&str; 9] = [
     "pull_request_review",
     "pull_request_sync",
     "push",
-    "status",
 ];
 /// User name for git; the server checks only the token.
 const GIT_USER: &str = "ralph-bot";
@@ -108,6 +114,12 @@ struct Probed {
     /// Whether the permission of an account is the lowest that a team gives for any part of a repository. Gitea does so before
     /// 1.25, Forgejo in all versions; later versions of Gitea leave out teams.
     lowest_unit: bool,
+    /// Whether commit statuses are delivered. Forgejo does so in no version.
+    delivers_statuses: bool,
+    /// Whether webhooks subscribe to commit statuses.
+    subscribes_to_statuses: bool,
+    /// Whether an automatic merge that was accepted may never happen. Of Forgejo nothing is known.
+    forgets_merges: bool,
 }
 
 /// Webhook that this process created, so that its secret is known.
@@ -173,10 +185,22 @@ impl Gitea {
             let detail = format!("{product} is too old; upgrade it to {}.{} or newer", MIN_VERSION.0, MIN_VERSION.1);
             return Err(error(Denied, &what, detail));
         }
-        let lowest_unit = product.starts_with("Forgejo") || numbers.is_none_or(|numbers| numbers < TEAMS_LEFT_OUT);
+        let is_forgejo = product.starts_with("Forgejo");
+        let lowest_unit = is_forgejo || numbers.is_none_or(|numbers| numbers < TEAMS_LEFT_OUT);
+        // A version without a number is one under development.
+        let since = |first| !is_forgejo && version_numbers(&comparable).is_none_or(|numbers| numbers >= first);
+        let (delivers_statuses, subscribes_to_statuses) = (since(STATUSES_DELIVERED), since(STATUSES_SUBSCRIBED));
+        let forgets_merges = !since(MERGES_KEPT);
         let info = ServerInfo { product, label_deltas: false, partial_clone: true };
-        Ok(Probed { info, lowest_unit })
+        Ok(Probed { info, lowest_unit, delivers_statuses, subscribes_to_statuses, forgets_merges })
     }
+}
+
+/// Returns the first three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not begin with two.
+fn version_numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.split('.');
+    let mut number = || parts.next()?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
+    Some((number()?, number()?, number().unwrap_or(0)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -28,6 +28,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// After `WAIT_LIMIT`.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    eventually_or(ask, || format!("waited in vain for {what}")).await
+}
+
+/// Same as `eventually`; `complaint` gives the words of the panic.
+///
+/// # Panics
+///
+/// After `WAIT_LIMIT`.
+pub async fn eventually_or<T>(ask: impl AsyncFn() -> Option<T>, complaint: impl FnOnce() -> String) -> T {
     let waiting = async {
         loop {
             if let Some(found) = ask().await {
@@ -36,7 +45,10 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    match tokio::time::timeout(WAIT_LIMIT, waiting).await {
+        Ok(found) => found,
+        Err(_) => panic!("{}", complaint()),
+    }
 }
 
 /// The service, its data and its configuration.
@@ -44,24 +56,29 @@ pub struct Bot {
     app: Option<Application>,
     folder: TempDir,
     port: u16,
+    /// Address for the server's webhooks, without a path.
+    public: String,
     config: String,
     token: String,
 }
 
 impl Bot {
-    /// Writes the configuration; nothing is started. `watched` are the repositories as `owner/name` with globs.
-    pub fn new(setup: &Setup, kind: &str, url: &str, token: &str, watched: &[String]) -> Self {
+    /// Writes the configuration; nothing is started. `watched` are the repositories as `owner/name` with globs, `host` is the name
+    /// by which the server reaches this machine, `None` for a server on it.
+    pub fn new(setup: &Setup, (kind, url): (&str, &str), token: &str, watched: &[String], host: Option<&str>) -> Self {
         let folder = tempfile::Builder::new().prefix("ralph-forges-").tempdir().expect("a folder");
         let port = free_port();
         let at = folder.path().display();
+        let listen = if host.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        let public = format!("http://{}:{port}", host.unwrap_or("127.0.0.1"));
         let watched: Vec<String> = watched.iter().map(|name| format!("\"forge:{name}\"")).collect();
         let config = format!(
-            "server: {{ listen: \"127.0.0.1:{port}\", public_url: \"http://127.0.0.1:{port}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, {} }}\nrepositories: [{}]\nsandbox: {{ required: none, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000, loops_per_repository: 2 }}\n{}",
+            "server: {{ listen: \"{listen}:{port}\", public_url: \"{public}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, {} }}\nrepositories: [{}]\nsandbox: {{ required: none, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000, loops_per_repository: 2 }}\n{}",
             setup.updates.keys(),
             watched.join(", "),
             setup.config,
         );
-        let bot = Self { app: None, folder, port, config, token: token.to_owned() };
+        let bot = Self { app: None, folder, port, public, config, token: token.to_owned() };
         bot.agent(&setup.agent);
         bot
     }
@@ -76,8 +93,13 @@ impl Bot {
         self.folder.path().join(name)
     }
 
-    /// Address of its webhooks.
+    /// Address of its webhooks for the server.
     pub fn hook_url(&self) -> String {
+        format!("{}/webhooks/forge", self.public)
+    }
+
+    /// Address of its webhooks on this machine.
+    pub fn local_hook_url(&self) -> String {
         format!("http://127.0.0.1:{}/webhooks/forge", self.port)
     }
 
@@ -119,17 +141,26 @@ impl Bot {
         let done = program.args(["init", "--webhook", "--repository", repository]).output().await;
         let done = done.expect("the program starts");
         let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        assert!(said.contains("is configured"), "{said}");
+        assert!(said.contains("is configured") || said.contains("is as it should be"), "{said}");
         done.status.success()
     }
 
     /// Finding of `ralph-bot check` about a token: whether it is `ok`, and the words.
     pub async fn check_token(&self, token: &str) -> (bool, String) {
+        self.check(token, "token of forge").await
+    }
+
+    /// Finding of `ralph-bot check` about the webhooks: whether it is `ok`, and the words.
+    pub async fn check_webhooks(&self) -> (bool, String) {
+        self.check(&self.token, "webhooks of forge").await
+    }
+
+    async fn check(&self, token: &str, name: &str) -> (bool, String) {
         let printed = self.program(token).args(["--json", "check"]).output().await.expect("the program starts");
         let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
         let findings = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let about = findings.into_iter().find(|finding| finding["name"] == "token of forge");
-        let about = about.unwrap_or_else(|| panic!("nothing about the token: {printed}"));
+        let about = findings.into_iter().find(|finding| finding["name"] == name);
+        let about = about.unwrap_or_else(|| panic!("nothing about the {name}: {printed}"));
         (about["outcome"] == "ok", about["detail"].as_str().unwrap_or_default().to_owned())
     }
 

@@ -10,18 +10,23 @@ use axum::http::{HeaderMap, StatusCode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use url::Url;
+
+use crate::harness::parts::setting;
 
 /// TCP proxy in front of a server; it stops on drop.
 pub struct CutProxy {
     address: SocketAddr,
+    /// Path that the server is at; empty at the root.
+    path: String,
     cut: watch::Sender<bool>,
     _task: JoinSet<()>,
 }
 
 impl CutProxy {
-    /// Starts a proxy for a server, given by its URL.
+    /// Starts a proxy for a server, given by its `http` URL.
     pub async fn start(url: &str) -> Self {
-        let target = url.split("//").nth(1).expect("a URL").trim_end_matches('/').to_owned();
+        let (target, path) = target_and_path(url);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let cut = watch::Sender::new(false);
@@ -34,12 +39,12 @@ impl CutProxy {
                 }
             }
         });
-        Self { address, cut, _task: task }
+        Self { address, path, cut, _task: task }
     }
 
-    /// Address of the proxy.
+    /// Address of the server behind the proxy, without a trailing slash.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}{}", self.address, self.path)
     }
 
     /// Ends all connections, and closes new ones at once.
@@ -50,6 +55,26 @@ impl CutProxy {
     /// Lets connections through again.
     pub fn mend(&self) {
         self.cut.send_replace(false);
+    }
+}
+
+/// Host with port, and path without a trailing slash, of a URL.
+fn target_and_path(url: &str) -> (String, String) {
+    let url = Url::parse(url).expect("a URL");
+    let port = url.port_or_known_default().expect("a port");
+    let target = format!("{}:{port}", url.host_str().expect("a host"));
+    (target, url.path().trim_end_matches('/').to_owned())
+}
+
+#[test]
+fn target_of_the_proxy_has_the_known_port_and_the_path() {
+    for (url, target, path) in [
+        ("http://127.0.0.1:3000", "127.0.0.1:3000", ""),
+        ("http://git.test", "git.test:80", ""),
+        ("http://git.test/forge/", "git.test:80", "/forge"),
+        ("http://[::1]:3000/a/b", "[::1]:3000", "/a/b"),
+    ] {
+        assert_eq!(target_and_path(url), (target.to_owned(), path.to_owned()), "{url}");
     }
 }
 
@@ -64,19 +89,32 @@ async fn connection(mut client: TcpStream, target: String, mut cut: watch::Recei
 /// Delivery with its headers.
 pub type RelayedDelivery = (HeaderMap, Bytes);
 
+/// Host name by which a real server reaches webhooks of this machine; receivers then listen on all addresses.
+pub fn hook_host() -> Option<String> {
+    setting("RALPH_TEST_HOOK_HOST").filter(|host| !host.is_empty())
+}
+
+/// Listens for webhooks on a free port; returns also the address for senders, without a path.
+async fn listen(host: Option<&str>) -> (TcpListener, String) {
+    let interface = if host.is_some() { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+    let listener = TcpListener::bind((interface, 0)).await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    (listener, format!("http://{}:{port}", host.unwrap_or("127.0.0.1")))
+}
+
 /// Receiver of webhooks that records each delivery and passes it on; it stops on drop.
 pub struct Relay {
-    address: SocketAddr,
+    url: String,
     target: String,
     recorded: Arc<Mutex<Vec<RelayedDelivery>>>,
     _task: JoinSet<()>,
 }
 
 impl Relay {
-    /// Starts a relay to a receiver of webhooks, given by its URL.
-    pub async fn start(target: &str) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+    /// Starts a relay to a receiver of webhooks, given by its URL. `host` is the name by which the server reaches it; `None` for
+    /// a server on this machine.
+    pub async fn start(target: &str, host: Option<&str>) -> Self {
+        let (listener, url) = listen(host).await;
         let recorded: Arc<Mutex<Vec<RelayedDelivery>>> = Arc::default();
         let (kept, to) = (recorded.clone(), target.to_owned());
         let router = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
@@ -90,12 +128,12 @@ impl Relay {
         task.spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        Self { address, target: target.to_owned(), recorded, _task: task }
+        Self { url, target: target.to_owned(), recorded, _task: task }
     }
 
     /// Address for the webhook.
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("{}/", self.url)
     }
 
     /// Deliveries so far, oldest first.

@@ -7,6 +7,7 @@ use axum::http::Method;
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
+use crate::bot::eventually_or;
 use crate::harness::parts::{command, output};
 use crate::server::{Account, Level, Server, ServerAnswer};
 
@@ -144,6 +145,11 @@ impl Repo {
         self.ok(by, Method::POST, "/hooks", hook).await["id"].as_i64().expect("an id")
     }
 
+    /// Ids of the webhooks.
+    pub async fn hooks(&self, by: &Account) -> Vec<i64> {
+        self.list(by, "/hooks").await.iter().filter_map(|hook| hook["id"].as_i64()).collect()
+    }
+
     /// Renames the repository.
     pub async fn rename(&self, by: &Account, name: &str) {
         self.ok(by, Method::PATCH, "", json!({ "name": name })).await;
@@ -158,6 +164,22 @@ impl Repo {
         let mut known = self.name.lock().expect("not poisoned");
         let name = known.split('/').nth(1).unwrap_or_default().to_owned();
         *known = format!("{to}/{name}");
+    }
+
+    /// Protects a branch: nobody pushes to it, and a merge needs an approval.
+    pub async fn protect(&self, by: &Account, branch: &str) {
+        if self.server.is_github() {
+            let rule = json!({
+                "required_status_checks": null, "enforce_admins": true, "restrictions": null,
+                "required_pull_request_reviews": { "required_approving_review_count": 1 },
+            });
+            self.ok(by, Method::PUT, &format!("/branches/{branch}/protection"), rule).await;
+        } else {
+            let rule = json!({
+                "branch_name": branch, "rule_name": branch, "enable_push": false, "required_approvals": 1,
+            });
+            self.ok(by, Method::POST, "/branch_protections", rule).await;
+        }
     }
 
     /// Changes settings: `archived`, `private`, `has_issues`.
@@ -363,8 +385,13 @@ impl Repo {
     pub async fn requested_teams(&self, by: &Account, pull: u64) -> Vec<String> {
         let found = self.get(by, &format!("/pulls/{pull}")).await;
         let field = if self.server.is_github() { "requested_teams" } else { "requested_reviewers_teams" };
-        let teams = found[field].as_array().cloned().unwrap_or_default();
-        teams.iter().filter_map(|team| team["name"].as_str().map(str::to_owned)).collect()
+        if let Some(teams) = found[field].as_array() {
+            return teams.iter().filter_map(|team| team["name"].as_str().map(str::to_owned)).collect();
+        }
+        // Older versions of Gitea show them among the reviews only.
+        let reviews = self.list(by, &format!("/pulls/{pull}/reviews")).await;
+        let asked = reviews.iter().filter(|review| review["state"] == "REQUEST_REVIEW");
+        asked.filter_map(|review| review["team"]["name"].as_str().map(str::to_owned)).collect()
     }
 
     /// Closes or opens an issue or a pull request.
@@ -420,16 +447,20 @@ impl Repo {
             self.ok(by, Method::PUT, &path, json!({})).await;
             return;
         }
-        // Gitea refuses while it checks whether the pull request can be merged.
-        for _ in 0..100 {
-            let answer = self.call(by, Method::POST, &path, json!({ "Do": "merge" })).await;
-            if answer.status < 300 {
-                return;
-            }
-            assert_eq!(answer.status, 405, "{}", answer.body);
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("#{number} cannot be merged");
+        // Gitea refuses while it checks whether the pull request can be merged, and fails while it works on the branch.
+        let refused = Mutex::new(String::new());
+        eventually_or(
+            async || {
+                let answer = self.call(by, Method::POST, &path, json!({ "Do": "merge" })).await;
+                let merged = answer.status < 300 || self.pull(by, number).await.merged;
+                let passing = matches!(answer.status, 405 | 409 | 500..);
+                assert!(merged || passing, "#{number}: {} {}", answer.status, answer.body);
+                *refused.lock().expect("not poisoned") = format!("{} {}", answer.status, answer.body);
+                merged.then_some(())
+            },
+            || format!("#{number} cannot be merged: {}", refused.lock().expect("not poisoned")),
+        )
+        .await;
     }
 
     /// Body of a review with remarks: file, line, text.
@@ -476,7 +507,8 @@ impl Repo {
 
     /// Drafts a review, which others do not see; returns its id.
     pub async fn draft_review(&self, by: &Account, pull: u64, remarks: &[(&str, u64, &str)]) -> i64 {
-        let mut review = self.review_body(None, "", remarks);
+        // Gitea refuses a draft without a body.
+        let mut review = self.review_body(None, "Draft.", remarks);
         if !self.server.is_github() {
             review["event"] = json!("PENDING");
         }

@@ -1,18 +1,34 @@
 //! A server that stories run on: its API for people, tokens, organizations and teams.
 
+use std::time::Duration;
+
 use axum::http::Method;
 use data_encoding::BASE64;
-use fake_forge::{Dialect, FakeForge};
+use fake_forge::{Dialect, FakeForge, GiteaVersion};
 use ralph_bot::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::harness::parts::setting;
+use crate::network::hook_host;
+use crate::preflight;
+
+/// Number of times that a request is sent at most, if it fails and may be repeated.
+pub const ATTEMPTS: u32 = 4;
+/// Pause after the first attempt; longer after each.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Whether a request may be sent again without having another effect. A POST that was not sent is repeated as well.
+fn is_repeatable(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::PUT | Method::DELETE)
+}
 
 /// Server of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
     FakeGitHub,
     FakeGitea,
+    /// The fake as Gitea 1.22, for stories that depend on the version.
+    OldGitea,
     RealGitea,
 }
 
@@ -22,6 +38,7 @@ impl On {
         match self {
             Self::FakeGitHub => "fake GitHub",
             Self::FakeGitea => "fake Gitea",
+            Self::OldGitea => "fake Gitea 1.22",
             Self::RealGitea => "real Gitea",
         }
     }
@@ -79,14 +96,25 @@ pub struct Server {
 
 impl Server {
     /// Starts a fake server, or connects to the real one; `None` if none is configured, which is reported.
+    ///
+    /// # Panics
+    ///
+    /// If the real server cannot run stories, with the words of the look at it, which happens once a run.
     pub async fn open(on: On) -> Option<Self> {
         let dialect = match on {
             On::FakeGitHub => Dialect::GitHub,
-            On::FakeGitea => Dialect::Gitea,
-            On::RealGitea => return Self::real(),
+            On::FakeGitea | On::OldGitea => Dialect::Gitea,
+            On::RealGitea => {
+                let real = Self::real()?;
+                preflight::once(&real).await;
+                return Some(real);
+            }
         };
         fake_forge::temporary_in_memory();
         let fake = FakeForge::start(dialect, Clock::System).await.expect("the forge starts");
+        if on == On::OldGitea {
+            fake.with(|state| state.gitea = GiteaVersion::V1_22);
+        }
         let url = fake.url().as_str().trim_end_matches('/').to_owned();
         Some(Self { on, url, client: client(), admin: fake.administrator_token(), fake: Some(fake) })
     }
@@ -101,6 +129,26 @@ impl Server {
         };
         let url = url.trim_end_matches('/').to_owned();
         Some(Self { on: On::RealGitea, url, client: client(), admin, fake: None })
+    }
+
+    /// Same server with another administrator's token.
+    pub fn with_admin(&self, admin: &str) -> Self {
+        Self { on: self.on, url: self.url.clone(), client: self.client.clone(), admin: admin.to_owned(), fake: None }
+    }
+
+    /// Name by which the server reaches receivers of webhooks on this machine; `None` if it runs on it.
+    pub fn hook_host(&self) -> Option<String> {
+        hook_host().filter(|_| self.on == On::RealGitea)
+    }
+
+    /// Whether it is reached by `http`, so that a proxy can be put in between.
+    pub fn is_plain(&self) -> bool {
+        self.url.starts_with("http://")
+    }
+
+    /// Sends a request as the administrator.
+    pub async fn as_admin(&self, method: Method, path: &str, body: Value) -> ServerAnswer {
+        self.call(&self.admin, method, path, body).await
     }
 
     /// The fake behind it; `None` for a real server.
@@ -131,14 +179,35 @@ impl Server {
     }
 
     async fn send(&self, authorization: &str, method: Method, path: &str, body: Value) -> ServerAnswer {
+        let mut attempt = 1;
+        loop {
+            let last = attempt == ATTEMPTS;
+            match self.try_send(authorization, method.clone(), path, &body).await {
+                Ok(answer) if last || answer.status < 500 || !is_repeatable(&method) => return answer,
+                Err(failure) if last || !(is_repeatable(&method) || failure.is_connect()) => {
+                    panic!("{method} {path} was not answered: {failure}")
+                }
+                _ => tokio::time::sleep(PAUSE * attempt).await,
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn try_send(
+        &self,
+        authorization: &str,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<ServerAnswer, reqwest::Error> {
         let mut request = self.client.request(method, self.api(path)).header("authorization", authorization);
         if !body.is_null() {
-            request = request.json(&body);
+            request = request.json(body);
         }
-        let answer = request.send().await.expect("an answer");
+        let answer = request.send().await?;
         let status = answer.status().as_u16();
-        let text = answer.text().await.expect("its text");
-        ServerAnswer { status, body: serde_json::from_str(&text).unwrap_or_else(|_| json!(text)) }
+        let text = answer.text().await?;
+        Ok(ServerAnswer { status, body: serde_json::from_str(&text).unwrap_or_else(|_| json!(text)) })
     }
 
     /// Sends a request that must succeed, and returns the body.
@@ -208,7 +277,7 @@ impl Server {
             let org = json!({ "login": name, "admin": owner.login });
             self.ok(&self.admin, Method::POST, "/admin/organizations", org).await;
         } else {
-            self.ok(&owner.token, Method::POST, "/orgs", json!({ "username": name })).await;
+            self.ok(&owner.token, Method::POST, "/orgs", json!({ "username": name, "visibility": "public" })).await;
         }
     }
 
@@ -216,6 +285,12 @@ impl Server {
     pub async fn repository(&self, owner: &Account, org: &str, name: &str) {
         let new = json!({ "name": name, "private": true, "auto_init": false, "default_branch": "main" });
         self.ok(&owner.token, Method::POST, &format!("/orgs/{org}/repos"), new).await;
+    }
+
+    /// Creates an empty private repository of an account.
+    pub async fn own_repository(&self, owner: &Account, name: &str) {
+        let new = json!({ "name": name, "private": true, "auto_init": false, "default_branch": "main" });
+        self.ok(&owner.token, Method::POST, "/user/repos", new).await;
     }
 
     /// Creates an ordinary team: on Gitea one whose permission comes from its units.

@@ -26,7 +26,7 @@ pub fn record(story: &'static str, on: On, took: Option<Duration>) {
 }
 
 fn table(times: &Times) -> String {
-    let servers = [On::FakeGitHub, On::FakeGitea, On::RealGitea];
+    let servers = [On::FakeGitHub, On::FakeGitea, On::OldGitea, On::RealGitea];
     let shown: Vec<On> = servers.into_iter().filter(|on| times.values().any(|row| row.contains_key(on))).collect();
     let names: Vec<&str> = shown.iter().map(|on| on.name()).collect();
     let mut text = format!("| story | {} |\n|---|{}\n", names.join(" | "), "---:|".repeat(shown.len()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeFault, OpKind, ReviewDraft, StatusDraft};
+use fake_forge::{Access, Dialect, FakeFault, GiteaVersion, OpKind, ReviewDraft, StatusDraft};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, Sha};
@@ -289,6 +289,54 @@ async fn repository_that_does_not_allow_auto_merge_is_told_how_to_allow_it() {
         assert!(world.bot_commented("Allow auto-merge"));
         let asked = world.forge.ops().into_iter().any(|op| op.kind == OpKind::AutoMergeEnabled);
         assert!(!asked && world.the_loop().await.merge_wish.is_none());
+    })
+    .await;
+}
+
+/// Gitea before 1.24.3 may accept a merge and never make it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
+    story(Setup::new(Dialect::Gitea), async |world| {
+        world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
+        let ready = world.run().await;
+        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        world.comment("/ralph merge-when-ready").await;
+        world.settle().await;
+        assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "the server has forgotten it");
+        world.advance(Duration::from_secs(181)).await;
+        world.reconcile().await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Merged, "{}", done.why);
+    })
+    .await;
+}
+
+/// With rules that are not satisfied, the order stays, and is renewed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_anew() {
+    story(Setup::new(Dialect::Gitea), async |world| {
+        world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
+        with_rules(world);
+        let ready = world.run().await;
+        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        world.comment("/ralph merge-when-ready").await;
+        world.settle().await;
+        let asked =
+            |world: &World| world.forge.ops().into_iter().filter(|op| op.kind == OpKind::AutoMergeEnabled).count();
+        assert_eq!(asked(world), 1);
+        world.advance(Duration::from_secs(181)).await;
+        world.reconcile().await;
+        world.settle().await;
+        assert_eq!((asked(world), world.the_loop().await.state), (2, LoopState::Review));
+        assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
+        approve(world).await;
+        world.advance(Duration::from_secs(400)).await;
+        world.reconcile().await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged);
     })
     .await;
 }

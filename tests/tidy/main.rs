@@ -9,4 +9,5 @@ mod papers;
 mod rust_version;
 mod sizes;
 mod source;
+mod stories;
 mod words;

@@ -10,7 +10,7 @@ use super::hooks::{Deliveries, Outgoing};
 use super::state::apps::FakeApp;
 use super::state::pulls::PullDraft;
 use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeHook, FakeRefusal, FakeState};
-use super::{Dialect, gitea, github};
+use super::{Dialect, GiteaVersion, gitea, github};
 use ralph_types::clock::Clock;
 use ralph_types::ids::{Number, RepoId, Sha, Timestamp, UserId};
 
@@ -308,6 +308,10 @@ impl Core {
 
     /// Merges the pull requests that the forge was asked to merge and whose rules are satisfied.
     pub async fn settle_auto_merges(&self) {
+        // Gitea before 1.24.3 may accept a merge and forget it.
+        if self.dialect == Dialect::Gitea && self.act(|state| state.gitea) == GiteaVersion::V1_22 {
+            return;
+        }
         for (repo, number, by, method) in self.act(|state| state.due_auto_merges()) {
             // Whatever comes of it, it is tried once.
             self.act(|state| {

@@ -14,16 +14,15 @@ use http::Method;
 use serde_json::{Value, json};
 
 use self::shape::GiteaShape;
+use super::GiteaVersion;
 use super::call::{FakeAnswer, FakeCall, FakeReply, id, zoned};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
-use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState};
+use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState, MergeRule};
 use ralph_types::ids::{RepoId, Sha};
 
-/// Reported version.
-const VERSION: &str = "1.25.4";
 /// Query parameter, default and maximum of the page size.
 const PAGE: (&str, usize, usize) = ("limit", 30, 50);
 
@@ -100,7 +99,10 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         return answer;
     }
     match (call.method.as_str(), path.as_slice()) {
-        ("GET", ["version"]) => Ok(FakeReply::json(200, &json!({"version": VERSION}))),
+        ("GET", ["version"]) => {
+            let version = core.act(|state| state.gitea.number());
+            Ok(FakeReply::json(200, &json!({"version": version})))
+        }
         ("GET", ["settings", "api"]) => {
             let (_, usual, most) = PAGE;
             let settings = json!({
@@ -295,8 +297,13 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
                                 collaborators can query only their own";
                     return Err(FakeRefusal::Forbidden(text.to_owned()));
                 }
-                // Units of teams are not in this answer.
-                let permission = match state.access_without_units(entry, user) {
+                // Units of teams are not in this answer since 1.25; before, it is the lowest one, and all units of a team here are
+                // the same.
+                let access = match state.gitea {
+                    GiteaVersion::V1_22 => state.access(entry, Some(user)),
+                    GiteaVersion::V1_25 => state.access_without_units(entry, user),
+                };
+                let permission = match access {
                     Access::Admin if user == entry.owner || state.owns(entry.owner, user) => "owner",
                     Access::Admin => "admin",
                     Access::Maintain | Access::Write => "write",
@@ -335,6 +342,7 @@ async fn branches(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> 
             let list: Vec<Value> = protected.iter().map(|name| protection(name)).collect();
             Ok(FakeReply::json(200, &Value::Array(list)))
         }),
+        ("POST", ["branch_protections"]) => protect(core, call, repo),
         ("GET", ["branch_protections", name @ ..]) => core.act(|state| {
             let name = name.join("/");
             match state.repo(repo)?.protected.contains(&name) {
@@ -344,6 +352,25 @@ async fn branches(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> 
         }),
         _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
+}
+
+/// Protects a branch from pushes, and requires approvals and checks for merges into it.
+fn protect(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
+    let actor = call.actor()?;
+    let name = call.text("rule_name").or(call.text("branch_name")).unwrap_or_default();
+    if name.is_empty() {
+        return Err(FakeRefusal::Invalid("both rule_name and branch_name are empty".to_owned()));
+    }
+    let approvals = call.body.get("required_approvals").and_then(Value::as_u64).unwrap_or(0) as usize;
+    let rule = MergeRule { checks: call.list("status_check_contexts"), approvals };
+    core.act(|state| {
+        state.require(repo, actor, Access::Admin)?;
+        state.repo_mut(repo).map(|entry| entry.merge_rules.insert(name.to_owned(), rule))
+    })?;
+    if call.body.get("enable_push").and_then(Value::as_bool) != Some(true) {
+        core.protect(repo, name, true)?;
+    }
+    Ok(FakeReply::json(201, &protection(name)))
 }
 
 fn protection(name: &str) -> Value {
@@ -358,7 +385,7 @@ async fn one_branch(core: &Core, call: &FakeCall, repo: RepoId, name: &str, sha:
 
 async fn hooks(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     let actor = call.actor()?;
-    core.act(|state| state.require(repo, actor, Access::Admin))?;
+    let version = core.act(|state| state.require(repo, actor, Access::Admin).map(|()| state.gitea))?;
     let strings = |value: Option<&Value>| -> Option<Vec<String>> {
         let list = value?.as_array()?;
         Some(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
@@ -377,7 +404,7 @@ async fn hooks(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -
             call.needed("type")?;
             let url = config("url").ok_or_else(|| FakeRefusal::Invalid("Missing config option: url".to_owned()))?;
             let active = call.body.get("active").and_then(Value::as_bool).unwrap_or(false);
-            let events = payload::expand(&events.unwrap_or_default());
+            let events = payload::expand(&events.unwrap_or_default(), version);
             let secret = config("secret").unwrap_or_default();
             let created = core.act(|state| state.add_hook(actor, repo, url, secret, events, active))?;
             answer_with(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, created)?)))
@@ -391,7 +418,7 @@ async fn hooks(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -
             core.act(|state| {
                 state.edit_hook(actor, repo, wanted, |hook| {
                     if let Some(events) = &events {
-                        hook.events = payload::expand(events);
+                        hook.events = payload::expand(events, version);
                     }
                     hook.active = call.body.get("active").and_then(Value::as_bool).unwrap_or(hook.active);
                     hook.url = config("url").unwrap_or(&hook.url).to_owned();

@@ -39,10 +39,30 @@ pub use self::state::{
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
 
+/// Version of Gitea that a fake Gitea behaves as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GiteaVersion {
+    /// 1.22.6: the permission of an account has its teams, commit statuses are not delivered, Actions have no logs, and an automatic
+    /// merge may be forgotten.
+    V1_22,
+    /// 1.25.4.
+    V1_25,
+}
+
+impl GiteaVersion {
+    /// Returns the number that the server reports.
+    pub fn number(self) -> &'static str {
+        match self {
+            Self::V1_22 => "1.22.6",
+            Self::V1_25 => "1.25.4",
+        }
+    }
+}
+
 /// API of the fake forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Gitea 1.25, under `/api/v1`.
+    /// Gitea 1.25, under `/api/v1`; [`FakeState::gitea`] makes it an older one.
     Gitea,
     /// GitHub REST v3, under `/api/v3` as Enterprise Server has it.
     GitHub,

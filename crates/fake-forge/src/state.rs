@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use accounts::{FakeAccount, FakeTeam, FakeToken};
 pub use pulls::FakeReviewComment;
 
+use crate::GiteaVersion;
 use crate::git::MergeMethod;
 use ralph_types::clock::Clock;
 use ralph_types::ids::ReviewVerdict;
@@ -605,6 +606,8 @@ pub struct FakeState {
     pub draft_age_ms: i64,
     /// Reads of a pull request after a push that find what the forge said before about whether it can be merged.
     pub stale_reads: u32,
+    /// Version that a fake Gitea behaves as.
+    pub gitea: GiteaVersion,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
@@ -650,6 +653,7 @@ impl FakeState {
             teams: Vec::new(),
             draft_age_ms: 0,
             stale_reads: 0,
+            gitea: GiteaVersion::V1_25,
             narrowed: BTreeMap::new(),
             fine_grained_tokens: false,
             app_keys: vec![apps::FakeAppKey::First],

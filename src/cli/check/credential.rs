@@ -75,7 +75,17 @@ async fn webhooks(
         return Some(CheckFinding::warn(name, format!("{} ({url})", wrong.join("; ")), fix));
     }
     Some(match wrong.is_empty() {
-        true => CheckFinding::ok(name, format!("each of {} repositories sends what is needed to {url}", watched.len())),
+        true => {
+            let detail = format!("each of {} repositories sends what is needed to {url}", watched.len());
+            match forge_webhooks.delivers_statuses().await {
+                Err(error) => refused(name, &error),
+                Ok(true) => CheckFinding::ok(name, detail),
+                Ok(false) => {
+                    let slower = "this version delivers no commit statuses: CI is looked at once a minute";
+                    CheckFinding::ok(name, format!("{detail}; {slower}"))
+                }
+            }
+        }
         false => {
             let fix = "repair them with `ralph-bot init --webhook --repository OWNER/NAME`";
             CheckFinding::warn(name, format!("{} ({url})", wrong.join("; ")), fix)

@@ -13,11 +13,18 @@ use crate::domain::report;
 /// one of a repository without CI.
 pub(super) const CI_BEGINS_MS: i64 = 120_000;
 
+/// Time after which a forge that may forget a merge is asked again, in milliseconds. Later it is the time since the wish, so that
+/// a pull request that waits for an approval is not asked about without end.
+pub(super) const ASK_AGAIN_MS: i64 = 180_000;
+/// Maximum of that time, in milliseconds.
+const ASK_AGAIN_MAX_MS: i64 = 3_600_000;
+
 /// Keeps the wish of a maintainer, and looks at CI if the pull request is ready.
 pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     turn.because(format!("{} asked for a merge when it is ready", by.login));
-    let accepted = turn.next.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
-    turn.next.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted });
+    let known = turn.next.merge_wish.as_ref();
+    let (accepted, ask_again) = known.map_or((false, None), |wish| (wish.accepted, wish.ask_again));
+    turn.next.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted, ask_again });
     if let Some(commit) = turn.next.pushed.clone().filter(|_| turn.next.state == LoopState::Review) {
         turn.effects.push(Effect::Inspect { commit, base_moved: false });
     }
@@ -60,11 +67,16 @@ pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, wh
     revoke(turn);
 }
 
-/// Asks the forge for the merge if somebody wants it and CI of the ready pull request has passed.
+/// Asks the forge for the merge if somebody wants it and CI of the ready pull request has passed; again if it may have forgotten it.
 pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
-    let Some(wish) = turn.next.merge_wish.as_ref() else { return };
     let ready = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(&seen.commit);
-    if !ready || turn.next.merge_ordered.is_some() || !seen.is_green() {
+    let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| ready && seen.is_green()) else { return };
+    if let Some(ordered) = &turn.next.merge_ordered {
+        if *ordered == seen.commit && wish.ask_again.is_some_and(|at| turn.now >= at) {
+            wish.ask_again = None;
+            turn.because("the forge has not merged the pull request, although CI has passed: it is asked again");
+            turn.effects.push(Effect::MergeWhenReady { commit: seen.commit.clone() });
+        }
         return;
     }
     if seen.passed == 0 && turn.now.since(wish.since) < CI_BEGINS_MS {
@@ -79,7 +91,7 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
     let wanted = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(commit);
     let accepted = turn.next.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
     match answer {
-        MergeAnswer::Accepted => {
+        MergeAnswer::Accepted | MergeAnswer::MayForget => {
             let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| wanted) else {
                 // It was withdrawn while the forge was asked.
                 turn.next.merge_ordered = Some(commit.clone());
@@ -87,6 +99,9 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
                 return turn.effects.push(Effect::WithdrawMerge);
             };
             wish.accepted = true;
+            let forgets = answer == MergeAnswer::MayForget;
+            let after = turn.now.since(wish.since).clamp(ASK_AGAIN_MS, ASK_AGAIN_MAX_MS);
+            wish.ask_again = forgets.then(|| turn.now.plus_ms(after));
             turn.because("the forge merges the pull request once its rules are satisfied");
         }
         MergeAnswer::NotYet { why } => {

@@ -15,6 +15,9 @@ pub struct MergeWish {
     pub since: Timestamp,
     /// Whether the forge accepted it for the current commit.
     pub accepted: bool,
+    /// Time from which the forge is asked again, because it may have forgotten what it accepted; `None` if it does not forget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask_again: Option<Timestamp>,
 }
 
 /// Answer of the forge to the request for a merge.
@@ -23,6 +26,9 @@ pub struct MergeWish {
 pub enum MergeAnswer {
     /// It merges once its rules are satisfied, or has merged.
     Accepted,
+    /// It accepted to merge once its rules are satisfied, but its version may forget that: it is asked again after some minutes in
+    /// which CI has passed.
+    MayForget,
     /// Not accepted yet; the forge is asked again after the next look at the pull request.
     NotYet {
         /// Reason, one sentence without a full stop.

@@ -10,7 +10,7 @@ use super::client::under;
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::ids::{Number, RepoRef, Sha};
 use crate::forge::ForgeErrorKind::{Conflict, NotFound};
-use crate::forge::{AutoMerge, ForgeResult};
+use crate::forge::{AutoMerge, ForgeError, ForgeResult};
 
 /// Ways to merge that a repository allows.
 #[derive(Debug, Default, Deserialize)]
@@ -40,6 +40,63 @@ impl MergeStyles {
     }
 }
 
+impl Gitea {
+    /// Asks the server to merge a pull request in a way: at once, or when its checks have succeeded.
+    async fn send_merge(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        head: &Sha,
+        style: &str,
+        when_checks_succeed: bool,
+    ) -> ForgeResult<()> {
+        let what = format!("let the server merge {repo}#{number}");
+        let mut body = json!({ "Do": style, "head_commit_id": head });
+        if when_checks_succeed {
+            body["merge_when_checks_succeed"] = json!(true);
+        }
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "merge"])?;
+        self.client.send(&what, Method::POST, &path, &body).await.map(drop)
+    }
+
+    /// Merges a pull request whose automatic merge the server may have forgotten. Its rules hold for that merge, too; where they are
+    /// not satisfied yet, an automatic merge is scheduled anew, at which the server looks at them again.
+    async fn merge_again(&self, repo: &RepoRef, number: Number, head: &Sha, style: &str) -> ForgeResult<MergeAnswer> {
+        self.withdraw_merge(repo, number).await?;
+        match self.send_merge(repo, number, head, style, false).await {
+            Ok(()) => return Ok(MergeAnswer::Accepted),
+            Err(failure) if failure.detail.starts_with("HTTP 405") => {
+                tracing::info!(%repo, %number, detail = failure.detail, "an automatic merge is scheduled anew");
+            }
+            Err(failure) => return not_scheduled(failure),
+        }
+        match self.send_merge(repo, number, head, style, true).await {
+            Ok(()) => Ok(MergeAnswer::MayForget),
+            Err(failure) => not_scheduled(failure),
+        }
+    }
+}
+
+/// Converts the refusal of a merge to an answer; returns other failures.
+fn not_scheduled(failure: ForgeError) -> ForgeResult<MergeAnswer> {
+    if failure.kind == Conflict {
+        return Ok(MergeAnswer::not_yet(failure.detail));
+    }
+    if !failure.detail.starts_with("HTTP 405") {
+        return Err(failure);
+    }
+    if failure.detail.contains("not allowed") {
+        return Ok(MergeAnswer::refused(
+            format!("the server does not let the bot's account merge it ({})", failure.detail),
+            "Allow the account in the protection of the base branch and comment `/ralph merge-when-ready` again, or merge it \
+             yourself",
+        ));
+    }
+    // Mergeability is still checked, reviews are missing, or the branch is out of date.
+    Ok(MergeAnswer::not_yet(failure.detail))
+}
+
 #[async_trait]
 impl AutoMerge for Gitea {
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
@@ -51,26 +108,20 @@ impl AutoMerge for Gitea {
                 "Allow one in the repository's settings (Pull Requests)",
             ));
         };
-        let what = format!("let the server merge {repo}#{number}");
-        let body = json!({ "Do": style, "head_commit_id": head, "merge_when_checks_succeed": true });
-        let number = number.to_string();
-        match self.client.send(&what, Method::POST, &under(repo, &["pulls", &number, "merge"])?, &body).await {
-            Ok(_) => Ok(MergeAnswer::Accepted),
+        let accepted = match self.probed().await?.forgets_merges {
+            true => MergeAnswer::MayForget,
+            false => MergeAnswer::Accepted,
+        };
+        match self.send_merge(repo, number, head, style, true).await {
+            Ok(()) => Ok(accepted),
             // The only conflict that needs nothing is that it was asked to before.
             Err(failure) if failure.kind == Conflict && failure.detail.contains("already scheduled") => {
-                Ok(MergeAnswer::Accepted)
+                match accepted {
+                    MergeAnswer::MayForget => self.merge_again(repo, number, head, style).await,
+                    accepted => Ok(accepted),
+                }
             }
-            Err(failure) if failure.kind == Conflict => Ok(MergeAnswer::not_yet(failure.detail)),
-            Err(failure) if failure.detail.starts_with("HTTP 405") && failure.detail.contains("not allowed") => {
-                Ok(MergeAnswer::refused(
-                    format!("the server does not let the bot's account merge it ({})", failure.detail),
-                    "Allow the account in the protection of the base branch and comment `/ralph merge-when-ready` again, or \
-                     merge it yourself",
-                ))
-            }
-            // Mergeability is still checked, reviews are missing, or the branch is out of date.
-            Err(failure) if failure.detail.starts_with("HTTP 405") => Ok(MergeAnswer::not_yet(failure.detail)),
-            Err(failure) => Err(failure),
+            Err(failure) => not_scheduled(failure),
         }
     }
 

@@ -126,7 +126,15 @@ impl Webhooks for Gitea {
         let same_url = hooks.into_iter().filter(|hook| setting(hook, "url", url));
         let found: Vec<_> =
             same_url.map(|hook| (hook.active, setting(&hook, "content_type", "json"), hook.events)).collect();
-        Ok(Some(hook_problems(&found, &NEEDED_EVENTS)))
+        let mut needed = NEEDED_EVENTS.to_vec();
+        if self.probed().await?.subscribes_to_statuses {
+            needed.push("status");
+        }
+        Ok(Some(hook_problems(&found, &needed)))
+    }
+
+    async fn delivers_statuses(&self) -> ForgeResult<bool> {
+        Ok(self.probed().await?.delivers_statuses)
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {

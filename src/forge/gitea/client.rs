@@ -17,6 +17,8 @@ use crate::forge::http::{RequestLayer, RequestPriority, error, json, next_page};
 const PAGE_SIZE: usize = 50;
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 2_000;
+/// Number of empty pages that end a list whose pages may be empty in the middle.
+const ENDS_AFTER: usize = 2;
 
 /// API client of a server.
 pub(super) struct GiteaClient {
@@ -152,16 +154,10 @@ impl GiteaClient {
         items: impl Fn(P) -> Vec<T>,
         mut enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
-        let size = PAGE_SIZE.to_string();
         let mut all: Vec<T> = Vec::new();
         let mut previous = Bytes::new();
         for page in 1..=MAX_PAGES {
-            let number = page.to_string();
-            let mut paged = query.to_vec();
-            paged.extend([("limit", size.as_str()), ("page", number.as_str())]);
-            let mut request = self.request(Method::GET, parts, &paged, Bytes::new())?;
-            request.extensions_mut().insert(priority);
-            let answer = self.layer.call(what, request).await?;
+            let answer = self.page(what, parts, query, page, priority).await?;
             if *answer.body() == previous {
                 // A server without pages sends the same response again.
                 return Ok(all);
@@ -175,6 +171,46 @@ impl GiteaClient {
             previous = answer.into_body();
         }
         Err(error(Bug, what, format!("the list has more than {MAX_PAGES} pages")))
+    }
+
+    /// Reads the pages of a list from which the server leaves out entries after it has taken the page: a page may be short, or
+    /// empty in the middle, and its header counts only what is left. Ends after two empty pages.
+    pub(super) async fn filtered<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        parts: &[&str],
+        query: &[(&str, &str)],
+    ) -> ForgeResult<Vec<T>> {
+        let mut all: Vec<T> = Vec::new();
+        let (mut previous, mut empty) = (Bytes::new(), 0);
+        for page in 1..=MAX_PAGES {
+            let answer = self.page(what, parts, query, page, RequestPriority::Normal).await?;
+            let found: Vec<T> = plain(json(what, &answer)?);
+            empty = if found.is_empty() { empty + 1 } else { 0 };
+            // A server without pages sends the same response again.
+            if empty == ENDS_AFTER || *answer.body() == previous {
+                return Ok(all);
+            }
+            all.extend(found);
+            previous = answer.into_body();
+        }
+        Err(error(Bug, what, format!("the list has more than {MAX_PAGES} pages")))
+    }
+
+    async fn page(
+        &self,
+        what: &str,
+        parts: &[&str],
+        query: &[(&str, &str)],
+        page: usize,
+        priority: RequestPriority,
+    ) -> ForgeResult<Response<Bytes>> {
+        let (size, number) = (PAGE_SIZE.to_string(), page.to_string());
+        let mut paged = query.to_vec();
+        paged.extend([("limit", size.as_str()), ("page", number.as_str())]);
+        let mut request = self.request(Method::GET, parts, &paged, Bytes::new())?;
+        request.extensions_mut().insert(priority);
+        self.layer.call(what, request).await
     }
 
     /// Sends a mutating request with a JSON body.

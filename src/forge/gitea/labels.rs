@@ -172,16 +172,20 @@ impl Gitea {
     async fn timeline(
         &self,
         repo: &RepoRef,
-        number: Number,
+        of: Number,
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<WireTimelineEntry>> {
-        let what = format!("read the timeline of {repo}#{number}");
+        let what = format!("read the timeline of {repo}#{of}");
         let since = since.map(rfc3339);
         let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
-        let number = number.to_string();
-        match self.client.list(&what, &under(repo, &["issues", &number, "timeline"])?, &query, |_| false).await {
-            Err(ForgeError { kind: NotFound, .. }) => Ok(Vec::new()),
-            other => other,
+        let number = of.to_string();
+        let path = under(repo, &["issues", &number, "timeline"])?;
+        match self.client.filtered(&what, &path, &query).await {
+            Ok(entries) => Ok(entries),
+            Err(failure) => match self.missing_issue(repo, of, failure).await {
+                ForgeError { kind: NotFound, .. } => Ok(Vec::new()),
+                failure => Err(failure),
+            },
         }
     }
 }

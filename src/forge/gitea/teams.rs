@@ -67,7 +67,10 @@ impl Gitea {
             return Ok(by_teams.unwrap_or(Permission::None).max(by_field));
         }
         let mut explained = by_teams.is_some();
-        for (team, _) in teams.iter().zip(&memberships).filter(|(_, known)| **known != TeamAnswer::Member) {
+        // Owners and administrators have more than the forge's answer, so that their teams explain nothing.
+        let known = teams.iter().zip(&memberships);
+        let perhaps = known.filter(|(team, known)| **known != TeamAnswer::Member && !team.is_of_administrators());
+        for (team, _) in perhaps {
             explained = explained || !self.sees(team).await?;
         }
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })

@@ -378,11 +378,7 @@ async fn permission_by_teams(version: &str, field: &str, teams: &[(&Value, u16, 
     let says = json!({ "permission": field, "role_name": field, "user": user(7, "ann") });
     server.on("GET", "/repos/acme/app/collaborators/ann/permission", 200, says);
     if field == "write" {
-        server.on("GET", "/version", 200, json!({ "version": version }));
-        if !version.contains("+gitea-") {
-            server.outside("GET", "/api/forgejo/v1/version");
-            server.on_raw("GET", "/api/forgejo/v1/version", 404, &[], "");
-        }
+        has_version(&server, version);
     }
     list_teams(&server, &teams.iter().map(|(team, ..)| *team).collect::<Vec<_>>());
     for (team, member, seen) in teams {
@@ -412,6 +408,11 @@ async fn permission_is_that_of_the_teams_for_the_code() {
         (FORGEJO, "write", vec![(writers, 200, 200)], Permission::Write),
         // A collaborator who is in no team.
         (FORGEJO, "write", vec![(readers, 404, 200)], Permission::Write),
+        // A collaborator in an organization whose owners the bot cannot see: they would have more than `write`.
+        ("1.22.6", "write", vec![(owners, 404, 404), (writers, 404, 200)], Permission::Write),
+        (FORGEJO, "write", vec![(owners, 404, 404), (writers, 404, 200)], Permission::Write),
+        (FORGEJO, "write", vec![(owners, 403, 403), (readers, 404, 200)], Permission::Write),
+        (FORGEJO, "write", vec![(owners, 404, 404), (writers, 403, 403)], Permission::Read),
         // Perhaps a member of a team that the bot cannot see.
         (FORGEJO, "write", vec![(readers, 404, 404)], Permission::Read),
         (FORGEJO, "write", vec![(readers, 403, 403)], Permission::Read),
@@ -859,6 +860,147 @@ async fn webhook_is_created_kept_and_replaced() {
 
         server.on("POST", "/repos/acme/app/hooks/3/tests", 204, Value::Null);
         forge.test_webhook(&repo(), 3).await.unwrap();
+        server.finish();
+    }
+}
+
+const TIMELINE: &str = "/repos/acme/app/issues/1/timeline?limit=50&page=";
+
+/// Scripts a page of a timeline, whose header counts the page itself; `None` for one that is empty.
+fn timeline_page(server: &ContractTransport, page: usize, entries: Option<Vec<Value>>) {
+    let total = entries.as_ref().map_or(0, Vec::len).to_string();
+    let headers = [("content-type", "application/json"), ("x-total-count", total.as_str())];
+    let body = entries.map_or(Value::Null, Value::Array).to_string();
+    server.on_raw("GET", &format!("{TIMELINE}{page}"), 200, &headers, &body);
+}
+
+#[tokio::test]
+async fn timeline_is_read_to_its_end() {
+    let entry = |id: i64, kind: &str| {
+        json!({ "id": id, "type": kind, "body": "1", "user": user(7, "ann"), "created_at": MOMENT,
+                "label": label(4, "ralph:run") })
+    };
+    for (server, forge) in servers() {
+        timeline_page(&server, 1, Some((1..=49).map(|id| entry(id, "comment")).collect()));
+        timeline_page(&server, 2, None);
+        timeline_page(&server, 3, Some(vec![entry(60, "comment"), entry(61, "label")]));
+        timeline_page(&server, 4, None);
+        timeline_page(&server, 5, None);
+        let found = forge.label_assignment(&repo(), Number(1), "ralph:run").await.unwrap();
+        assert_eq!(found.expect("the label").id, 61);
+        server.finish();
+    }
+}
+
+/// The server answers 500, not 404.
+#[tokio::test]
+async fn timeline_of_a_missing_issue_is_empty() {
+    for (server, forge) in servers() {
+        for (issue_status, expected) in [(404, Ok(None)), (200, Err(()))] {
+            server.on_raw("GET", &format!("{TIMELINE}1"), 500, &[], "{}");
+            server.on("GET", "/repos/acme/app/issues/1", issue_status, issue(1, &[]));
+            let found = forge.label_assignment(&repo(), Number(1), "ralph:run").await;
+            assert_eq!(found.map_err(|_| ()), expected, "{issue_status}");
+        }
+        server.finish();
+    }
+}
+
+/// Answers the question for the version of the server.
+fn has_version(server: &ContractTransport, version: &str) {
+    server.on("GET", "/version", 200, json!({ "version": version }));
+    if !version.contains("+gitea-") {
+        server.outside("GET", "/api/forgejo/v1/version");
+        server.on_raw("GET", "/api/forgejo/v1/version", 404, &[], "");
+    }
+}
+
+#[tokio::test]
+async fn webhook_needs_statuses_where_the_version_subscribes_to_them() {
+    let (list, url) = ("/repos/acme/app/hooks?limit=50&page=1", "https://ralph.test/webhooks/work");
+    let events = [
+        "issues",
+        "issue_label",
+        "issue_comment",
+        "pull_request",
+        "pull_request_comment",
+        "pull_request_review_approved",
+        "pull_request_sync",
+        "push",
+    ];
+    let hook = |events: &[&str]| {
+        json!({ "id": 2, "type": "gitea", "active": true, "events": events,
+        "config": { "url": url, "content_type": "json" } })
+    };
+    for (version, delivers, subscribes) in [
+        ("1.22.6", false, false),
+        ("1.23.0", true, false),
+        ("1.24.0", true, true),
+        ("1.25.4", true, true),
+        ("1.26.0+dev-12-gabc", true, true),
+        ("7.0.4+gitea-1.22.0", false, false),
+        ("13.0.2+gitea-1.22.0", false, false),
+    ] {
+        let server = ContractTransport::new(ContractSpec::Gitea);
+        let forge = over(settings(), &server);
+        has_version(&server, version);
+        one_page(&server, list, vec![hook(&events)]);
+        let problems = forge.webhook_problems(&repo(), url).await.unwrap().unwrap();
+        let expected: &[&str] = if subscribes { &["the webhook lacks the events status"] } else { &[] };
+        assert_eq!(problems, expected, "{version}");
+        one_page(&server, list, vec![hook(&[&events[..], &["status"]].concat())]);
+        assert_eq!(forge.webhook_problems(&repo(), url).await.unwrap().unwrap(), [""; 0], "{version}");
+        assert_eq!(forge.delivers_statuses().await.unwrap(), delivers, "{version}");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn merge_that_an_older_server_may_have_forgotten_is_made_or_scheduled_anew() {
+    use crate::domain::loops::MergeAnswer;
+    let merge = "/repos/acme/app/pulls/5/merge";
+    let ask = async |forge: &Gitea| forge.merge_when_ready(&repo(), Number(5), &Sha::new(SHA)).await.unwrap();
+    for (version, forgets) in [("1.24.2", true), ("11.0.1+gitea-1.22.0", true), ("1.24.3", false), ("1.25.4", false)] {
+        let server = ContractTransport::new(ContractSpec::Gitea);
+        let forge = over(settings(), &server);
+        has_version(&server, version);
+        let mut styles = repository(1, "app");
+        styles["allow_merge_commits"] = json!(true);
+        let answers = |merge_answers: &[(u16, &str)]| {
+            server.on("GET", "/repos/acme/app", 200, styles.clone());
+            for (status, words) in merge_answers {
+                server.on_raw("POST", merge, *status, &[], &json!({ "message": words }).to_string());
+            }
+        };
+        answers(&[(201, "")]);
+        let first = if forgets { MergeAnswer::MayForget } else { MergeAnswer::Accepted };
+        assert_eq!(ask(&forge).await, first, "{version}");
+        let again = (409, "pull request is already scheduled to auto merge when checks succeed");
+        if !forgets {
+            answers(&[again]);
+            assert_eq!(ask(&forge).await, MergeAnswer::Accepted, "{version}");
+            server.finish();
+            continue;
+        }
+        let withdrawn = || server.on_raw("DELETE", merge, 204, &[], "");
+        for (rest, expected) in [
+            (vec![(200, "")], MergeAnswer::Accepted),
+            (vec![(405, "Does not have enough approvals"), (201, "")], MergeAnswer::MayForget),
+            (vec![(409, "head out of date")], MergeAnswer::not_yet("HTTP 409: head out of date")),
+        ] {
+            withdrawn();
+            answers(&[&[again][..], &rest].concat());
+            let answer = ask(&forge).await;
+            match (&answer, &expected) {
+                (MergeAnswer::NotYet { .. }, MergeAnswer::NotYet { .. }) => {}
+                _ => assert_eq!(answer, expected, "{version} {rest:?}"),
+            }
+        }
+        let sent = server.bodies("POST", merge);
+        let waits = |body: &Value| body.get("merge_when_checks_succeed") == Some(&json!(true));
+        let expected = [true, true, false, true, false, true, true, false];
+        assert_eq!(sent.iter().map(waits).collect::<Vec<_>>(), expected, "{version}");
+        assert!(sent.iter().all(|body| body["head_commit_id"] == SHA), "{sent:?}");
         server.finish();
     }
 }

@@ -16,6 +16,7 @@ on_every_server!(
     delivery_with_a_wrong_secret_starts_nothing,
     redelivery_changes_nothing,
     two_loops_run_at_once,
+    label_after_a_long_history_starts_a_loop,
     text_edited_by_an_outsider_needs_confirmation,
 );
 
@@ -93,7 +94,7 @@ async fn restart_during_an_iteration_loses_nothing(on: On, name: &'static str) {
 
 async fn delivery_with_a_wrong_secret_starts_nothing(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().without_hook(), async |stage| {
-        let relay = Relay::start(&stage.bot.hook_url()).await;
+        let relay = Relay::start(&stage.bot.local_hook_url(), stage.server.hook_host().as_deref()).await;
         stage.repo.hook(&stage.mira, &relay.url(), "another-secret-another-secret-0123456789").await;
         stage.label().await;
         crate::bot::eventually("the delivery of the label", async || {
@@ -108,7 +109,7 @@ async fn delivery_with_a_wrong_secret_starts_nothing(on: On, name: &'static str)
 
 async fn redelivery_changes_nothing(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().without_hook(), async |stage| {
-        let relay = Relay::start(&stage.bot.hook_url()).await;
+        let relay = Relay::start(&stage.bot.local_hook_url(), stage.server.hook_host().as_deref()).await;
         stage.repo.hook(&stage.mira, &relay.url(), SECRET).await;
         stage.label().await;
         stage.ready(stage.issue).await;
@@ -148,6 +149,18 @@ async fn two_loops_run_at_once(on: On, name: &'static str) {
             (second.branch.clone(), first.pull.expect("a pull").number.0)
         );
         assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 2);
+    })
+    .await;
+}
+
+/// The forge's record of the label is on a later page than the first, behind comments of the last minute.
+async fn label_after_a_long_history_starts_a_loop(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        for number in 0..65 {
+            stage.comment(&format!("Remark {number}.")).await;
+        }
+        stage.run().await;
+        assert_eq!(stage.bot.loops().await.len(), 1);
     })
     .await;
 }

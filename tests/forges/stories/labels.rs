@@ -4,7 +4,7 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::{Level, On};
-use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     label_starts_a_loop,
@@ -17,6 +17,8 @@ on_every_server!(
     labels_replaced_without_ours_pause,
     labels_of_four_issues_at_once_are_made_once,
 );
+
+on_old_gitea!(label_of_a_writer_starts_a_loop);
 
 async fn label_starts_a_loop(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {

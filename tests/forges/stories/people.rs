@@ -3,7 +3,7 @@
 use ralph_bot::domain::loops::LoopState;
 
 use crate::server::{Level, On, TokenScopes};
-use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     command_of_an_outsider_is_refused,
@@ -11,9 +11,19 @@ on_every_server!(
     member_of_a_team_that_writes_may_start,
     member_of_a_team_that_reads_may_not_start,
     permission_that_was_withdrawn_stops_the_loop,
+    writer_in_a_repository_of_a_person_may_start,
 );
 
 on_every_gitea!(member_of_a_team_that_the_bot_cannot_see_is_told_so, check_finds_a_token_that_may_only_read,);
+
+on_old_gitea!(
+    command_of_a_reader_is_refused,
+    member_of_a_team_that_writes_may_start,
+    member_of_a_team_that_reads_may_not_start,
+    permission_that_was_withdrawn_stops_the_loop,
+    writer_in_a_repository_of_a_person_may_start,
+    member_of_a_team_that_the_bot_cannot_see_is_told_so,
+);
 
 async fn command_of_an_outsider_is_refused(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
@@ -86,6 +96,27 @@ async fn permission_that_was_withdrawn_stops_the_loop(on: On, name: &'static str
         assert_eq!(stage.repo.branch(&stage.mira, &paused.branch).await, None, "nothing was pushed");
         stage.comment("/ralph resume").await;
         stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+/// It has no teams, and its owner has no labels.
+async fn writer_in_a_repository_of_a_person_may_start(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().personal(), async |stage| {
+        let otto = stage.person("otto").await;
+        let reader = stage.collaborator("reader", Level::Read).await;
+        let nora = stage.collaborator("nora", Level::Write).await;
+        stage.repo.set(&stage.mira, "private", false).await;
+        for account in [&otto, &reader] {
+            let command = stage.repo.comment(account, stage.issue, "/ralph run").await;
+            stage.reacted(command, "-1").await;
+        }
+        stage.nothing_starts().await;
+        let answer = stage.repo.add_labels(&nora, stage.issue, &[RUN]).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let done = stage.ready(stage.issue).await;
+        assert_eq!(done.requested_by.login, nora.login);
+        stage.shows(stage.issue, "review").await;
     })
     .await;
 }

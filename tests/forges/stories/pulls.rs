@@ -5,7 +5,7 @@ use ralph_bot::domain::loops::LoopState;
 use crate::bot::eventually;
 use crate::repo::ReviewEvent;
 use crate::server::On;
-use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_gitea, on_every_server, story};
+use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     review_with_remarks_starts_an_iteration,
@@ -20,10 +20,14 @@ on_every_server!(
     unrelated_push_to_the_base_starts_no_iteration,
     merge_ends_the_loop,
     closed_pull_request_ends_the_loop,
+    reopened_pull_request_is_left_alone_until_a_new_label,
+    pull_request_to_a_protected_base_is_merged_once_approved,
     closed_issue_ends_the_loop_and_a_new_label_starts_another,
 );
 
 on_every_gitea!(deleted_pull_request_ends_the_loop);
+
+on_old_gitea!(failed_ci_starts_an_iteration);
 
 async fn review_with_remarks_starts_an_iteration(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
@@ -238,6 +242,43 @@ async fn closed_pull_request_ends_the_loop(on: On, name: &'static str) {
         stage.repo.set_open(&stage.mira, stage.pull_of(&done), false).await;
         stage.bot.until_state(stage.issue, LoopState::Closed).await;
         stage.shows(stage.issue, "closed").await;
+    })
+    .await;
+}
+
+async fn reopened_pull_request_is_left_alone_until_a_new_label(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        let first = stage.run().await;
+        let pull = stage.pull_of(&first);
+        stage.repo.set_open(&stage.mira, pull, false).await;
+        stage.bot.until_state(stage.issue, LoopState::Closed).await;
+        stage.bot.until_idle().await;
+        stage.repo.set_open(&stage.mira, pull, true).await;
+        stage.quiet().await;
+        assert_eq!(stage.bot.of_issue(stage.issue).await.expect("the loop").state, LoopState::Closed);
+        assert!(stage.repo.pull(&stage.mira, pull).await.open, "people reopened it");
+        if stage.repo.labels(&stage.mira, stage.issue).await.contains(&RUN.to_owned()) {
+            stage.repo.remove_label(&stage.mira, stage.issue, RUN).await;
+            stage.quiet().await;
+        }
+        let second = stage.run().await;
+        assert_ne!((&second.id, stage.pull_of(&second)), (&first.id, pull));
+        assert_eq!(stage.repo.pull(&stage.mira, pull).await.head_sha, first.pushed.expect("pushed").as_str());
+    })
+    .await;
+}
+
+async fn pull_request_to_a_protected_base_is_merged_once_approved(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new(), async |stage| {
+        stage.repo.protect(&stage.mira, "main").await;
+        let nora = stage.collaborator("nora", crate::server::Level::Write).await;
+        let base = stage.repo.branch(&stage.mira, "main").await;
+        let pull = stage.pull_of(&stage.run().await);
+        assert_eq!(stage.repo.branch(&stage.mira, "main").await, base, "only people merge");
+        stage.repo.review(&nora, pull, ReviewEvent::Approve, "Good.", &[]).await;
+        stage.repo.merge(&stage.mira, pull).await;
+        stage.bot.until_state(stage.issue, LoopState::Merged).await;
+        stage.shows(stage.issue, "merged").await;
     })
     .await;
 }

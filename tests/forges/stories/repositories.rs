@@ -4,7 +4,7 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::On;
-use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     renamed_repository_is_followed,
@@ -20,6 +20,10 @@ on_every_server!(
     hook_of_an_empty_repository_works_after_its_first_commit,
     repository_made_private_is_worked_on,
 );
+
+on_every_gitea!(webhook_that_is_sound_is_kept);
+
+on_old_gitea!(webhook_that_is_sound_is_kept);
 
 async fn renamed_repository_is_followed(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
@@ -198,6 +202,21 @@ async fn repository_made_private_is_worked_on(on: On, name: &'static str) {
         stage.agent_goes_on();
         stage.ready(stage.issue).await;
         assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
+    })
+    .await;
+}
+
+/// Events that the version does not deliver are no reason to make the webhook again.
+async fn webhook_that_is_sound_is_kept(on: On, name: &'static str) {
+    story(on, name, StoryPlan::new().without_hook().stopped(), async |stage| {
+        assert!(stage.bot.init_webhook(&stage.repo.name()).await);
+        let made = stage.repo.hooks(&stage.mira).await;
+        let (ok, said) = stage.bot.check_webhooks().await;
+        assert!(ok, "{said}");
+        let is_old = on == On::OldGitea;
+        assert!(!is_old || said.contains("CI is looked at once a minute"), "{said}");
+        assert!(stage.bot.init_webhook(&stage.repo.name()).await);
+        assert_eq!(stage.repo.hooks(&stage.mira).await, made);
     })
     .await;
 }

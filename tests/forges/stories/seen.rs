@@ -6,7 +6,7 @@ use ralph_bot::forge::VERIFIED_STATUS;
 use crate::bot::eventually;
 use crate::repo::ReviewEvent;
 use crate::server::{Level, On};
-use crate::stage::{Stage, StoryPlan, WAITING, WILLING, on_every_server, story};
+use crate::stage::{Stage, StoryPlan, WAITING, WILLING, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     verified_commit_has_a_status,
@@ -19,6 +19,8 @@ on_every_server!(
     merge_when_ready_is_withdrawn_by_requested_changes,
     files_are_linked_at_the_commit,
 );
+
+on_old_gitea!(team_is_asked_for_a_review);
 
 /// Waits until the status of the bot on a commit has a state.
 async fn verified(stage: &Stage, sha: &str, state: &str) {

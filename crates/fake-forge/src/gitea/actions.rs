@@ -1,7 +1,8 @@
-//! Gitea's API for runs of Actions, their jobs and logs. Each check run of the state is one run with one job.
+//! Gitea's API for runs of Actions, their jobs and logs, of 1.24 and later. Each check run of the state is one run with one job.
 
 use serde_json::{Value, json};
 
+use crate::GiteaVersion;
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
 use crate::core::Core;
 use crate::state::{FakeCheckRun, FakeRefusal};
@@ -9,6 +10,9 @@ use ralph_types::ids::RepoId;
 
 /// Handles `actions…` of a repository.
 pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    if core.act(|state| state.gitea) == GiteaVersion::V1_22 {
+        return Err(FakeRefusal::NotFound("not found".to_owned()));
+    }
     match (call.method.as_str(), rest) {
         ("GET", ["runs"]) => {
             let sha = call.param("head_sha").unwrap_or_default().to_owned();

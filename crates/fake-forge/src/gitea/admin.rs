@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::shape::GiteaShape;
 use super::{PAGE, answer_with};
+use crate::GiteaVersion;
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
 use crate::core::Core;
 use crate::state::logins::FakeLoginApp;
@@ -38,9 +39,12 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -
 }
 
 fn accounts(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
+    // Before the body is looked at.
+    let actor = call.actor()?;
+    core.act(|state| state.require_administrator(actor))?;
     match (&call.method, rest) {
         (&Method::POST, []) => {
-            let (actor, login, password) = (call.actor()?, call.needed("username")?, call.needed("password")?);
+            let (login, password) = (call.needed("username")?, call.needed("password")?);
             core.act(|state| {
                 let user = state.create_account(actor, login, password)?;
                 Ok(FakeReply::json(201, &GiteaShape { core, state }.user(user.id)))
@@ -133,8 +137,9 @@ fn access_named(name: &str) -> Access {
     }
 }
 
-/// Returns a team as Gitea 1.25 shows it: its permission is `none` unless it is that of owners or administrators.
-fn team_json(team: &FakeTeam) -> Value {
+/// Returns a team as Gitea shows it: on 1.25 its permission is `none` unless it is that of owners or administrators, on 1.22 it is
+/// that of its units.
+fn team_json(state: &FakeState, team: &FakeTeam) -> Value {
     let (permission, unit) = match team.access {
         _ if team.owners => ("owner", "owner"),
         Access::Admin | Access::Maintain => ("admin", "admin"),
@@ -142,6 +147,7 @@ fn team_json(team: &FakeTeam) -> Value {
         Access::Triage | Access::Read => ("none", "read"),
         Access::None => ("none", "none"),
     };
+    let permission = if state.gitea == GiteaVersion::V1_22 { unit } else { permission };
     let usual: &[&str] = match team.owners {
         true => &[
             "actions",
@@ -180,7 +186,7 @@ fn teams_of(core: &Core, call: &FakeCall, org: &str, rest: &[&str]) -> FakeAnswe
                 let all = state.owns(owner, actor) || state.is_administrator(actor);
                 let seen = state.teams_of(org).filter(|team| all || team.members.get(&actor) == Some(&true));
                 let found = seen.filter(|team| team.name.to_ascii_lowercase().contains(&wanted));
-                let found: Vec<Value> = found.map(team_json).collect();
+                let found: Vec<Value> = found.map(|team| team_json(state, team)).collect();
                 Ok(FakeReply::json(200, &json!({"ok": true, "data": found})))
             })
         }
@@ -192,7 +198,7 @@ fn teams_of(core: &Core, call: &FakeCall, org: &str, rest: &[&str]) -> FakeAnswe
             let everywhere = call.body.get("includes_all_repositories").and_then(Value::as_bool).unwrap_or(false);
             core.act(|state| {
                 let made = state.create_team(actor, org, name, access, everywhere)?;
-                Ok(FakeReply::json(201, &team_json(state.team(made)?)))
+                Ok(FakeReply::json(201, &team_json(state, state.team(made)?)))
             })
         }
         _ => Err(nothing_here()),
@@ -216,7 +222,7 @@ fn team(core: &Core, call: &FakeCall, text: &str, rest: &[&str]) -> FakeAnswer {
         let found = state.team(team)?;
         may_see(state, found, actor)?;
         match (call.method.as_str(), rest) {
-            ("GET", []) => Ok(FakeReply::json(200, &team_json(found))),
+            ("GET", []) => Ok(FakeReply::json(200, &team_json(state, found))),
             ("GET", ["members"]) => {
                 let joined = found.members.iter().filter(|(_, joined)| **joined);
                 let list = joined.map(|(user, _)| GiteaShape { core, state }.user(*user)).collect();
@@ -293,7 +299,7 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
                 if !state.accounts.get(&entry.owner).is_some_and(|owner| owner.organization) {
                     return Ok(FakeReply::json(405, &json!({"message": "repo is not owned by an organization"})));
                 }
-                let list: Vec<Value> = state.teams_with(entry).map(team_json).collect();
+                let list: Vec<Value> = state.teams_with(entry).map(|team| team_json(state, team)).collect();
                 Ok(FakeReply::json(200, &Value::Array(list)))
             })
         }),

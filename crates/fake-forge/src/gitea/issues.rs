@@ -166,24 +166,37 @@ fn comments_of(
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
 }
 
-/// Returns the changes of labels, title and state of an issue; other entries of a timeline are left out.
+/// Returns a page of an issue's timeline. The server takes a page of what it stores and then leaves out what the reader is not
+/// shown: a page may be short, or `null` in the middle, and `X-Total-Count` is the length of what is left of it. Operations
+/// without an entry stand for what is left out.
 fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
+    if core.act(|state| state.repo(repo).is_ok_and(|entry| !entry.issues.contains_key(&of))) {
+        // Not 404.
+        return Err(FakeRefusal::Broken);
+    }
     let since = call.moment("since")?;
-    let list = core.act(|state| {
+    let list: Vec<Option<Value>> = core.act(|state| {
         let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
         let issue = state.issue(repo, of)?;
         let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
         // The forge stores times in whole seconds.
         let recent = |at: Timestamp| since.is_none_or(|since| at.0.div_euclid(1000) * 1000 >= since.0);
         let about = about.filter(|op| recent(op.at));
-        let mut list: Vec<(u64, Value)> =
-            about.filter_map(|op| Some((op.at_seq, shape.timeline_entry(entry, issue, op)?))).collect();
+        let mut list: Vec<(u64, Option<Value>)> =
+            about.map(|op| (op.at_seq, shape.timeline_entry(entry, issue, op))).collect();
         let titles = issue.titles.iter().filter(|edit| recent(edit.at));
-        list.extend(titles.map(|edit| (edit.at_seq, shape.title_entry(entry, issue, edit))));
+        list.extend(titles.map(|edit| (edit.at_seq, Some(shape.title_entry(entry, issue, edit)))));
         list.sort_by_key(|(at_seq, _)| *at_seq);
         Ok(list.into_iter().map(|(_, entry)| entry).collect())
     })?;
-    Ok(call.page(list, &address(core, call), PAGE))
+    let number = |name: &str| call.param(name).and_then(|text| text.parse::<usize>().ok()).filter(|number| *number > 0);
+    let (_, usual, most) = PAGE;
+    let length = number("limit").unwrap_or(usual).min(most);
+    let before = (number("page").unwrap_or(1) - 1).saturating_mul(length);
+    let shown: Vec<Value> = list.into_iter().skip(before).take(length).flatten().collect();
+    let count = shown.len().to_string();
+    let body = if shown.is_empty() { Value::Null } else { Value::Array(shown) };
+    Ok(FakeReply::json(200, &body).with("x-total-count", &count))
 }
 
 fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {

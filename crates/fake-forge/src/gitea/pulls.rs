@@ -244,6 +244,7 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
                 let (issue, pull) = state.pull(repo, number)?;
                 let seen = pull.reviews.iter().filter(|review| !review.pending || review.author == call.caller);
                 let asked = pull.requested.iter().map(|user| shape.requested(entry, issue, *user));
+                let asked = asked.chain(shape.requested_teams(entry, issue, pull));
                 Ok(asked.chain(seen.map(|review| shape.review(entry, issue, pull, review))).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -255,8 +256,9 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
                 (text("path"), value.get("new_position").and_then(Value::as_u64).unwrap_or(1), text("body"))
             };
             let remarks = call.body.get("comments").and_then(Value::as_array);
-            let remarks = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
+            let remarks: Vec<_> = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
             let (event, body) = (call.text("event").unwrap_or_default(), call.text("body").unwrap_or_default());
+            require_body(event, body, !remarks.is_empty())?;
             // A review without an event is a draft.
             let pending = matches!(event, "" | "PENDING");
             let verdict = if pending { ReviewVerdict::Commented } else { verdict(event)? };
@@ -268,8 +270,10 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
         }
         (&Method::POST, [text]) => {
             let (actor, wanted) = (call.actor()?, id(text)?);
-            let verdict = verdict(call.text("event").unwrap_or_default())?;
-            let body = call.text("body").unwrap_or_default();
+            let (event, body) = (call.text("event").unwrap_or_default(), call.text("body").unwrap_or_default());
+            let remarks = core.act(|state| Ok(find(state.pull(repo, number)?.1, wanted)?.remarks.len()))?;
+            require_body(event, body, remarks > 0)?;
+            let verdict = verdict(event)?;
             core.act(|state| state.submit_review(actor, repo, number, wanted, verdict, body))?;
             one(wanted)
         }
@@ -284,6 +288,18 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
         }
         _ => Err(nothing_here()),
     }
+}
+
+/// Fails for a review whose event needs a body: a comment without remarks, a request for changes, and a draft.
+fn require_body(event: &str, body: &str, has_remarks: bool) -> Result<(), FakeRefusal> {
+    let lacking = match event {
+        _ if !body.trim().is_empty() => return Ok(()),
+        "APPROVED" => return Ok(()),
+        "COMMENT" if has_remarks => return Ok(()),
+        "COMMENT" => "a body or a comment",
+        _ => "a body",
+    };
+    Err(FakeRefusal::Invalid(format!("review event {event} requires {lacking}")))
 }
 
 fn verdict(event: &str) -> Result<ReviewVerdict, FakeRefusal> {

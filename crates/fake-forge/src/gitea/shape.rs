@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::GiteaVersion;
 use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
@@ -217,6 +218,11 @@ impl GiteaShape<'_> {
             "created_at": zoned(issue.created_at), "updated_at": zoned(issue.updated_at),
             "closed_at": issue.closed_at.map(zoned), "pin_order": 0,
         });
+        if self.state.gitea == GiteaVersion::V1_22
+            && let Value::Object(fields) = &mut written
+        {
+            fields.remove("requested_reviewers_teams");
+        }
         let remarks = pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>();
         if remarks > 0 {
             written["review_comments"] = json!(remarks);
@@ -233,6 +239,17 @@ impl GiteaShape<'_> {
             "body": "", "commit_id": "", "stale": false, "official": false, "dismissed": false, "comments_count": 0,
             "submitted_at": at, "updated_at": at, "html_url": "", "pull_request_url": self.issue_page(repo, issue),
         })
+    }
+
+    /// Returns the entries that requested reviews of teams have in the list of reviews.
+    pub fn requested_teams(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Vec<Value> {
+        let of_team = |(position, name): (usize, &String)| {
+            let mut entry = self.requested(repo, issue, UserId(-1 - position as i64));
+            entry["user"] = Value::Null;
+            entry["team"] = json!({"id": position + 1, "name": name, "permission": "none"});
+            entry
+        };
+        pull.requested_teams.iter().enumerate().map(of_team).collect()
     }
 
     pub fn review(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull, review: &FakeReview) -> Value {

@@ -9,7 +9,7 @@ use super::shape::GitHubShape;
 use super::{answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply};
 use crate::core::Core;
-use crate::state::{Access, FakeRefusal, FakeState};
+use crate::state::{Access, FakeRefusal, FakeState, MergeRule};
 use ralph_types::ids::{RepoId, UserId};
 
 fn account(state: &FakeState, login: &str) -> Result<UserId, FakeRefusal> {
@@ -147,6 +147,7 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
             let to = call.text("new_owner").unwrap_or_default();
             admin(&|state, actor| state.transfer_repo(actor, repo, to), 202)
         }
+        ("PUT", ["branches", name @ .., "protection"]) => protect(core, call, repo, &name.join("/")),
         ("PUT", ["collaborators", login]) => {
             let access = access_named(call.text("permission").unwrap_or("push"));
             admin(&|state, _| account(state, login).and_then(|user| state.grant(repo, user, access)), 204)
@@ -156,6 +157,26 @@ pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str])
         }
         _ => return None,
     })
+}
+
+/// Protects a branch from pushes, and requires approvals and checks for merges into it.
+fn protect(core: &Core, call: &FakeCall, repo: RepoId, name: &str) -> FakeAnswer {
+    let actor = call.actor()?;
+    let needed = ["required_status_checks", "enforce_admins", "required_pull_request_reviews", "restrictions"];
+    if let Some(missing) = needed.iter().find(|field| call.body.get(**field).is_none()) {
+        return Err(FakeRefusal::Invalid(format!("\"{missing}\" wasn't supplied.")));
+    }
+    let field = |path: &str| call.body.pointer(path);
+    let approvals = field("/required_pull_request_reviews/required_approving_review_count").and_then(Value::as_u64);
+    let checks = field("/required_status_checks/contexts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let checks = checks.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let rule = MergeRule { checks, approvals: approvals.unwrap_or(0) as usize };
+    core.act(|state| {
+        state.require(repo, actor, Access::Admin)?;
+        state.repo_mut(repo).map(|entry| entry.merge_rules.insert(name.to_owned(), rule))
+    })?;
+    core.protect(repo, name, true)?;
+    Ok(FakeReply::json(200, &json!({"url": core.at("api/v3/protection"), "enforce_admins": {"enabled": true}})))
 }
 
 fn edit_repo(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::world;
-use crate::{Dialect, PullDraft};
+use crate::{Dialect, GiteaVersion, PullDraft};
 use ralph_types::ids::AccountKind;
 
 #[tokio::test]
@@ -72,4 +72,86 @@ async fn pull_request_is_checked_after_each_push_to_its_base() {
     assert_eq!(mergeable().await, true);
     forge.push_commit(&world.maintainer, repo, "main", &[("c", Some("c"), false)], "Other").await.unwrap();
     assert_eq!((mergeable().await, mergeable().await), (json!(false), json!(true)));
+}
+
+/// A page is taken of what is stored, and counts what is left of it: it may be short or empty in the middle.
+#[tokio::test]
+async fn timeline_counts_its_page_only() {
+    let world = world(Dialect::Gitea).await;
+    let (forge, repo, bot) = (&world.forge, world.repo, &world.bot);
+    let issue = forge.open_issue(bot, repo, "It fails", "", &[]).await.unwrap();
+    let comment = forge.comment(bot, repo, issue, "first").await.unwrap();
+    for reaction in ["eyes", "rocket", "confused", "-1"] {
+        forge.with(|state| state.react(bot.id, repo, comment, reaction)).unwrap();
+    }
+    forge.comment(bot, repo, issue, "last").await.unwrap();
+    let page = async |number: usize| {
+        let path = format!("repos/acme/app/issues/{issue}/timeline?limit=2&page={number}");
+        let (status, headers, body) = world.ask(Some(bot), "GET", &path, Value::Null).await;
+        assert_eq!(status, 200);
+        assert!(!headers.contains_key("link"));
+        (headers["x-total-count"].to_str().unwrap().to_owned(), body.as_array().map(Vec::len))
+    };
+    // What is stored: the issue, a comment, four reactions, a comment.
+    let pages = [page(1).await, page(2).await, page(3).await, page(4).await, page(5).await];
+    let expected = [("1", Some(1)), ("0", None), ("0", None), ("1", Some(1)), ("0", None)];
+    assert_eq!(pages, expected.map(|(count, length)| (count.to_owned(), length)));
+    let (status, _, _) = world.ask(Some(bot), "GET", "repos/acme/app/issues/9999/timeline", Value::Null).await;
+    assert_eq!(status, 500, "not 404");
+}
+
+#[tokio::test]
+async fn review_needs_a_body_or_remarks() {
+    let world = world(Dialect::Gitea).await;
+    let (forge, repo) = (&world.forge, world.repo);
+    forge.push_commit(&world.bot, repo, "ralph/1", &[("b", Some("b\n"), false)], "One").await.unwrap();
+    let pull = PullDraft {
+        title: "Mend".to_owned(),
+        body: String::new(),
+        head: "ralph/1".to_owned(),
+        base: "main".to_owned(),
+        draft: false,
+    };
+    let number = forge.open_pull(&world.bot, repo, &pull).await.unwrap();
+    let path = format!("repos/acme/app/pulls/{number}/reviews");
+    let remarks = json!([{"path": "b", "new_position": 1, "body": "Why?"}]);
+    for (event, body, with_remarks, expected) in [
+        ("PENDING", "", true, 422),
+        ("", "", true, 422),
+        ("REQUEST_CHANGES", " ", true, 422),
+        ("COMMENT", "", false, 422),
+        ("COMMENT", "", true, 200),
+        ("COMMENT", "A word.", false, 200),
+        ("REQUEST_CHANGES", "A word.", false, 200),
+        ("APPROVED", "", false, 200),
+        ("PENDING", "Draft.", true, 200),
+    ] {
+        let comments = if with_remarks { remarks.clone() } else { json!([]) };
+        let review = json!({"event": event, "body": body, "comments": comments});
+        let (status, _, answer) = world.ask(Some(&world.maintainer), "POST", &path, review).await;
+        assert_eq!(status, expected, "{event:?} {body:?} {with_remarks}: {answer}");
+    }
+}
+
+/// See docs/forges.md: what depends on the version.
+#[tokio::test]
+async fn older_version_has_less() {
+    let world = world(Dialect::Gitea).await;
+    let (forge, repo) = (&world.forge, world.repo);
+    forge.with(|state| state.gitea = GiteaVersion::V1_22);
+    let ask = async |method: &str, path: &str, body: Value| {
+        let (status, _, answer) = world.ask(Some(&world.maintainer), method, path, body).await;
+        (status, answer)
+    };
+    assert_eq!(ask("GET", "version", Value::Null).await.1["version"], "1.22.6");
+    let hook = json!({"type": "gitea", "active": true, "events": ["push", "status", "workflow_run"],
+        "config": {"url": "http://127.0.0.1:1/", "content_type": "json"}});
+    let (status, made) = ask("POST", "repos/acme/app/hooks", hook).await;
+    assert_eq!((status, &made["events"]), (201, &json!(["push"])));
+    let sha = forge.branch_sha(repo, "main").await.unwrap();
+    let set = json!({"context": "ci", "state": "success"});
+    assert_eq!(ask("POST", &format!("repos/acme/app/statuses/{sha}"), set).await.0, 201);
+    forge.flush().await;
+    assert!(forge.hooks().log().iter().all(|delivery| delivery.sent.event.0 != "status"), "nothing delivers it");
+    assert_eq!(ask("GET", "repos/acme/app/actions/runs", Value::Null).await.0, 404);
 }

@@ -313,7 +313,7 @@ async fn deliveries_of_pull_requests_equal_the_recorded_ones() {
     let review = json!({"event": "COMMENT", "body": "hm", "comments": remark("why?")});
     scene.on("dev", "POST", "pulls/3/reviews", review).await;
     found.extend(scene.compare("23-review-that-comments", 1).await);
-    let review = json!({"body": "", "comments": remark("pending remark")});
+    let review = json!({"body": "Draft.", "comments": remark("pending remark")});
     let drafted = scene.on("dev", "POST", "pulls/3/reviews", review).await["id"].clone();
     assert_eq!(scene.delivered().await.len(), 0, "a draft is not delivered");
     let submitted = json!({"event": "REQUEST_CHANGES", "body": "see my remark"});

@@ -1,7 +1,7 @@
 //! Merging by the forge: when it is asked for, withdrawn, and refused.
 
 use super::*;
-use crate::domain::lifecycle::merges::CI_BEGINS_MS;
+use crate::domain::lifecycle::merges::{ASK_AGAIN_MS, CI_BEGINS_MS};
 use crate::domain::loops::MergeAnswer;
 
 fn merge(on: bool) -> LoopCommand {
@@ -164,4 +164,28 @@ fn merged_pull_request_withdraws_nothing() {
     let mut run = LoopRun::ordered();
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.withdraws(), "the pull request of an aborted loop stays open");
+}
+
+#[test]
+fn forge_that_may_forget_is_asked_again_while_ci_is_green() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true)).reads_ci(1, 0).merge_answered(MergeAnswer::MayForget);
+    assert!(run.current.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
+    run.reads_ci(1, 0);
+    assert!(!run.asks_to_merge(), "it has some minutes");
+    run.now = run.now.plus_ms(ASK_AGAIN_MS);
+    run.reads_ci(1, 1);
+    assert!(!run.asks_to_merge(), "it waits for CI");
+    run.reads_ci(1, 0);
+    assert!(run.asks_to_merge() && run.current.merge_ordered == run.current.pushed);
+    run.reads_ci(1, 0);
+    assert!(!run.asks_to_merge(), "the question is under way");
+    run.merge_answered(MergeAnswer::MayForget);
+    run.now = run.now.plus_ms(ASK_AGAIN_MS);
+    run.command(merge(true)).reads_ci(1, 0);
+    assert!(run.asks_to_merge(), "and again, also after another command");
+    run.merge_answered(MergeAnswer::Accepted);
+    run.now = run.now.plus_ms(ASK_AGAIN_MS);
+    run.reads_ci(1, 0);
+    assert!(!run.asks_to_merge(), "it does not forget");
 }
