@@ -106,7 +106,9 @@ impl Workspaces {
             Some(killed) => self.set_aside((request.loop_id, request.repo), parent, killed, &tree_paths).await?,
             None => Vec::new(),
         };
-        let found = self.write_tree(&tree_paths).await?;
+        // An index that is as it was filled from the parent has its tree.
+        let is_at_parent = request.set_aside.is_none() && self.known_tracked(&tree_paths, parent).is_some();
+        let found = if is_at_parent { before.tree.clone() } else { self.write_tree(&tree_paths).await? };
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
             sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));

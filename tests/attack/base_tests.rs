@@ -84,9 +84,7 @@ async fn test_moved_to_where_no_loop_finds_it_does_not_pass(dialect: Dialect) {
 async fn honest_move_of_tests_passes(dialect: Dialect) {
     let agent = "mkdir -p tests/unit\nmv tests/*.sh tests/unit/\necho 42 >answer.txt\n";
     let check = "for t in $(find tests -name '*.sh'); do sh $t || { echo $t fails; exit 1; }; done";
-    let setup = shell(dialect, check, agent).without("tests/answer.sh").without("tests/other.sh");
-    let setup = setup.file("tests/first.sh", "[ \"$(cat answer.txt)\" = 42 ]\n");
-    story(setup.file("tests/second.sh", "[ -s other.txt ]\n"), async |world| {
+    story(shell(dialect, check, agent), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
         assert!(done.open_findings().is_empty(), "{:?}", done.findings());

@@ -11,6 +11,7 @@ mod deliveries;
 mod evil;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hidden;
 mod outbound;
 mod scripts;
 mod shadowing;

@@ -34,6 +34,8 @@ pub type OutcomeTable = BTreeMap<String, DuelOutcome>;
 
 /// Time limit of a run of the bot.
 const OUR_LIMIT: Duration = Duration::from_secs(100);
+/// Time limit of a run of another loop.
+const PEER_LIMIT: Duration = Duration::from_secs(25);
 /// Number of concurrent runs.
 const WORKERS: usize = 2;
 
@@ -65,6 +67,9 @@ enum DuelCommand {
     Peers {
         /// Only contestants whose names contain one of these texts
         names: Vec<String>,
+        /// Only scenarios that are not in their tables
+        #[arg(long)]
+        missing: bool,
     },
     /// Writes docs/duel.md from the tables
     Page,
@@ -95,7 +100,7 @@ fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
         DuelCommand::Ours { write } => {
             let tools = DuelTools::find(arguments.bot.clone())?;
             let [ours] = &contestants("ours.yml")?[..] else { anyhow::bail!("ours.yml has one contestant") };
-            let mut table = run_all(ours, &data, &tools, OUR_LIMIT, arguments)?;
+            let mut table = run_all(ours, &data, &tools, (OUR_LIMIT, &|_| false), arguments)?;
             let file = folder().join("expected.yml");
             let published = read_table(&file)?;
             let mut complaints = compare(&table, &published);
@@ -123,14 +128,16 @@ fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
             println!("{} scenarios, {} worse than published", table.len(), complaints.len());
             Ok(complaints.is_empty())
         }
-        DuelCommand::Peers { names } => {
+        DuelCommand::Peers { names, missing } => {
             let tools = DuelTools::find(arguments.bot.clone())?;
             let asked = |name: &str| names.is_empty() || names.iter().any(|text| name.contains(text.as_str()));
             for peer in contestants("peers.yml")?.iter().filter(|peer| asked(&peer.name) && peer.unavailable.is_none())
             {
-                let table = run_all(peer, &data, &tools, Duration::from_secs(25), arguments)?;
                 let file = folder().join("peers").join(format!("{}.yml", peer.name));
-                write_table(&file, &merged(table, read_table(&file)?), &format!("Outcomes of {}.", peer.package))?;
+                let before = read_table(&file)?;
+                let known = |scenario: &Scenario| *missing && before.contains_key(&scenario.name);
+                let table = run_all(peer, &data, &tools, (PEER_LIMIT, &known), arguments)?;
+                write_table(&file, &merged(table, before), &format!("Outcomes of {}.", peer.package))?;
             }
             Ok(true)
         }
@@ -145,15 +152,16 @@ fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs a contestant on all scenarios, a few at a time.
+/// Runs a contestant on all scenarios but those that `known` holds for, a few at a time.
 fn run_all(
     contestant: &Contestant,
     data: &Data,
     tools: &DuelTools,
-    limit: Duration,
+    (limit, known): (Duration, &dyn Fn(&Scenario) -> bool),
     arguments: &DuelArguments,
 ) -> anyhow::Result<OutcomeTable> {
-    let asked = |scenario: &&Scenario| arguments.only.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()));
+    let named = |scenario: &Scenario| arguments.only.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()));
+    let asked = |scenario: &&Scenario| named(scenario) && !known(scenario);
     let scenarios: Vec<&Scenario> = data.scenarios.iter().filter(asked).collect();
     let next = AtomicUsize::new(0);
     let table = Mutex::new(OutcomeTable::new());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::referee::{DuelOutcome, Harm, Verdict};
-use crate::scenario::{Best, Contestant, Data, Scenario, contestants, folder};
+use crate::scenario::{Best, Contestant, Data, Scenario, contestants, folder, read};
 use crate::{OutcomeTable, rates, read_table};
 
 /// Path of the page.
@@ -49,28 +49,18 @@ found.
 
 /// Renders the page.
 pub fn page(data: &Data) -> anyhow::Result<String> {
-    let [ours] = &contestants("ours.yml")?[..] else { anyhow::bail!("ours.yml has one contestant") };
-    let published = read_table(&folder().join("expected.yml"))?;
-    let mut columns = vec![(ours.clone(), published.clone())];
-    let mut unavailable = Vec::new();
-    for peer in contestants("peers.yml")? {
-        if peer.unavailable.is_some() {
-            unavailable.push(peer);
-            continue;
-        }
-        let table = read_table(&folder().join("peers").join(format!("{}.yml", peer.name)))?;
-        columns.push((peer, table));
-    }
-    columns.retain(|(_, table)| !table.is_empty());
+    let columns = columns()?;
     let mut text = INTRODUCTION.to_owned();
     totals(&mut text, data, &columns);
+    let unavailable: Vec<Contestant> =
+        contestants("peers.yml")?.into_iter().filter(|peer| peer.unavailable.is_some()).collect();
     if !unavailable.is_empty() {
         text.push_str("\nNot run:\n\n");
         for peer in &unavailable {
             writeln!(text, "- {}: {}", peer.package, peer.unavailable.as_deref().unwrap_or_default())?;
         }
     }
-    losses(&mut text, data, &columns);
+    losses_table(&mut text, &losses(data, &columns), &reasons()?);
     rate_table(&mut text)?;
     for (class, scenarios) in classes(data) {
         scenario_table(&mut text, &class, &scenarios, &columns);
@@ -78,7 +68,25 @@ pub fn page(data: &Data) -> anyhow::Result<String> {
     Ok(text)
 }
 
-type Column = (Contestant, OutcomeTable);
+/// Returns the contestants that have run with their tables, ralph-bot first.
+pub fn columns() -> anyhow::Result<Vec<Column>> {
+    let [ours] = &contestants("ours.yml")?[..] else { anyhow::bail!("ours.yml has one contestant") };
+    let mut columns = vec![(ours.clone(), read_table(&folder().join("expected.yml"))?)];
+    for peer in contestants("peers.yml")?.into_iter().filter(|peer| peer.unavailable.is_none()) {
+        let table = read_table(&folder().join("peers").join(format!("{}.yml", peer.name)))?;
+        columns.push((peer, table));
+    }
+    columns.retain(|(_, table)| !table.is_empty());
+    Ok(columns)
+}
+
+/// Reads the reasons of losses by scenario.
+pub fn reasons() -> anyhow::Result<BTreeMap<String, String>> {
+    read(&folder().join("losses.yml"))
+}
+
+/// Contestant and its table.
+pub type Column = (Contestant, OutcomeTable);
 
 fn classes(data: &Data) -> BTreeMap<String, Vec<&Scenario>> {
     let mut classes: BTreeMap<String, Vec<&Scenario>> = BTreeMap::new();
@@ -115,10 +123,20 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
     }
 }
 
-/// Writes the scenarios in which ralph-bot is worse than the best possible result, or than another loop.
-fn losses(text: &mut String, data: &Data, columns: &[Column]) {
-    let Some(((_, ours), peers)) = columns.split_first() else { return };
-    text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it does not reach the best possible result, or in which another loop reaches it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
+/// Scenario in which ralph-bot is worse than the best possible result, or than another loop.
+pub struct Loss<'a> {
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// Outcome of ralph-bot.
+    own: &'a DuelOutcome,
+    /// Loops that do better, each with its number of calls.
+    better: Vec<String>,
+}
+
+/// Returns the losses of ralph-bot, which is the first column.
+pub fn losses<'a>(data: &'a Data, columns: &'a [Column]) -> Vec<Loss<'a>> {
+    let Some(((_, ours), peers)) = columns.split_first() else { return Vec::new() };
+    let mut all = Vec::new();
     for scenario in &data.scenarios {
         let Some(own) = ours.get(&scenario.name) else { continue };
         let is_best = own.is_best(scenario.best);
@@ -129,10 +147,18 @@ fn losses(text: &mut String, data: &Data, columns: &[Column]) {
             .filter(|(_, outcome)| is_better(outcome))
             .map(|(peer, outcome)| format!("{} ({})", peer.name, outcome.calls))
             .collect();
-        if is_best && better.is_empty() {
-            continue;
+        if !is_best || !better.is_empty() {
+            all.push(Loss { scenario, own, better });
         }
-        let reason = own.known.as_deref().unwrap_or_default();
+    }
+    all
+}
+
+/// Writes the losses of ralph-bot, each with its reason.
+fn losses_table(text: &mut String, losses: &[Loss<'_>], reasons: &BTreeMap<String, String>) {
+    text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it does not reach the best possible result, or in which another loop reaches it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
+    for Loss { scenario, own, better } in losses {
+        let reason = own.known.as_ref().or_else(|| reasons.get(&scenario.name)).map_or("", |reason| reason.trim());
         let _ = writeln!(text, "| {} | {} | {} | {reason} |", scenario.name, cell(scenario, own), better.join(", "));
     }
 }

@@ -30,6 +30,20 @@ fn page_contains_the_tables() {
 }
 
 #[test]
+fn losses_and_nothing_else_have_reasons() {
+    let data = Data::load().expect("the data is valid");
+    let columns = page::columns().expect("tables");
+    let mut lost: Vec<&str> = page::losses(&data, &columns).iter().map(|loss| loss.scenario.name.as_str()).collect();
+    lost.sort_unstable();
+    let reasons = page::reasons().expect("losses.yml");
+    let named: Vec<&str> = reasons.keys().map(String::as_str).collect();
+    assert_eq!(named, lost);
+    for (name, reason) in &reasons {
+        assert!(reason.trim().len() > 40 && !reason.trim().contains('\n'), "{name}: {reason:?}");
+    }
+}
+
+#[test]
 fn contestants_are_valid() {
     for contestant in
         [contestants("ours.yml"), contestants("peers.yml")].into_iter().flat_map(|read| read.expect("valid"))

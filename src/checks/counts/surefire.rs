@@ -6,7 +6,7 @@ use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Maven Surefire and Failsafe (JUnit, TestNG)",
-    versions: "Surefire 2.22.3 with JUnit 4; Surefire 3 with JUnit 5 from documentation",
+    versions: "Surefire 2.22.3 with JUnit 4 and JUnit 5.9.2; Surefire 3 from documentation",
     fixtures: "surefire",
     reads: "from `T E S T S` on the last `Tests run: …` after `Results`; without it the lines of the classes, and it is \
             incomplete, as where the forked machine ended early; the lines with `<<< FAILURE!` and `<<< ERROR!`, with the \
@@ -19,7 +19,7 @@ pattern!(
     LINE,
     r"^(?:\[(?:INFO|WARNING|ERROR)\] )?(?:( *T E S T S)|(Results ?:|(?:Failures|Errors):)|Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)(?:, Flakes: \d+)?(, Time elapsed: .+)?) *$"
 );
-pattern!(NAME, r"^(?:\[ERROR\] )?([^\s(]+(?:\([^)\n]*\)\S*)?)(?: --)? +Time elapsed: .+ <<< (?:FAILURE|ERROR)!$");
+pattern!(NAME, r"^(?:\[ERROR\] )?([^\s({]+(?:[({][^)}\n]*[)}]\S*)?)(?: --)? +Time elapsed: .+ <<< (?:FAILURE|ERROR)!$");
 pattern!(BROKEN, r"The forked VM terminated|There was a timeout or other error in the fork|COMPILATION ERROR");
 
 /// Run of one module, parsed line by line.

@@ -86,6 +86,9 @@ const SEMAPHORES: &str =
     "perl -e 'for (1..100) { defined semget(0, 32000, 0600) or print(\"refused\"), exit } print \"made\"; sleep 30'";
 /// Fills 16,000 queues of System V. Without a control group there are none.
 const QUEUES: &str = "perl -e 'for (1..16000) { my $id = msgget(0, 0600); if (!defined $id) { print \"refused\"; exit } msgsnd($id, pack(\"l! a*\", 1, \"x\" x 8000), 0) for 1..2 } print \"made\"; sleep 30'";
+/// Gives a pipe a page of the process, by which the pipe keeps the large page of which that is a part: 2 MiB for 4 KiB, so that 100 pipes
+/// hold 200 MiB. Without a control group there is no such call.
+const PAGES_OF_PIPES: &str = "perl -e 'pipe(my $out, my $in); my $page = \"x\" x 4096; $! = 0; my $done = syscall(`uname -m` =~ /aarch/ ? 75 : 278, fileno($in), pack(\"P4096Q\", $page, 4096), 1, 0); print $done == 4096 ? \"made\" : $!{ENOSYS} ? \"refused\" : \"failed: $!\"'";
 /// Creates small segments and sets of semaphores, as databases do.
 const OF_DATABASES: &str =
     "perl -e 'print defined shmget(0, 56, 0600) && defined semget(0, 20, 0600) ? \"made\" : \"refused\"'";
@@ -97,7 +100,7 @@ const INODES: &str = "100000";
 
 /// Returns the number of scripts.
 pub fn scripts() -> usize {
-    HOGS.len() + 4
+    HOGS.len() + 5
 }
 
 /// Returns the number of scripts in sandboxes without namespaces.
@@ -234,6 +237,18 @@ fn folders() -> tempfile::TempDir {
         std::fs::create_dir(folder.path().join(name)).expect("made");
     }
     folder
+}
+
+/// See docs/threats.md#s10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_pipes_are_refused_or_counted() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let output = async |script: &str| run(folders().path(), script, LIMITS).await.stdout.text().to_owned();
+    // Where the kernel counts a run's memory, it counts these pages, too.
+    let expected = if output(QUEUES).await == "refused" { "refused" } else { "made" };
+    assert_eq!(output(PAGES_OF_PIPES).await, expected);
 }
 
 /// Without limits the same scripts go on.

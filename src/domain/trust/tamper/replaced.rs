@@ -572,7 +572,8 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
         "mod", "main",
     ];
     let plain = helper.iter().all(|word| !stem.to_lowercase().contains(word));
-    let tested = files.iter().any(|other| {
+    // Only code is imported: data of the same name says nothing about a module.
+    let tested = files.iter().filter(|other| Language::of(other.path()).is_some()).any(|other| {
         let other = other.path().rsplit('/').next().unwrap_or_default();
         other != name && subject(other) == stem.to_lowercase().replace(['_', '-'], "")
     });

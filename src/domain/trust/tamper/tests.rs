@@ -788,6 +788,18 @@ fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
     assert_eq!(scan(empty, &TamperContext::default()), []);
 }
 
+/// A module beside the tests is in the program's place only where code of its name is tested.
+#[test]
+fn moved_test_beside_changed_data_of_its_name_does_not_block() {
+    let blocks = |diff: String| scan(&diff, &TamperContext::default()).iter().any(TamperFinding::blocks);
+    let moved = renamed("tests/answer.sh", "tests/unit/answer.sh");
+    assert!(!blocks(moved.clone() + &edit("answer.txt", "-41\n+42")));
+    assert!(blocks(moved + &edit("lib/test_answer.sh", " x\n+echo more")));
+    let module = created("tests/answer.py", "def answer():\n    return 42");
+    assert!(!blocks(module.clone() + &edit("data/answer.csv", "-41\n+42")));
+    assert!(blocks(module + &edit("tests/test_answer.py", " x\n+y = 1")));
+}
+
 /// A large diff is scanned in time that its size explains: quadratic work would take most of a minute.
 #[test]
 fn large_diffs_are_scanned() {

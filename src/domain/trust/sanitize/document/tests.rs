@@ -1,65 +1,19 @@
 //! Corpora of hidden, drawn and honest text, and properties that hold for any text.
 
+#[path = "../../../../../tests/harness/documents.rs"]
+mod fixtures;
 mod hostile;
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Options, Parser, Tag};
-use regex::{Captures, Regex};
+use regex::Regex;
 
+use self::fixtures::{CANARY, cases, hidden_cases};
 use super::*;
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::document::{DocumentElement, DocumentPart, DrawnKind};
-
-const CANARY: &str = "CANARY";
-
-/// Case of a file of fixtures: its name, what is expected, and its Markdown.
-struct DocumentCase {
-    expected: String,
-    title: String,
-    markdown: String,
-}
-
-/// Reads the cases of a file: `=== expected: title`, then the Markdown.
-fn cases(name: &str) -> Vec<DocumentCase> {
-    let path = format!("{}/tests/fixtures/documents/{name}.md", env!("CARGO_MANIFEST_DIR"));
-    let file = std::fs::read_to_string(&path).expect("fixtures");
-    let parts = file.split("\n=== ").skip(1);
-    parts
-        .map(|part| {
-            let (head, markdown) = part.split_once('\n').expect("a case with text");
-            let (expected, title) = head.split_once(": ").expect("an expectation and a title");
-            DocumentCase {
-                expected: expected.to_owned(),
-                title: title.to_owned(),
-                markdown: expanded(markdown.strip_suffix('\n').unwrap_or(markdown)),
-            }
-        })
-        .collect()
-}
-
-/// Replaces `{{U+200B}}`, `{{260 U+00A0}}`, `{{100 "<br>"}}`, `{{tags TEXT}}` and `{{bits U+200B U+200C TEXT}}`.
-fn expanded(text: &str) -> String {
-    let character = |code: &str| char::from_u32(u32::from_str_radix(code, 16).expect("a number")).expect("a character");
-    let pattern = Regex::new(
-        r#"(?s)\{\{(?:(?:(?<times>\d+) )?(?:U\+(?<code>[0-9A-F]+)|"(?<text>[^"]*)")|tags (?<tags>\w+)|bits U\+(?<zero>\w+) U\+(?<one>\w+) (?<bits>\w+))\}\}"#,
-    );
-    let written = |found: &Captures<'_>| -> String {
-        if let Some(tags) = found.name("tags") {
-            return tags.as_str().chars().filter_map(|c| char::from_u32(0xe0000 + u32::from(c))).collect();
-        }
-        if let Some(bits) = found.name("bits") {
-            let (zero, one) = (character(&found["zero"]), character(&found["one"]));
-            let bits = bits.as_str().bytes().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
-            return bits.map(|bit| if bit { one } else { zero }).collect();
-        }
-        let times = found.name("times").map_or(1, |times| times.as_str().parse().expect("a number"));
-        let code = found.name("code").map(|code| character(code.as_str()).to_string());
-        code.unwrap_or_else(|| found["text"].to_owned()).repeat(times)
-    };
-    pattern.expect("a pattern").replace_all(text, written).into_owned()
-}
 
 fn kinds(document: &Document) -> Vec<String> {
     let name = |kind: &UnseenKind| serde_json::to_value(kind).expect("a name").as_str().expect("text").to_owned();
@@ -73,8 +27,7 @@ fn start(markdown: &str) -> String {
 /// See docs/threats.md#i2.
 #[test]
 fn hidden_text_is_removed_and_reported() {
-    let files = ["comments", "elements", "attributes", "definitions", "characters", "displaced", "drawings"];
-    let all: Vec<DocumentCase> = files.iter().flat_map(|file| cases(&format!("hidden_{file}"))).collect();
+    let all = hidden_cases();
     assert!(all.len() >= 300, "{} cases", all.len());
     let mut faults = Vec::new();
     for case in &all {
