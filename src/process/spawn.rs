@@ -437,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the kernel cannot tell the end of a child by a descriptor.
+    /// Applies where the kernel cannot tell the end of a child by a descriptor.
     #[tokio::test]
     async fn forked_child_has_own_session_folder_and_descriptors() {
         let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";

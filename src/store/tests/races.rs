@@ -63,7 +63,7 @@ async fn step_all(store: &Store) {
     }
 }
 
-/// By a partial unique index, in whatever order two services create loops. See docs/faults.md#inv3.
+/// Depends on a partial unique index, not on the order of two services. See docs/faults.md#inv3.
 #[tokio::test(flavor = "multi_thread")]
 async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;

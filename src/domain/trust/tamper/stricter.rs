@@ -28,11 +28,10 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
     let difference = Difference::between(&old, &new);
     let level = |literal: &String| matches!(literal.trim_matches(['"', '\'']), "warn" | "off" | "0" | "1");
     let lost = &difference.lost;
-    let loses_nothing =
-        lost.words.is_empty() && lost.literals.iter().all(|literal| level(literal) || is_within(literal, &new));
+    let no_loss = lost.words.is_empty() && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
     let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
     let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
-    loses_nothing
+    no_loss
         && !added.is_empty()
         && loosens(&new) <= loosens(&old)
         && commands::narrows(&new) <= commands::narrows(&old)
