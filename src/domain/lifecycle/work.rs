@@ -298,7 +298,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
         return turn.fail(&why, "look for the cause in the service's log, then `/ralph resume`");
     }
     current.attempt += 1;
-    turn.because(format!("the service stopped during iteration {number}; it runs again{kept}"));
+    turn.because(format!("the service stopped during iteration {number}; it runs again{salvage_note}"));
     run_agent(turn);
 }
 

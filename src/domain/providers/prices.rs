@@ -203,13 +203,13 @@ impl PriceTable {
     /// All problems of the entries, each with its path.
     pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
-        let mut entries = Vec::new();
+        let mut parsed = Vec::new();
         for (name, entry) in entries {
             problem_with(&format!("{key}.{name}"), name, entry, &mut problems);
             let (begins, is_beginning) = name.strip_suffix('*').map_or((name.as_str(), false), |rest| (rest, true));
-            entries.push((name::canonical(begins), is_beginning, TokenPrice::of(entry)));
+            parsed.push((name::canonical(begins), is_beginning, TokenPrice::of(entry)));
         }
-        if problems.is_empty() { Ok(Self { entries }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { entries: parsed }) } else { Err(problems) }
     }
 
     /// Returns the price of `model`, which can have a provider before it and a date after it. Configured whole

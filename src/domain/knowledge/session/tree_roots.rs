@@ -10,16 +10,16 @@ pub struct TreeRoots(Vec<String>);
 impl TreeRoots {
     /// Creates the roots of a tree; paths without a component are ignored.
     pub fn new(roots: impl IntoIterator<Item = String>) -> Self {
-        let mut roots: Vec<String> = Vec::new();
+        let mut distinct: Vec<String> = Vec::new();
         for root in roots {
             let root = root.trim_end_matches('/').to_owned();
-            if !root.is_empty() && !roots.contains(&root) {
-                roots.push(root);
+            if !root.is_empty() && !distinct.contains(&root) {
+                distinct.push(root);
             }
         }
         // A root within another one is tried first.
-        roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
-        Self(roots)
+        distinct.sort_by_key(|root| std::cmp::Reverse(root.len()));
+        Self(distinct)
     }
 
     /// Returns a path relative to the tree, without `.` and `..`. A path outside of the tree is returned as it is.

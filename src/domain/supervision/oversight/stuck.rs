@@ -94,7 +94,7 @@ impl DetectionDefinition for StuckSettings {
             if *times >= self.critical_count(input) {
                 severity = DetectionSeverity::Critical;
             }
-            let text = format!("the same error in {times} of the last {} iterations: {error}", self.window);
+            let text = format!("the same error in {times} of the last {} iterations: {}", self.window, line(error));
             evidence.push(DetectionEvidence::new("same_error", *times, self.same_error_count, text));
         }
         if stands {
@@ -111,7 +111,7 @@ impl DetectionDefinition for StuckSettings {
                 "same_reflection",
                 times,
                 times,
-                format!("the agent drew the same conclusion {times} times: {reflection}"),
+                format!("the agent drew the same conclusion {times} times: {}", line(&reflection)),
             ));
         }
         // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
