@@ -109,12 +109,7 @@ pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<V
 }
 
 /// Returns rows as [`newest`] does; with a login only those of that account, in any case.
-pub fn newest_of(
-    c: &Connection,
-    login: Option<&str>,
-    before: Option<i64>,
-    most: usize,
-) -> StoreResult<Vec<AccessRow>> {
+pub fn newest_of(c: &Connection, login: Option<&str>, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
     let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
         WHERE id < ?1 AND (?3 IS NULL OR login = ?3 COLLATE NOCASE) ORDER BY id DESC LIMIT ?2";
     let mut statement = c.prepare_cached(sql)?;

@@ -53,7 +53,9 @@ async fn demo_is_played_by_buttons_alone() {
     browser.evaluate("window.same = true").await;
     wait(&mut browser, "document.querySelector('section.ask form textarea') !== null").await;
     assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
-    browser.until("document.title.startsWith('(1)') && document.getElementById('icon').href.includes('icon-waiting')").await;
+    browser
+        .until("document.title.startsWith('(1)') && document.getElementById('icon').href.includes('icon-waiting')")
+        .await;
     let evidence = browser.evaluate("document.querySelector('section.ask').innerText").await;
     let evidence = evidence.as_str().expect("a text");
     assert!(evidence.contains("test.sh") && evidence.contains("paused"), "{evidence}");

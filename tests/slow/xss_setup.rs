@@ -38,8 +38,7 @@ impl SetupPages {
         let token = forge.token_for(&bot);
         let folder = tempfile::tempdir().expect("a folder");
         let path = std::env::var("PATH").unwrap_or_default();
-        let place =
-            OperatorFileLocation { file: folder.path().join(FILE), env: Env::of([("PATH", path.as_str())]) };
+        let place = OperatorFileLocation { file: folder.path().join(FILE), env: Env::of([("PATH", path.as_str())]) };
         let listen = "127.0.0.1:0".parse().expect("an address");
         let server = SetupServer::start(place, SetupMode::Service, listen, Clock::System).await.expect("it listens");
         let base = format!("http://{}", server.address);
@@ -56,8 +55,11 @@ impl SetupPages {
             let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
             removed.expect("removed");
         }
-        std::fs::write(self.folder.path().join(FILE), "server: { listen: '127.0.0.1:0' }\nsandbox: { required: none }\n")
-            .expect("written");
+        std::fs::write(
+            self.folder.path().join(FILE),
+            "server: { listen: '127.0.0.1:0' }\nsandbox: { required: none }\n",
+        )
+        .expect("written");
     }
 
     async fn show(&mut self, path: &str) {
@@ -147,7 +149,9 @@ impl SetupPages {
         let name = format!("mira/{}", text.replace('/', ""));
         self.show("/setup").await;
         self.send("/setup/try", &[("repository", &name)]).await;
-        self.browser.until("document.querySelector('#try') !== null && document.querySelector('.notice.wrong') !== null").await;
+        self.browser
+            .until("document.querySelector('#try') !== null && document.querySelector('.notice.wrong') !== null")
+            .await;
         let tried = self.assert_harmless("a failed trial", texts).await;
         self.forge.faults().clear();
         self.forget();

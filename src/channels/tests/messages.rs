@@ -232,8 +232,12 @@ async fn repeated_discord_message_says_so_until_it_is_changed() {
     let reminder = with(Occasion::Reminder, EscalationLevel::Critical);
     channel.send(NoticeDelivery { again: true, ..sending(&reminder, Some(&first)) }, PATIENCE, NOW).await;
     message(step(&channel, &notice, None).await);
-    let footers: Vec<Value> = fake.calls().iter().map(|(.., body)| body["embeds"][0]["footer"]["text"].clone()).collect();
-    assert!(footers[0].as_str().is_some_and(|text| text.contains("a copy above this one is out of date")), "{footers:?}");
+    let footers: Vec<Value> =
+        fake.calls().iter().map(|(.., body)| body["embeds"][0]["footer"]["text"].clone()).collect();
+    assert!(
+        footers[0].as_str().is_some_and(|text| text.contains("a copy above this one is out of date")),
+        "{footers:?}"
+    );
     assert_eq!(footers[1..], [Value::from("nobody has answered yet"), Value::Null]);
 }
 

@@ -14,7 +14,8 @@ const DESCRIPTION_MAX: usize = 1_500;
 const VALUE_MAX: usize = 1_000;
 const LINES: usize = 10;
 /// Footer of a message that may be there twice, because a webhook cannot look for the first one.
-const REPEATED: &str = "posted again because an earlier attempt failed or its answer was lost; a copy above this one is out of date";
+const REPEATED: &str =
+    "posted again because an earlier attempt failed or its answer was lost; a copy above this one is out of date";
 
 pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
     address: ChannelAddress::Secret,

@@ -20,7 +20,7 @@ pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
     ..ChannelDefinition::new("generic", body)
 };
 
-fn body(NoticeBody { notice, delivery, answer }: NoticeBody<'_>) -> Value {
+fn body(NoticeBody { notice, delivery, answer, .. }: NoticeBody<'_>) -> Value {
     let text = |text: &str| fitted(&visible(text), TEXT_MAX, plain);
     let texts = |all: &[String]| all.iter().take(ENTRIES).map(|one| text(one)).collect::<Vec<_>>();
     let replies = notice.replies.iter().take(ENTRIES);

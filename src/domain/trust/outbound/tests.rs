@@ -33,7 +33,8 @@ fn secrets_are_replaced_by_their_names() {
 #[test]
 fn secret_is_replaced_at_each_of_its_places_in_json() {
     let outbound = outbound();
-    let row = json!({ "clean": "clean", "text": SECRET, SECRET: "clean", "long": format!("{}{SECRET}", "x ".repeat(200)) });
+    let row =
+        json!({ "clean": "clean", "text": SECRET, SECRET: "clean", "long": format!("{}{SECRET}", "x ".repeat(200)) });
     let rows = outbound.json(json!([row.clone(), row.clone(), { "clean": row }])).into_value().to_string();
     assert!(!rows.contains(SECRET), "{rows}");
     assert_eq!(rows.matches("(removed: ").count(), 9, "{rows}");
