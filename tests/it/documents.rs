@@ -1,5 +1,5 @@
-//! What the documents for people name exists: commands with their options, metrics with their labels, alerts, headings that alerts
-//! and units link to, and keys of the configuration.
+//! Documents for people: the commands with their options, metrics with their labels, alerts, headings and keys of the configuration that they
+//! name exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -262,7 +262,7 @@ async fn question_to_a_model_is_a_span_with_all_its_tokens(dialect: Dialect) {
     });
     let config = format!(
         "  helper: {{ type: api, url: '{model}', wire: messages, models: {{ default: helper-stub }} }}\n\
-         intelligence: full\ntelemetry: {{ otlp_endpoint: '{}' }}\n",
+         intelligence: full\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\ntelemetry: {{ otlp_endpoint: '{}' }}\n",
         collector.endpoint
     );
     story(solves(dialect).config(&config), async |world| {
