@@ -50,21 +50,33 @@ impl FiledTexts {
             || self.titles.len() < MOST_TEXTS
                 && !self.swallows
                 && body.len() <= MOST_BYTES
+                && !leaks(&visible)
                 && seen.iter().all(|line| visible.contains(line));
         let titles = self.titles.iter().chain([&case.title]).cloned().collect();
         fits.then_some(Self { body, titles, seen, swallows })
     }
 }
 
-/// Distributes texts over issues. Those that swallow what follows come last in theirs.
+/// Whether a canary is in a text.
+fn leaks(text: &str) -> bool {
+    text.to_lowercase().contains(&CANARY.to_lowercase())
+}
+
+/// Distributes texts over issues. Those that swallow what follows come last in theirs; those that show what another hides, as a use of
+/// its footnote does, are not in the same one.
 fn filed(texts: &[DocumentCase]) -> Vec<FiledTexts> {
     let alone = |(number, case): (usize, &DocumentCase)| FiledTexts::default().with(number, case).expect("it fits");
     let (last, first): (Vec<_>, Vec<_>) = texts.iter().enumerate().partition(|text| alone(*text).swallows);
     let mut all: Vec<FiledTexts> = Vec::new();
-    for (number, case) in first.into_iter().chain(last) {
-        let place = all.iter_mut().find_map(|issue| issue.with(number, case).map(|more| (issue, more)));
-        match place {
-            Some((issue, more)) => *issue = more,
+    for (number, case) in first {
+        match all.last().and_then(|issue| issue.with(number, case)) {
+            Some(more) => *all.last_mut().expect("an issue") = more,
+            None => all.push(alone((number, case))),
+        }
+    }
+    for (at, (number, case)) in last.into_iter().enumerate() {
+        match all.get(at).and_then(|issue| issue.with(number, case)) {
+            Some(more) => all[at] = more,
             None => all.push(alone((number, case))),
         }
     }
@@ -101,8 +113,7 @@ async fn hidden_and_drawn_texts_reach_no_agent(dialect: Dialect) {
             world.stop_at("the end of the agent", after_agent).await;
             let prompt = std::fs::read_to_string(&prompts).expect("the agent's prompt");
             std::fs::remove_file(&prompts).expect("removed");
-            let leaked = prompt.to_lowercase().contains(&CANARY.to_lowercase());
-            assert!(!leaked, "the canary of one of {:?} reached an agent:\n{prompt}", issue.titles);
+            assert!(!leaks(&prompt), "the canary of one of {:?} reached an agent:\n{prompt}", issue.titles);
             for line in &issue.seen {
                 assert!(prompt.contains(line), "{line:?} of {:?} is not in:\n{prompt}", issue.titles);
             }
