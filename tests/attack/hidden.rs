@@ -4,10 +4,8 @@
 //! The texts are those of the unit tests of the sanitizer (`tests/fixtures/documents`), several in one issue. Deliveries are signed,
 //! the agent keeps the prompts that it gets, and the canary is a word of each hidden text.
 //!
-//! Seen to fail on both forges with the defence off, by hand:
-//! - `sanitize::document::read` returns the Markdown as one visible text (no loop waits for a confirmation);
-//! - `tree::parse` keeps comments as text ("the canary of … reached an agent");
-//! - `LoopTask::has_unconfirmed_parts` is `false` (the agent runs at once).
+//! It was seen to fail ("the canary of one of … reached an agent") with texts that show in one issue what each hides alone: front matter
+//! behind other text, and a footnote that another text uses.
 
 use std::time::Duration;
 
@@ -55,9 +53,7 @@ impl FiledTexts {
         let titles = self.titles.iter().chain([&case.title]).cloned().collect();
         fits.then_some(Self { body, titles, seen, swallows })
     }
-}
 
-impl FiledTexts {
     /// Returns an issue of one text. One that only hides something where it begins the issue, as front matter does, stands there as it is.
     fn alone(number: usize, case: &DocumentCase) -> Self {
         let framed = Self::default().with(number, case).expect("a single text fits");
