@@ -4,10 +4,8 @@
 //! The texts are those of the unit tests of the sanitizer (`tests/fixtures/documents`), several in one issue. Deliveries are signed,
 //! the agent keeps the prompts that it gets, and the canary is a word of each hidden text.
 //!
-//! Seen to fail on both forges with the defence off, by hand:
-//! - `sanitize::document::read` returns the Markdown as one visible text (no loop waits for a confirmation);
-//! - `tree::parse` keeps comments as text ("the canary of … reached an agent");
-//! - `LoopTask::has_unconfirmed_parts` is `false` (the agent runs at once).
+//! It was seen to fail ("the canary of one of … reached an agent") with texts that show in one issue what each hides alone: front matter
+//! behind other text, and a footnote that another text uses.
 
 use std::time::Duration;
 
@@ -55,6 +53,16 @@ impl FiledTexts {
         let titles = self.titles.iter().chain([&case.title]).cloned().collect();
         fits.then_some(Self { body, titles, seen, swallows })
     }
+
+    /// Returns an issue of one text. One that only hides something where it begins the issue, as front matter does, stands there as it is.
+    fn alone(number: usize, case: &DocumentCase) -> Self {
+        let framed = Self::default().with(number, case).expect("a single text fits");
+        if !leaks(&sanitize::for_prompt(&framed.body).text) {
+            return framed;
+        }
+        let (titles, seen) = (vec![case.title.clone()], vec!["Before".to_owned()]);
+        Self { body: case.markdown.clone(), titles, seen, swallows: true }
+    }
 }
 
 /// Whether a canary is in a text.
@@ -65,19 +73,19 @@ fn leaks(text: &str) -> bool {
 /// Distributes texts over issues. Those that swallow what follows come last in theirs; those that show what another hides, as a use of
 /// its footnote does, are not in the same one.
 fn filed(texts: &[DocumentCase]) -> Vec<FiledTexts> {
-    let alone = |(number, case): (usize, &DocumentCase)| FiledTexts::default().with(number, case).expect("it fits");
-    let (last, first): (Vec<_>, Vec<_>) = texts.iter().enumerate().partition(|text| alone(*text).swallows);
+    let (last, first): (Vec<_>, Vec<_>) =
+        texts.iter().enumerate().partition(|(number, case)| FiledTexts::alone(*number, case).swallows);
     let mut all: Vec<FiledTexts> = Vec::new();
     for (number, case) in first {
         match all.last().and_then(|issue| issue.with(number, case)) {
             Some(more) => *all.last_mut().expect("an issue") = more,
-            None => all.push(alone((number, case))),
+            None => all.push(FiledTexts::alone(number, case)),
         }
     }
     for (at, (number, case)) in last.into_iter().enumerate() {
         match all.get(at).and_then(|issue| issue.with(number, case)) {
             Some(more) => all[at] = more,
-            None => all.push(alone((number, case))),
+            None => all.push(FiledTexts::alone(number, case)),
         }
     }
     all
