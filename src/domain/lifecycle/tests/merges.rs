@@ -181,6 +181,9 @@ fn forge_that_may_forget_is_asked_again_while_ci_is_green() {
     run.reads_ci(1, 0);
     assert!(!run.asks_to_merge(), "the question is under way");
     run.merge_answered(MergeAnswer::MayForget);
+    run.now = run.now.plus_ms(ASK_AGAIN_MS - 1);
+    run.reads_ci(1, 0);
+    assert!(!run.asks_to_merge(), "the pause grows with the time since the wish");
     run.now = run.now.plus_ms(ASK_AGAIN_MS);
     run.command(merge(true)).reads_ci(1, 0);
     assert!(run.asks_to_merge(), "and again, also after another command");
