@@ -7,6 +7,7 @@
 //! It was seen to fail ("the canary of one of … reached an agent") with texts that show in one issue what each hides alone: front matter
 //! behind other text, and a footnote that another text uses.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use fake_forge::Dialect;
@@ -19,7 +20,7 @@ use crate::harness::{Setup, World, on_both_forges, prepared_story};
 on_both_forges!(hidden_and_drawn_texts_reach_no_agent);
 
 /// Maximum number of texts in one issue.
-const MOST_TEXTS: usize = 14;
+const MOST_TEXTS: usize = 40;
 /// Maximum length of an issue's text, in bytes; GitHub takes 65,536 characters.
 const MOST_BYTES: usize = 60_000;
 
@@ -73,37 +74,44 @@ fn leaks(text: &str) -> bool {
 /// Distributes texts over issues. Those that swallow what follows come last in theirs; those that show what another hides, as a use of
 /// its footnote does, are not in the same one.
 fn filed(texts: &[DocumentCase]) -> Vec<FiledTexts> {
-    let (last, first): (Vec<_>, Vec<_>) =
-        texts.iter().enumerate().partition(|(number, case)| FiledTexts::alone(*number, case).swallows);
     let mut all: Vec<FiledTexts> = Vec::new();
-    for (number, case) in first {
+    let mut last = Vec::new();
+    for (number, case) in texts.iter().enumerate() {
+        let alone = FiledTexts::alone(number, case);
         match all.last().and_then(|issue| issue.with(number, case)) {
+            _ if alone.swallows => last.push((number, case, alone)),
             Some(more) => *all.last_mut().expect("an issue") = more,
-            None => all.push(FiledTexts::alone(number, case)),
+            None => all.push(alone),
         }
     }
-    for (at, (number, case)) in last.into_iter().enumerate() {
+    for (at, (number, case, alone)) in last.into_iter().enumerate() {
         match all.get(at).and_then(|issue| issue.with(number, case)) {
             Some(more) => all[at] = more,
-            None => all.push(FiledTexts::alone(number, case)),
+            None => all.push(alone),
         }
     }
     all
 }
 
-/// See docs/threats.md#i2.
-async fn hidden_and_drawn_texts_reach_no_agent(dialect: Dialect) {
+/// Issues with all texts, the same on both forges: reading them for the distribution takes longer than the stories.
+static ISSUES: LazyLock<Vec<FiledTexts>> = LazyLock::new(|| {
     let texts: Vec<DocumentCase> = hidden_cases().into_iter().chain(cases("drawn")).collect();
     assert!(texts.len() >= 340, "{} texts", texts.len());
     let issues = filed(&texts);
     assert_eq!(issues.iter().map(|issue| issue.titles.len()).sum::<usize>(), texts.len());
+    issues
+});
+
+/// See docs/threats.md#i2.
+async fn hidden_and_drawn_texts_reach_no_agent(dialect: Dialect) {
     let keep = |world: &mut World| {
         let folder = world.folder.path().display();
         world.write_agent(&format!("cat >>\"{folder}/prompts\"\necho 42 >answer.txt\n"));
     };
+    println!("{} issues", ISSUES.len());
     prepared_story(Setup::new(dialect), keep, async |world| {
         let prompts = world.folder.path().join("prompts");
-        for issue in &issues {
+        for issue in ISSUES.iter() {
             assert!(issue.titles.len() == 1 || !issue.seen.is_empty());
             let (who, title) = (world.outsider.clone(), "The answer is wrong here");
             world.issue = world.forge.open_issue(&who, world.repo, title, &issue.body, &[]).await.expect("an issue");
