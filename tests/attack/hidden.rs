@@ -108,7 +108,6 @@ async fn hidden_and_drawn_texts_reach_no_agent(dialect: Dialect) {
         let folder = world.folder.path().display();
         world.write_agent(&format!("cat >>\"{folder}/prompts\"\necho 42 >answer.txt\n"));
     };
-    println!("{} issues", ISSUES.len());
     prepared_story(Setup::new(dialect), keep, async |world| {
         let prompts = world.folder.path().join("prompts");
         for issue in ISSUES.iter() {
