@@ -1,4 +1,4 @@
-//! Where each key of the operator's configuration was set: in the file, or by a variable of the environment.
+//! Sources of the keys of the operator's configuration: the file, or a variable of the environment.
 
 use std::collections::BTreeMap;
 

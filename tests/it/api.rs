@@ -742,7 +742,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
     .await;
 }
 
-/// What the button of the dashboard does, for programs.
+/// Route of the dashboard's button, for programs.
 async fn stopped_backend_is_used_again_by_the_api(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
