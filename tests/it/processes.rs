@@ -53,7 +53,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
     no change:
       git ls-files -z --modified --deleted --others --exclude-standard
       git cat-file --batch-command
-      git write-tree
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
     first change:
