@@ -69,7 +69,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git read-tree --reset -u --no-recurse-submodules
     no change after one:
       git ls-files -z --modified --deleted --others --exclude-standard
-      git write-tree
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
