@@ -58,7 +58,7 @@ async fn demo_is_played_by_buttons_alone() {
         .await;
     let evidence = browser.evaluate("document.querySelector('section.ask').innerText").await;
     let evidence = evidence.as_str().expect("a text");
-    assert!(evidence.contains("test.sh") && evidence.contains("paused"), "{evidence}");
+    assert!(evidence.contains("The loop is stuck") && evidence.contains("Check tests failed"), "{evidence}");
     browser.picture("demo-waiting").await;
 
     // The person gives the cause, and the page of the loop follows it to the end.
