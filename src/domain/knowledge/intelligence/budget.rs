@@ -11,7 +11,7 @@ const SPREAD: f64 = 2.0;
 const MOST: f64 = 1000.0;
 
 /// Returns the usual number of iterations, as minimum and maximum: the range of the task type, corrected by measured loops. The range
-/// weighs as much as [`PRIOR_SAMPLES`] loops whose mean is its middle and whose standard deviation is a quarter of its width.
+/// weighs as much as `PRIOR_SAMPLES` loops whose mean is its middle and whose standard deviation is a quarter of its width.
 /// Implausible estimates are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
