@@ -196,8 +196,10 @@ async fn planned(world: &World) -> LoopId {
     let issue = world.forge.open_issue(by, repo, "xmark of the plan", "xmark body", &[]).await.expect("an issue");
     world.forge.comment(by, repo, issue, "/ralph plan xmark wish").await.expect("commented");
     world.settle().await;
-    let waiting = world.the_loop().await;
-    assert_eq!((waiting.state, waiting.place.issue), (LoopState::NeedsAnswer, issue), "{}", waiting.why);
+    let loops = world.all_loops().await;
+    let waiting = loops.into_iter().find(|current| current.place.issue == issue);
+    let waiting = waiting.unwrap_or_else(|| panic!("no loop: {}", world.conversation_on(issue)));
+    assert_eq!(waiting.state, LoopState::NeedsAnswer, "{}", waiting.why);
     waiting.id
 }
 

@@ -181,7 +181,13 @@ async fn hostile_texts_do_nothing_in_the_setup_with_and_without_policy() {
     assert!(!faults.contains("Content Security"), "{faults}");
     let all = 2 * HOSTILE_TEXTS.len() as u64;
     for (stage, shown) in &shown_in {
-        assert!(*shown > all * 7 / 10, "{stage} shows {shown} of {all}: {shown_in:#?}");
+        // A refusal is shown shortened, and the name of a repository has no slashes.
+        let least = match *stage {
+            "a refusal" => all * 3 / 10,
+            "a failed trial" => all * 5 / 10,
+            _ => all * 7 / 10,
+        };
+        assert!(*shown > least, "{stage} shows {shown} of {all}: {shown_in:#?}");
     }
     assert_eq!(shown_in.len(), 5, "{shown_in:#?}");
     pages.server.stop().await;
