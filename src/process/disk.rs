@@ -165,8 +165,7 @@ fn measure(folder: &Path, limit: u64, found: &mut DiskUse, linked: &mut BTreeSet
         let stat: Option<Stat> = level.fd().ok().and_then(|fd| statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok());
         let Some(stat) = stat else { continue };
         found.files += 1;
-        #[expect(clippy::useless_conversion, reason = "the type of links differs between architectures")]
-        let is_shared = u64::from(stat.st_nlink) > 1 && FileType::from_raw_mode(stat.st_mode) != FileType::Directory;
+        let is_shared = stat.st_nlink > 1 && FileType::from_raw_mode(stat.st_mode) != FileType::Directory;
         if !is_shared || linked.insert((stat.st_dev, stat.st_ino)) {
             found.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
         }
