@@ -213,7 +213,8 @@ async fn followed(
     texts: &[&'static str],
 ) -> (Vec<String>, u64) {
     let (id, lines) = (of.id.clone(), texts.join("\n"));
-    let at = Timestamp(1_790_000_000_000);
+    // After all events of the iteration, so that the page ends with it.
+    let at = Timestamp(4_000_000_000_000);
     let turn = SessionTurn {
         iteration: 2,
         attempt: 1,
@@ -234,7 +235,9 @@ async fn followed(
         ended: at,
     };
     let begun = world.engine().store.write(move |c| {
-        let sql = "UPDATE loops SET data = json_set(data, '$.iterations[1].ended_at', NULL) WHERE id = ?1";
+        // While an agent runs, its iteration has no results of checks.
+        let sql = "UPDATE loops SET data = json_set(data, '$.iterations[1].ended_at', NULL, '$.iterations[1].checks.outcomes', json('[]'))
+            WHERE id = ?1";
         assert_eq!(c.execute(sql, [id.as_str()])?, 1);
         session::begin_turn(c, &id, &NewRunningTurn::pack(turn))
     });
