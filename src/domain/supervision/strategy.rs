@@ -1,4 +1,4 @@
-//! Strategy: plans the next iteration by rules from the results of the last ones, without a model.
+//! Strategy: plans the next iteration by rules from the results of earlier ones. It does not use a model.
 //!
 //! [`validate_after`] examines how the last iteration ended, [`assess`] determines the state of the loop, [`plan`] chooses an
 //! approach, and [`validate_before`] checks whether the next iteration may start.
@@ -75,10 +75,10 @@ impl Settings for StrategySettings {
     const GROUP: &'static str = "strategy";
 }
 
-/// Maximum number of stored approaches; there are fewer names than this.
+/// Maximum number of stored approaches. It exceeds the number of existing approaches.
 const MAX_TRIED: usize = 50;
 
-/// State that strategy keeps of a loop.
+/// State of strategy for a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StrategyState {
     /// Approaches that were tried, oldest first.
@@ -87,19 +87,19 @@ pub struct StrategyState {
     pub resumed: Option<u32>,
 }
 
-/// An approach that was tried.
+/// Approach that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Name.
+    /// Name of the approach.
     pub name: String,
-    /// Rule, or cause of the redirect, that the attempt belongs to.
+    /// Cause of the attempt: a rule, or the cause of a REDIRECT.
     pub cause: String,
     /// First iteration of the attempt.
     pub since: u32,
 }
 
 impl StrategyState {
-    /// Whether an approach was tried.
+    /// Whether the approach with this name was tried.
     pub fn has_tried(&self, name: &str) -> bool {
         self.tried.iter().any(|tried| tried.name == name)
     }

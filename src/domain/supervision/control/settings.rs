@@ -8,7 +8,7 @@ use super::laws::ActuatorSettings;
 use super::profile::{GainPatch, ProfileSchedule};
 use crate::domain::model::settings::config_section;
 
-/// Value of `base_profile` for a choice by the task.
+/// Value of `base_profile` that lets the task determine the profile.
 pub const AUTO: &str = "auto";
 
 config_section! {
@@ -75,7 +75,7 @@ config_section! {
 }
 
 impl ControlSettings {
-    /// Returns the window as a valid length.
+    /// Returns the window clamped to its valid range, as a length.
     pub(super) fn window_len(&self) -> usize {
         self.window.clamp(2, MAX_WINDOW) as usize
     }

@@ -1,4 +1,4 @@
-//! Agent failure: a backend that crashes, runs out of time or answers with nothing that can be used.
+//! Agent failure: the agent's backend crashes, times out, or returns no usable answer.
 
 use super::DetectionKind;
 use super::basis::Basis;

@@ -1,4 +1,4 @@
-//! Oscillation: states that come back, files changed to and fro, completion that rises and falls.
+//! Oscillation: the tree returns to earlier states, files are changed back and forth, or completion rises and falls.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::intervention::InterventionLevel;
 use crate::domain::model::record::{Record, TreeChange};
 use crate::domain::supervision::control::Trend;
 
-/// Files of an iteration that are compared; more say nothing new.
+/// Maximum number of files per iteration that are compared.
 const MAX_FILES: usize = 64;
 
 detection_settings! {
@@ -59,9 +59,9 @@ impl DetectionDefinition for OscillationSettings {
         of_approach: true,
     };
 
-    /// Detects oscillation. Work trees that equal earlier ones are sufficient; a single one, and the weaker signals, count only
-    /// without other progress, and a single one that takes back a loss does not. Oscillation that the newest iteration has no
-    /// part in is ignored.
+    /// Detects oscillation. Returns of the work tree to earlier states are sufficient evidence, unless there is only one. A
+    /// single return, like the weaker signals, counts only without other progress, and not if it undoes a loss. Oscillation in
+    /// which the newest iteration takes no part is ignored.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let window = input.recent(self.window);
         let progressing = input.progressing();
@@ -106,8 +106,8 @@ impl DetectionDefinition for OscillationSettings {
     }
 }
 
-/// Index of the newest earlier iteration with the tree of the last one and another in between. `None` if there is none, and
-/// if it is not the agent that went back: the service put the tree back, before the iteration or as its own work.
+/// Returns the index of the newest earlier iteration that has the same tree as the last one, with a different tree in between.
+/// `None` if there is no such iteration, or if the service, not the agent, restored that tree.
 fn returned_to(records: &[Record]) -> Option<usize> {
     let (last, before) = records.split_last()?;
     let newest = last.tree.as_deref()?;
@@ -125,12 +125,12 @@ fn returned_to(records: &[Record]) -> Option<usize> {
     })
 }
 
-/// Whether the newest iteration is better than the one before it: what made that one worse was taken back.
+/// Whether the newest iteration is better than the one before, so that the return undid a loss.
 fn takes_back_a_loss(records: &[Record]) -> bool {
     matches!(records, [.., before, last] if last.completion > before.completion)
 }
 
-/// Whether most files of two iterations ago changed again, and not in between.
+/// Whether the newest iteration changed most of the files that were changed two iterations ago but not in the iteration between.
 fn churned(records: &[Record], threshold: f64) -> bool {
     let [.., first, between, last] = records else { return false };
     if first.files.is_empty() || last.files.is_empty() {
@@ -146,8 +146,7 @@ fn files(record: &Record) -> HashSet<&str> {
     record.files.iter().take(MAX_FILES).map(String::as_str).collect()
 }
 
-/// Counts the reversals of completion between gain and loss, ignoring small changes; 0 if the newest change is not a
-/// reversal.
+/// Counts how often completion turned from gain to loss or back, ignoring small changes. 0 if the newest change is no such turn.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
     let changes = records.windows(2).map(|pair| pair[1].completion.get() - pair[0].completion.get());
     let (mut turns, mut turned) = (0, false);

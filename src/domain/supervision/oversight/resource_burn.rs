@@ -1,4 +1,4 @@
-//! Resource burn: more iterations, money, time or calls of tools than the work is worth.
+//! Resource burn: the loop uses more iterations, money, time or tool calls than its progress justifies.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,7 +10,7 @@ use super::state::OverseerState;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Iterations over which the gain is measured that is compared with the alarm.
+/// Number of newest iterations whose gain of completion is compared with `alarm_below`.
 const ALARM_OVER: u32 = 5;
 
 detection_settings! {
@@ -100,7 +100,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 
-    /// Whether the burn bought so little that the loop should end.
+    /// Whether the used resources brought so little completion that the loop should end.
     fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
         let efficiency = input.last.completion.get() / f64::from(number(input.history));
         efficiency < self.abort_efficiency && input.last.completion.get() < self.abort_completion
@@ -109,7 +109,7 @@ impl DetectionDefinition for ResourceBurnSettings {
 
 type Use = (&'static str, f64, Option<f64>, f64, &'static str);
 
-/// Each resource: signal, what was used, the estimate, the multiple that is too much, the unit.
+/// Returns the use of each resource: signal, used amount, estimate, multiple of the estimate that is too much, and unit.
 fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
     let (facts, settings) = (input.facts, &input.settings.resource_burn);
     let iterations = f64::from(number(input.history));

@@ -1,4 +1,4 @@
-//! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
+//! Stuck: the same error or reflection recurs, there is no progress, or a standstill lasts unusually long for this loop.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,7 +10,7 @@ use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalize;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Bytes of an error or a reflection that are compared; signatures are shorter.
+/// Maximum length of an error or reflection that is compared, in bytes. Error signatures are shorter.
 const MAX_TEXT: usize = 400;
 
 detection_settings! {
@@ -49,7 +49,7 @@ detection_settings! {
 }
 
 impl StuckSettings {
-    /// Returns the number of occurrences at which the same error is critical in this loop.
+    /// Returns the number of occurrences of the same error that is critical in this loop.
     fn critical_count(&self, input: &DetectionInput<'_>) -> u32 {
         let least = self.same_error_count.saturating_add(2);
         input.facts.within_limit(self.critical_error_count, self.limit_share, least)
@@ -79,7 +79,8 @@ impl DetectionDefinition for StuckSettings {
         of_approach: true,
     };
 
-    /// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
+    /// Detects a stuck loop. A loop that makes progress is not stuck, even if an error or reflection recurs, unless its latest
+    /// gains are too small to be a step.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let rate = input.progress_rate();
         let stands = rate.chance < self.standstill_chance;
@@ -135,21 +136,21 @@ impl DetectionDefinition for StuckSettings {
     }
 }
 
-/// The newest error, and how often it is in the window, where that is often.
+/// Returns the newest error and the number of its occurrences in the window; `None` if they are fewer than the threshold.
 fn repeated_error(input: &DetectionInput<'_>) -> Option<(String, u32)> {
     let settings = &input.settings.stuck;
     let (same, error) = occurrences(input.recent(settings.window), |record| record.error_signature.as_deref())?;
     (same >= settings.same_error_count).then_some((error, same))
 }
 
-/// The newest reflection, where it is the same as those before.
+/// Returns the newest reflection if the reflections before it are the same; `None` otherwise.
 fn repeated_reflection(input: &DetectionInput<'_>) -> Option<String> {
     let times = input.settings.stuck.same_reflection_count;
     let (same, reflection) = occurrences(input.recent(times), |record| record.reflection.as_deref())?;
     (same >= times).then_some(reflection)
 }
 
-/// Counts the records with the text of the newest after normalization (numbers and the like removed); returns the count
+/// Counts the records whose normalized text (without numbers and the like) equals that of the newest record. Returns the count
 /// and the normalized text.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
     let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
@@ -160,7 +161,8 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }
 
-/// Returns the total gain of the last iterations if there are enough of them and the gain is too small.
+/// Returns the total gain of completion over the last iterations if it is too small; `None` otherwise, or if there are too few
+/// iterations.
 fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
     let settings = &input.settings.stuck;
     let unseen = input.is_all_or_nothing() && input.progress_rate().still < settings.no_progress_iterations;

@@ -1,4 +1,5 @@
-//! Test tampering: the iteration's change weakened what measures it. The one detection that finished work does not excuse.
+//! Test tampering: the change of an iteration weakened the checks that measure it. This is the only detection that also applies
+//! to finished work.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -8,7 +9,7 @@ use super::detection_input::{DetectionInput, line, number};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 
-/// Findings that are named; the others are counted.
+/// Maximum number of findings that are listed in the evidence; the others are only counted.
 const MAX_NAMED: usize = 3;
 
 detection_settings! {
@@ -59,7 +60,7 @@ impl DetectionDefinition for TestTamperingSettings {
     }
 }
 
-/// Tests that ran once and are skipped now.
+/// Returns evidence that tests that ran earlier are skipped now.
 fn skipped(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let least = input.settings.test_tampering.skipped;
     let ran = |record: &Record| Some(record.tests_passing? + record.tests_failing?);
