@@ -13,7 +13,7 @@ use crate::domain::providers::prices::PriceEntry;
 use crate::domain::providers::rules::ModelRule;
 use crate::domain::supervision::control::ModelTier;
 
-/// Longest interval and cool-down.
+/// Maximum interval of rotation, and maximum cool-down.
 const MONTH: Duration = Duration::days(31);
 
 config_section! {
@@ -43,7 +43,7 @@ pub enum BackendRole {
 }
 
 impl BackendRole {
-    /// Name in the store and in metrics.
+    /// Returns the name, as in the store and in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -133,12 +133,12 @@ pub enum BackendType {
 }
 
 impl BackendType {
-    /// Whether it is a model behind an HTTP API rather than a command.
+    /// Whether the backend is a model behind an HTTP API, as opposed to a command.
     pub fn is_http(self) -> bool {
         matches!(self, Self::Api | Self::Internal)
     }
 
-    /// Name in the configuration.
+    /// Returns the name, as in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
@@ -196,7 +196,7 @@ pub enum StdinUse {
 pub struct OutputFormatName(String);
 
 impl OutputFormatName {
-    /// Name in the configuration.
+    /// Returns the name, as in the configuration.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -217,7 +217,7 @@ config_section! {
 }
 
 impl BackendModels {
-    /// Returns the model of a tier; the default one if the tier has none.
+    /// Returns the model for a tier. If the tier has no model, returns the default one, if there is one.
     pub fn of(&self, tier: ModelTier) -> Option<&String> {
         let wanted = match tier {
             ModelTier::Cheap => self.cheap.as_ref(),
@@ -307,7 +307,7 @@ impl BackendsSettings {
         self.backends.get(backend).map_or_else(BackendThresholds::default, |settings| settings.thresholds.clone())
     }
 
-    /// Whether a session that fills `context_pct` percent of its window should be replaced by a new one.
+    /// Whether a session whose context window is filled to `context_pct` percent should be replaced by a new one.
     pub fn wants_fresh_session(&self, backend: &str, context_pct: f64) -> bool {
         context_pct.is_nan() || context_pct >= f64::from(self.thresholds(backend).max_context_pct)
     }
@@ -322,7 +322,8 @@ impl BackendsSettings {
         self.sorted_by(first, role, true)
     }
 
-    /// Returns the backends of `names` that have the role, each once; with `with_rest`, followed by all others with the role.
+    /// Returns the backends of `names` that have the role, without repetitions. With `with_rest`, appends all other backends with
+    /// the role.
     pub(super) fn sorted_by(&self, names: &[String], role: BackendRole, with_rest: bool) -> Vec<&str> {
         let mut sorted: Vec<&str> = Vec::new();
         let rest = self.backends.keys().filter(|_| with_rest);

@@ -130,7 +130,7 @@ fn takes_back_a_loss(records: &[Record]) -> bool {
     matches!(records, [.., before, last] if last.completion > before.completion)
 }
 
-/// Whether the newest iteration changed most of the files that were changed two iterations ago but not in the iteration between.
+/// Whether the newest iteration changed most of the files of two iterations ago again, while the iteration between did not.
 fn churned(records: &[Record], threshold: f64) -> bool {
     let [.., first, between, last] = records else { return false };
     if first.files.is_empty() || last.files.is_empty() {
