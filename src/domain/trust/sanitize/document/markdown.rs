@@ -14,7 +14,8 @@ use crate::domain::model::document::{Unseen, UnseenKind};
 /// Internal language that marks a block of checks with an unclosed fence.
 pub(super) const UNCLOSED: &str = "ralph-unclosed";
 
-/// Maximum number of parser steps per byte of Markdown, and minimum for short texts. Ordinary text needs less than one step per
+/// Maximum number of parser steps per byte of Markdown, where each text counts as 1,000 bytes longer. Ordinary text needs less
+/// than one step per byte.
 /// byte.
 const STEPS_A_BYTE: usize = 40;
 /// Number of parser steps after which the limit is checked.
