@@ -10,7 +10,7 @@ pub enum ForgeChange {
     OpenPull,
     /// Update the text of the pull request.
     PullText,
-    /// The pull request becomes ready for review.
+    /// Mark the pull request as ready for review.
     ReadyPull,
     /// Request reviewers.
     Reviewers,

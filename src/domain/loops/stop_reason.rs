@@ -69,7 +69,7 @@ pub enum LoopStopReason {
 }
 
 impl LoopStopReason {
-    /// Returns the explanation, one sentence; empty for a pause by the overseer, which is explained by its judgement.
+    /// Returns the explanation, one sentence. For a pause by the overseer it is general, because the judgement has the details.
     pub fn why(&self) -> &str {
         match self {
             Self::Held => "the overseer pauses the loop",
