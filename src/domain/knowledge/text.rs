@@ -2,7 +2,8 @@
 
 use crate::domain::trust::sanitize;
 
-/// Number of bytes to read for each character that is kept, because text may contain white space and invisible characters.
+/// Number of bytes that are read per character of the result. The rest is a reserve for white space and invisible characters,
+/// which are dropped.
 const BYTES_A_CHARACTER: usize = 8;
 
 /// Returns the text on one line: only visible characters, without tags of the service, at most `characters` long. An ellipsis is

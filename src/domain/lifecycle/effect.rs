@@ -318,8 +318,8 @@ impl Effect {
         }
     }
 
-    /// Whether the effect creates something on the forge that would stay in the wrong repository if another repository had taken
-    /// over the name.
+    /// Whether the effect creates something on the forge. If another repository has taken over the name of the loop's repository,
+    /// such an effect would leave it in the wrong place.
     pub fn creates_on_forge(&self) -> bool {
         matches!(
             self,

@@ -69,7 +69,7 @@ pub enum LoopStopReason {
 }
 
 impl LoopStopReason {
-    /// Returns the explanation, one sentence. For a pause by the overseer it is general, because the judgement has the details.
+    /// Returns the explanation in one sentence. The details of a pause by the overseer are in its judgement.
     pub fn why(&self) -> &str {
         match self {
             Self::Held => "the overseer pauses the loop",

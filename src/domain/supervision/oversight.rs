@@ -52,7 +52,7 @@ detectors! {
         /// Whether the overseer looks for problems. Otherwise nothing is detected and nothing done; weakened tests still keep a
         /// loop from review.
         pub enabled: bool = true;
-        /// Whether a critical detection pauses the loop. Otherwise it redirects the agent, as often as it is seen.
+        /// Whether a critical detection pauses the loop. Otherwise it redirects the agent each time that it occurs.
         pub pause_on_critical: bool = true;
         /// Whether people are notified by escalation issue and channels. Otherwise a pause is only reported on the loop's
         /// issue.

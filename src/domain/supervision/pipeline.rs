@@ -95,7 +95,8 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether the review sends something new to the agent or to people, so that from now on the loop is no longer undisturbed.
+    /// Whether the review sends something new to the agent or to people. From then on, the loop counts as disturbed in the
+    /// statistics for later loops.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }

@@ -30,8 +30,8 @@ config_section! {
         pub min_progress: f64 = 0.02, in 0.0..=1.0, below near_completion;
         /// Number of iterations without progress after which a person is asked.
         pub escalation_threshold: u32 = 12, in 1..=100;
-        /// Share of the loop's maximum number of iterations that `escalation_threshold` is at most; 0 leaves it as it is, which is
-        /// the default where a file sets `escalation_threshold`.
+        /// Maximum of `escalation_threshold`, as a share of the loop's maximum number of iterations. 0 means no
+        /// maximum, and is the default if the file sets `escalation_threshold`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of iterations that have to name a blocker before it becomes the goal.
         pub blocker_count: u32 = 2, in 1..=100, at_most escalation_threshold;
@@ -65,8 +65,8 @@ config_section! {
         pub guided_iterations: u32 = 3, in 0..=100;
         /// First iteration (counted from the second) in which earlier loops of the repository are considered; 0: never.
         pub learned_after_iterations: u32 = 4, in 0..=100;
-        /// Number of iterations within which a loop shows that it resembles an earlier one that was not worth its cost. No more
-        /// than these count as lost when such loops are weighed.
+        /// Number of iterations in which a loop shows whether it resembles an earlier one that was not worth its cost.
+        /// At most these iterations count as lost if it does.
         pub trial_iterations: u32 = 3, in 0..=100;
     }
 }

@@ -64,10 +64,11 @@ config_section! {
 }
 
 config_section! {
-    /// Limits of all processes of one run of an agent or a check in the sandbox. A run that exceeds one is ended with that reason.
-    /// The kernel enforces those of memory and processes where the service may create control groups (version 2; in a systemd
-    /// unit `Delegate=yes`), else it limits the number of processes, and all are measured twice a second. Runs give way to the
-    /// service where processors are scarce.
+    /// Limits of all processes of one run of an agent or a check in the sandbox. A run that exceeds one of them is
+    /// ended with that reason. If the service may create control groups (version 2; in a systemd unit, `Delegate=yes`),
+    /// the kernel enforces the limits of memory and processes. Otherwise it limits only the number of processes. In
+    /// both cases, the use of all resources is measured twice a second. Runs yield to the service if processors are
+    /// scarce.
     #[derive(Copy, Eq)]
     pub struct SandboxLimits {
         /// Maximum memory, in MiB; shared memory counts once. `/tmp`, `/dev/shm` and a home in memory may each use a quarter of it.

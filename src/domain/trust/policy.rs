@@ -92,7 +92,7 @@ pub enum PlanPolicy {
 config_section! {
     /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
     pub struct TamperingPolicy {
-        /// Iterations with an open finding after which the bot puts the tests of the base back itself.
+        /// Number of iterations with an open finding after which the bot itself restores the tests of the base.
         pub iterations: u32 = 2, in 1..=100;
     }
 }

@@ -100,8 +100,8 @@ config_section! {
         /// Protocol of the HTTP API, for `api` and `internal`. By default it follows from the address: `messages` for
         /// Anthropic, `responses` for OpenAI, `chat` for all others.
         pub wire: Option<WireName>;
-        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do, and those
-        /// of `chat` do not. What is not shown is named in the prompt.
+        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do,
+        /// and those of `chat` do not. Images that the model does not get are mentioned in the prompt.
         pub images: Option<bool>;
         /// Environment variable with the key of the HTTP API.
         pub api_key_env: Option<String>;
@@ -237,7 +237,7 @@ config_section! {
         pub window: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1);
         /// Maximum cost within an hour. A call that alone costs more is made if nothing was spent within the hour.
         pub max_cost_per_hour: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000), at_most max_cost_per_day;
-        /// Maximum cost within 24 hours, by the same rule.
+        /// Maximum cost within 24 hours. A call that alone costs more is made if nothing was spent within the 24 hours.
         pub max_cost_per_day: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000);
         /// Percentage of the context window at which a new session is started instead of resuming the last one.
         /// {presets_with_context_window} report their window, `internal` has one; for all other commands it is known only if
@@ -266,7 +266,8 @@ config_section! {
         pub mode: RotationMode;
         /// Length of a turn, for `time_sliced`; turns are counted from 1970-01-01.
         pub interval: Duration = Duration::minutes(30), in Duration::minutes(1)..=MONTH;
-        /// Backends that take turns, for `time_sliced` and `round_robin`; all with the role if empty.
+        /// Backends that take turns, for `time_sliced` and `round_robin`. If empty, all backends with the role take
+        /// turns.
         pub order: Vec<String>;
         /// Cost of an iteration beside the model's price (time, checks, one of the loop's iterations), for `adaptive`: with 0,
         /// a free model that makes hardly any progress would always be best.

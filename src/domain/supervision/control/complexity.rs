@@ -14,7 +14,7 @@ const MAX_CHARS: usize = 20_000;
 config_section! {
     /// Estimate of a task's complexity if it is not stated.
     pub struct ComplexitySettings {
-        /// Complexity of a task with none of these words.
+        /// Complexity of a task with none of `simple_words` and `hard_words`.
         pub usual: f64 = 5.0, in 1.0..=10.0;
         /// Complexity of a task with one of `simple_words`.
         pub simple: f64 = 2.0, in 1.0..=10.0;

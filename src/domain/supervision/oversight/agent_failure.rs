@@ -10,7 +10,7 @@ use super::intervention::InterventionLevel;
 detection_settings! {
     /// Conditions of failing backends.
     AgentFailureSettings {
-        /// Number of failed iterations within `window` at which it is raised.
+        /// Number of failed iterations within `window` at which the detection is raised.
         pub iterations: u32 = 3, in 1..=100, at_most window;
         /// Number of newest iterations in which failures are counted.
         pub window: u32 = 5, in 1..=100;

@@ -31,11 +31,11 @@ detection_settings! {
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
         /// Number of newest iterations that are considered.
         pub window: u32 = 3, in 1..=10;
-        /// Number of iterations off the objective within `window` at which it is raised.
+        /// Number of iterations off the objective within `window` at which the detection is raised.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
-        /// Number of consecutive iterations off the objective at which it is severe.
+        /// Number of consecutive iterations off the objective at which the detection is severe.
         pub high_after: u32 = 4, in 1..=10;
-        /// Number of changed files outside the task's scope, for each one within, above which it is raised.
+        /// Number of changed files outside the task's scope per file inside of it, above which the detection is raised.
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
         /// Minimum number of changed files outside the task's scope.
         pub scope_min_files: u32 = 4, in 1..=10_000;

@@ -21,15 +21,16 @@ detection_settings! {
         pub window: u32 = 8, in 3..=50;
         /// Number of returns to exactly the files of an earlier iteration, without progress, at which the agent is warned.
         pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
-        /// Number of such returns at which it is critical, once a REDIRECT was given.
+        /// Number of such returns at which the detection is critical, after a REDIRECT was given.
         pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
-        /// Number of returns to an earlier state, exactly or by the files that changed, at which it is severe.
+        /// Number of returns to an earlier state, by the whole tree or by the changed files, at which the detection is
+        /// severe.
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
-        /// Number of returns to an earlier state at which it is critical.
+        /// Number of returns to an earlier state at which the detection is critical.
         pub critical_cycles: u32 = 6, in 1..=50, at_most window;
         /// Share of the files changed two iterations ago above which changing them again, but not in between, is a return.
         pub file_churn_threshold: f64 = 0.8, in 0.0..=1.0;
-        /// Number of changes between gain and loss of completion at which it is raised.
+        /// Number of changes between gain and loss of completion at which the detection is raised.
         pub sign_changes: u32 = 4, in 1..=50, at_most window;
         /// Minimum change of completion that is a gain or a loss.
         pub min_swing: f64 = 0.12, in 0.0..=1.0;

@@ -20,9 +20,9 @@ detection_settings! {
         pub consecutive: u32 = 2, in 1..=100;
         /// Share of all tests above which a loss is a regression at once, without a second iteration.
         pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
-        /// Loss of coverage, in percentage points, above which it is raised.
+        /// Loss of coverage, in percentage points, above which the detection is raised.
         pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
-        /// Completion lost in consecutive iterations at which it is raised.
+        /// Completion lost in consecutive iterations at which the detection is raised.
         pub completion_fall: f64 = 0.02, in 0.0..=1.0;
         /// Number of times that the best iteration is restored before a critical regression ends the loop.
         pub restores: u32 = 1, in 0..=100;

@@ -16,19 +16,21 @@ const ALARM_OVER: u32 = 5;
 detection_settings! {
     /// Conditions of high resource use with little progress.
     ResourceBurnSettings {
-        /// Number of iterations above which it is raised, as a multiple of the estimate.
+        /// Number of iterations above which the detection is raised, as a multiple of the estimate.
         pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
-        /// Cost above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
+        /// Cost above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
+        /// estimate.
         pub cost_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Time above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
+        /// Time above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
+        /// estimate.
         pub time_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Multiple of any of these estimates at which it is critical.
+        /// Multiple of any of these estimates at which the detection is critical.
         pub critical_multiplier: f64 = 2.5, in 1.0..=1_000.0;
-        /// Number of tool calls of the whole loop at which it is raised.
+        /// Number of tool calls of the whole loop at which the detection is raised.
         pub tool_calls: u32 = 5_000, in 1..=10_000_000;
         /// Average completion at or above which `tool_calls` is ignored.
         pub tool_calls_completion: f64 = 0.3, in 0.0..=1.0;
-        /// Completion above which its severity is lowered by one.
+        /// Completion above which the severity of the detection is lowered by one.
         pub nearly_done: f64 = 0.9, in 0.0..=1.0;
         /// Gain of completion per iteration below which the alarm of control is a signal.
         pub alarm_below: f64 = 0.0, in -1.0..=1.0;

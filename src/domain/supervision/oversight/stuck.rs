@@ -18,26 +18,26 @@ detection_settings! {
     StuckSettings {
         /// Number of newest iterations in which the same error is counted.
         pub window: u32 = 10, in 2..=100;
-        /// Number of newest iterations over which progress is averaged. With progress, a repeated error or reflection or the
-        /// alarm of control does not count.
+        /// Number of newest iterations over which progress is averaged. If there is progress, a repeated error, a
+        /// repeated reflection and the alarm of control do not count.
         pub progress_window: u32 = 7, in 2..=100;
-        /// Number of occurrences of the same error at which it is raised.
+        /// Number of occurrences of the same error at which the detection is raised.
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
-        /// Number of occurrences of the same error at which it is critical.
+        /// Number of occurrences of the same error at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
         /// Limits `critical_error_count` to this share of the loop's maximum number of iterations, but not below
         /// `same_error_count` + 2. 0 does not limit it, which is the default if the file sets `critical_error_count`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of newest iterations over which a gain of completion is expected.
         pub no_progress_iterations: u32 = 8, in 2..=100;
-        /// Gain of completion over `no_progress_iterations` below which it is raised.
+        /// Gain of completion over `no_progress_iterations` below which the detection is raised.
         pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
-        /// Number of consecutive iterations with the same reflection at which it is raised.
+        /// Number of consecutive iterations with the same reflection at which the detection is raised.
         pub same_reflection_count: u32 = 4, in 2..=100;
         /// Minimum number of other signals for the alarm of control to count.
         pub alarm_signals: u32 = 2, in 0..=3;
-        /// Probability, by the loop's own pace, of a standstill as long as the present one, below which the loop is stuck; 0
-        /// ignores standstills.
+        /// Probability of a standstill as long as the current one, at the loop's own rate of progress, below which the
+        /// loop is stuck; 0 ignores standstills.
         pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
         /// Share of iterations without a step forward that is expected of a loop without history.
         pub idle_share: f64 = 0.3, in 0.01..=0.9;

@@ -15,9 +15,10 @@ const MAX_NAMED: usize = 3;
 detection_settings! {
     /// Whether weakened checks are looked for.
     TestTamperingSettings {
-        /// Number of tests that ran before and are skipped now at which it is raised; 0 ignores skipped tests.
+        /// Number of tests that ran before and are now skipped, at which the detection is raised; 0 ignores skipped
+        /// tests.
         pub skipped: u32 = 1, in 0..=1_000_000;
-        /// Number of iterations with weakened checks above which it is critical, once a REDIRECT was given.
+        /// Number of iterations with weakened checks above which the detection is critical, after a REDIRECT was given.
         pub repeats: u32 = 3, in 1..=100;
     }
 }

@@ -16,7 +16,7 @@ detection_settings! {
         pub window: u32 = 3, in 1..=50;
         /// Tokens of an iteration at which it has grown, as a multiple of the median of earlier iterations.
         pub growth: f64 = 2.0, in 1.0..=1_000.0, at_most high_growth;
-        /// Multiple at which it is severe.
+        /// Multiple at which the detection is severe.
         pub high_growth: f64 = 4.0, in 1.0..=1_000.0;
         /// Minimum number of tokens of an iteration that has grown.
         pub min_tokens: u32 = 100_000, in 0..=1_000_000_000;

@@ -37,9 +37,9 @@ pub struct Masker {
 
 /// Known values with the searches for their forms.
 struct KnownValues {
-    /// Search for the forms as they are.
+    /// Search index of the unchanged forms.
     exact: FormSearch,
-    /// Search for the folded forms: only letters and digits, in lower case.
+    /// Search index of the folded forms: only letters and digits, in lower case.
     folded: FormSearch,
     /// Name of each value.
     names: Vec<Arc<str>>,
