@@ -408,8 +408,8 @@ impl Loop {
         !self.guidance.is_empty() || !self.suggestions.is_empty()
     }
 
-    /// Moves applied suggestions whose iterations are undone back to those that the next iteration applies. Returns whether there
-    /// are any.
+    /// Schedules applied suggestions again whose iterations were undone, so that the next iteration applies them. Returns whether
+    /// there are any.
     pub fn apply_again(&mut self, is_undone: impl Fn(u32) -> bool) -> bool {
         let (undone, standing) =
             std::mem::take(&mut self.applied).into_iter().partition(|one| is_undone(one.iteration));

@@ -40,8 +40,8 @@ impl LearningFilter {
 
     /// Parses a kind.
     ///
+    /// # Errors
     /// The name is unknown. The error lists the allowed names.
-    /// Fails with the allowed names.
     pub fn parse_kind(name: &str) -> Result<LearningKind, String> {
         let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
         found.ok_or_else(|| format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))

@@ -62,7 +62,6 @@ pub(super) fn reached(
 /// Returns the threshold that one more call of `likely` cost would exceed, and the time at which the call fits. If several would
 /// be exceeded, returns the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of
 /// any cost fits, because a call that costs more than the threshold would otherwise wait forever.
-/// allowed; otherwise a call that costs more than the threshold would wait forever.
 pub(super) fn crossed(
     backend: &BackendState,
     of: &BackendThresholds,

@@ -112,8 +112,8 @@ config_section! {
         pub context_window: Option<u64>, in 4_000..=100_000_000;
         /// Limits above which another backend is preferred.
         pub thresholds: BackendThresholds => section;
-        /// Prices by model in US dollars per million tokens, used before the built-in ones, for backends that do not report
-        /// cost. A name that ends with `*` matches all models that begin with it.
+        /// Prices by model in US dollars per million tokens, for backends that do not report cost. They take precedence
+        /// over the built-in prices. A name that ends with `*` matches all models that begin with it.
         pub prices: BTreeMap<String, PriceEntry>;
     }
 }
@@ -269,8 +269,8 @@ config_section! {
         /// Backends that take turns, for `time_sliced` and `round_robin`. If empty, all backends with the role take
         /// turns.
         pub order: Vec<String>;
-        /// Cost of an iteration beside the model's price (time, checks, one of the loop's iterations), for `adaptive`: with 0,
-        /// a free model that makes hardly any progress would always be best.
+        /// Cost of an iteration in addition to the price of the model, for `adaptive`. It stands for time, checks and
+        /// one of the loop's iterations. With 0, a free model that makes hardly any progress would always be best.
         pub iteration_cost: Usd = Usd(Money::from_usd(0.1)), in Usd::dollars(0)..=Usd::dollars(1_000_000);
     }
 }
