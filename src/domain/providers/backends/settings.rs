@@ -229,7 +229,7 @@ impl BackendModels {
 }
 
 config_section! {
-    /// Limits above which another backend is preferred. An omitted key does not limit.
+    /// Limits above which another backend is preferred. An omitted key means no limit.
     pub struct BackendThresholds {
         /// Maximum number of calls within `window`.
         pub max_requests_per_window: Option<u32>, in 1..=1_000_000;
@@ -286,7 +286,7 @@ pub enum RotationMode {
     RoundRobin,
     /// Another backend after each interval.
     TimeSliced,
-    /// The backend that is likely to make most progress for the money, by type of task (Thompson sampling).
+    /// The backend that is likely to make the most progress per cost, by type of task (Thompson sampling).
     Adaptive,
 }
 

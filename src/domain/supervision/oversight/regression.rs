@@ -14,7 +14,7 @@ use crate::domain::supervision::control::AlarmKind;
 detection_settings! {
     /// Conditions of a regression.
     RegressionSettings {
-        /// Whether tests and checks that passed before and fail now are signals.
+        /// Whether it is a signal if tests or checks passed before and fail now.
         pub test_pass_to_fail: bool = true;
         /// Number of consecutive iterations that must show a loss; with 1, one flaky run is enough.
         pub consecutive: u32 = 2, in 1..=100;
