@@ -127,13 +127,13 @@ pub struct PriceEntry {
 /// Price of a model per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPrice {
-    /// Tokens read.
+    /// Price of input tokens that are not read from a cache.
     pub input: Money,
-    /// Tokens written.
+    /// Price of output tokens.
     pub output: Money,
-    /// Tokens read from a cache.
+    /// Price of input tokens that are read from a cache.
     pub cache_read: Money,
-    /// Tokens written to a cache (the shortest lifetime that the provider offers).
+    /// Price of input tokens that are written to a cache, with the shortest lifetime that the provider offers.
     pub cache_write: Money,
 }
 

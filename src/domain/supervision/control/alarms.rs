@@ -33,7 +33,7 @@ pub enum AlarmKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmSeverity {
-    /// For information.
+    /// Information: no action is needed.
     Info,
     /// Warning: the approach should change.
     Warning,

@@ -383,7 +383,7 @@ fn loose_sign(code_tokens: &CodeTokens) -> bool {
     code_tokens.has_sign(&["<", ">", "<=", ">=", "!=", "!==", "=~", "-lt", "-gt", "-le", "-ge", "-ne"])
 }
 
-/// Returns the operators that require equality. With `fails_if`, the assertion fails if the comparison is true, so these are the
+/// Returns the operators that require equality. With `fails_if`, the comparison is the condition of a failure, so that these are the
 /// operators of inequality.
 fn exact_signs(fails_if: bool) -> &'static [&'static str] {
     if fails_if { &["!=", "!==", "-ne"] } else { &["==", "===", "=", "-eq"] }
