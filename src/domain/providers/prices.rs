@@ -112,14 +112,14 @@ pub struct Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceEntry {
-    /// Tokens read.
+    /// Price of input tokens that are not read from a cache.
     pub input: f64,
-    /// Tokens written.
+    /// Price of output tokens.
     pub output: f64,
-    /// Tokens read from a cache; the price of tokens read by default.
+    /// Price of input tokens that are read from a cache; `input` by default.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Tokens written to a cache; the price of tokens read by default.
+    /// Price of input tokens that are written to a cache; `input` by default.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
