@@ -1,9 +1,10 @@
-//! The state machine of a loop: `step(loop, input, now) -> Decision`. Pure: the same inputs at the same times give the same
-//! loop, so the row can be rebuilt from the log.
+//! State machine of a loop: `step(loop, input, now) -> Decision`. It is pure: the same inputs at the same times give the same
+//! loop, so that a loop can be rebuilt from its log.
 //!
-//! Invariants: money and time spent never decrease, iterations only if the agent never ran; an outcome of work counts only
-//! with the ticket of the work that the loop waits for; every state but the last three can be left; nothing is pushed or run
-//! in a state other than `running`; `review` is reached only if all checks passed in a fresh checkout of that commit.
+//! Invariants: the spent money and time never decrease, and the number of iterations only if the agent never ran. The outcome of
+//! work counts only if it has the ticket of the work that the loop is waiting for. Every state but the last three can be left.
+//! Nothing is pushed or run in a state other than `running`. The state `review` is reached only if all checks passed in a fresh
+//! checkout of that commit.
 
 mod channel_notices;
 mod ci;
@@ -47,28 +48,28 @@ use crate::domain::report;
 use crate::domain::report::view::View;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent, EscalationLevel};
 
-/// Maximum number of attempts of one iteration before the loop fails; a crash counts as an attempt.
+/// Maximum number of attempts of one iteration before the loop fails. A crash counts as an attempt.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// First wait for a limited backend that does not state one, in milliseconds; doubles up to `LONGEST_WAIT_MS`.
+/// First wait for a limited backend that states no time, in milliseconds. It doubles up to `LONGEST_WAIT_MS`.
 pub const FIRST_WAIT_MS: i64 = 60_000;
-/// Longest wait before a limited backend is tried again, in milliseconds.
+/// Maximum wait before a limited backend is tried again, in milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 
-/// Minimum wait for a backend, in milliseconds, of which people are notified.
+/// Minimum length of a wait for a backend about which people are notified, in milliseconds.
 pub const LONG_WAIT_MS: i64 = 3_600_000;
 
-/// Result of a step: the new state of the loop, effects, and reasons, one sentence each.
+/// Result of a step: the new state of the loop, the effects, and the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepDecision {
-    /// The loop after the step.
+    /// Loop after the step.
     pub next: Loop,
     /// Effects, in order.
     pub effects: Vec<Effect>,
-    /// Reasons.
+    /// Reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// Number of the iteration that was judged in the step, if one was.
+    /// Number of the iteration that was judged in the step; `None` if none was.
     pub judged: Option<u32>,
-    /// Whether the input is a command that the loop refused; the first reason says why.
+    /// Whether the input is a command that the loop rejected. If so, the first reason explains it.
     pub refused: bool,
 }
 
@@ -99,7 +100,7 @@ pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<L
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
-/// Returns why the permission of a person does not hold any more, and what to do.
+/// Returns why a person no longer has permission, and what to do.
 fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) {
     if hidden_teams.is_empty() {
         let why = format!("{who} no longer has permission to give commands here");
@@ -190,7 +191,7 @@ impl StepContext {
         }
     }
 
-    /// Changes the base branch, with which conflicts are resolved from now on.
+    /// Changes the base branch, which is used for merges from now on.
     fn retargeted(&mut self, base: String) {
         if self.next.base_branch == base {
             return self.because("the pull request already has this base");
@@ -206,7 +207,7 @@ impl StepContext {
         self.reasons.push(reason.into());
     }
 
-    /// Changes the state, and updates the time account, the timers, the label and the status comment accordingly.
+    /// Changes the state. Updates the running time, the timers, the label and the status comment accordingly.
     fn go(&mut self, state: LoopState, why: &str) {
         let changed = self.next.state != state;
         if changed {
@@ -238,8 +239,8 @@ impl StepContext {
         self.effects.push(Effect::Status { fresh: false });
     }
 
-    /// Stops the loop's clock until `until`, for a wait that the loop did not cause. The loop keeps its slot, because
-    /// postponed work continues by itself and would otherwise exceed the limit of running loops.
+    /// Stops counting the running time until `until`, for a wait that the loop did not cause. The loop keeps its slot. Otherwise
+    /// it would exceed the limit of running loops when the deferred work continues by itself.
     fn stop_clock(&mut self, until: Timestamp) {
         // Tries that come to nothing are part of the wait.
         if self.next.put_off.replace(self.next.ticket) != Some(self.next.ticket) {
@@ -255,7 +256,7 @@ impl StepContext {
         self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(time_left) });
     }
 
-    /// Excludes the amount by which the clock was set from the loop's elapsed time.
+    /// Excludes the amount by which the clock was changed from the running time.
     fn clock_set(&mut self, by_ms: i64) {
         if let Some(since) = self.next.spent.since {
             self.start_clock(since.plus_ms(by_ms));
@@ -266,13 +267,13 @@ impl StepContext {
         }
     }
 
-    /// Stops running work and changes to a state that only a person can end.
+    /// Stops running work, and changes to a state that only a person can end.
     fn stop(&mut self, state: LoopState, why: &str) {
         self.drop_work();
         self.go(state, why);
     }
 
-    /// Cancels running work; its outcome will be ignored.
+    /// Cancels running work, so that its outcome will be ignored.
     fn drop_work(&mut self) {
         self.next.ticket += 1;
         self.next.step = LoopStep::Idle;
@@ -280,7 +281,7 @@ impl StepContext {
         self.effects.push(Effect::CancelWork);
     }
 
-    /// Queues the loop for a slot.
+    /// Puts the loop into the queue for a slot.
     fn queue(&mut self, why: &str) {
         self.next.escalated = None;
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
@@ -288,7 +289,7 @@ impl StepContext {
         self.go(LoopState::Queued, why);
     }
 
-    /// Continues the loop in review with another iteration, unless a limit is reached.
+    /// Continues a loop in review with another iteration, unless a limit is reached.
     fn another_round(&mut self, why: &str) {
         match self.next.exhausted_limit(self.now) {
             None => self.queue(why),
@@ -339,7 +340,7 @@ impl StepContext {
         }
     }
 
-    /// Ends the loop at a limit, with its best state.
+    /// Ends the loop at a limit, at its best state.
     fn reach_limit(&mut self, which: LoopLimit, why: &str) {
         self.stop_at_best(LoopStopReason::Limit { which, why: why.to_owned() });
     }
@@ -358,13 +359,13 @@ impl StepContext {
         self.escalate(EscalationCause::Limit(which), advice);
     }
 
-    /// Fails the loop until a person has fixed the cause.
+    /// Fails the loop. A person has to fix the cause before it can continue.
     fn fail(&mut self, why: &str, advice: &str) {
         self.stop_at_best(LoopStopReason::Failed { why: why.to_owned(), advice: advice.to_owned() });
     }
 
-    /// Closes an interrupted iteration with the known facts. If nothing of it was recorded, its guidance had no effect and is
-    /// kept for the next iteration.
+    /// Closes an interrupted iteration with the facts that are known. If nothing of the iteration was recorded, its guidance had
+    /// no effect and is kept for the next iteration.
     fn close_open_iteration(&mut self, why: &str) {
         let now = self.now;
         let Some(open) = self.next.current_mut().filter(|i| i.ended_at.is_none()) else { return };
@@ -378,7 +379,7 @@ impl StepContext {
         }
     }
 
-    /// Adds a fact to the next prompt, once.
+    /// Adds a fact to the next prompt, without repetition.
     fn tell_next_run(&mut self, text: String) {
         let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
         if !self.next.guidance.contains(&fact) {
@@ -393,7 +394,7 @@ impl StepContext {
         self.tell_escalation(cause, view);
     }
 
-    /// Notifies people outside of the loop's issue, and reminds them once if nobody answers.
+    /// Notifies people outside of the loop's issue, and sets a timer to remind them once if nobody answers.
     fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
         self.next.escalated = Some(cause.clone());
         self.effects.push(Effect::escalate(cause, view));
@@ -423,7 +424,7 @@ impl StepContext {
         self.effects.push(Effect::Comment { key: key.to_owned(), on, view: Box::new(view) });
     }
 
-    /// Marks a command's comment as executed, if the answer is a separate comment.
+    /// Marks the comment of a command as executed, for a command whose answer is a separate comment.
     fn carried_out(&mut self, comment: Option<CommentRef>, why: &str) {
         self.because(why);
         if let Some(id) = comment.and_then(|comment| comment.id) {
@@ -431,7 +432,7 @@ impl StepContext {
         }
     }
 
-    /// Answers a command: that it is done, or why it is refused.
+    /// Answers a command: with its result if `ok`, else with the reason for rejecting it.
     fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
         self.because(lines.join(" "));
         self.refused |= !ok;

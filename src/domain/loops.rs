@@ -1,6 +1,6 @@
-//! The loop's data: the durable state of a loop, its iterations, and the inputs that change it.
+//! Data of a loop: its durable state, its iterations, and the inputs that change it.
 //!
-//! Values with queries only. `lifecycle` decides what an input changes.
+//! The values have queries but decide nothing. `lifecycle` decides what an input changes.
 
 mod agent_run;
 mod aggregate;

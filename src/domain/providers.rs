@@ -1,4 +1,5 @@
-//! Model providers: rate limits, backend states, prices, budgets, rules, and the neutral chat call.
+//! Model providers: rate limits, backend states, prices, budgets, rules for models and schedules, and provider-independent chat
+//! types.
 
 pub mod backends;
 pub mod chat;

@@ -1,4 +1,5 @@
-//! Supervision: control, oversight and strategy, joined by one pipeline that loops, replays and simulations share.
+//! Supervision of a loop: control, oversight and strategy, combined in one pipeline that running loops, replays and simulations
+//! share.
 
 pub mod control;
 pub mod experience;

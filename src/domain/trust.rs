@@ -1,4 +1,4 @@
-//! Trust boundaries: permissions, policy, sanitization of text, test tampering and network egress.
+//! Trust boundaries: permissions, policy, sanitization of text, secrets, test tampering and network egress.
 
 pub mod address;
 pub mod egress;

@@ -1,4 +1,4 @@
-//! Clock. No other code reads the system's clock.
+//! Clock of the service. No other code reads the system's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -39,7 +39,7 @@ impl Clock {
         }
     }
 
-    /// Returns the elapsed milliseconds since a fixed time in this process, independent of clock changes.
+    /// Returns a monotonic time in milliseconds since a fixed point in this process. Changes of the clock do not affect it.
     fn passed_ms(&self) -> i64 {
         static START: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
         match self {
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Advances a manual clock by `ms` milliseconds; does nothing for the system's clock.
+    /// Advances a manual clock and its elapsed time by `ms` milliseconds; does nothing for the system's clock.
     pub fn advance_ms(&self, ms: i64) {
         self.set_ahead_ms(ms);
         if let Self::Manual(manual) = self {
@@ -56,7 +56,8 @@ impl Clock {
         }
     }
 
-    /// Changes a manual clock by `ms` milliseconds (may be negative) without elapsed time; does nothing for the system's clock.
+    /// Sets a manual clock forward or, if `ms` is negative, back by `ms` milliseconds. The elapsed time stays the same, as when
+    /// an administrator sets a clock. Does nothing for the system's clock.
     pub fn set_ahead_ms(&self, ms: i64) {
         if let Self::Manual(manual) = self {
             manual.shown.fetch_add(ms, Ordering::SeqCst);
@@ -64,9 +65,9 @@ impl Clock {
     }
 }
 
-/// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds.
+/// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds. Smaller ones are drift.
 const SET_ANEW_MS: i64 = 60_000;
-/// Minimum change after which old times are unreliable, in milliseconds.
+/// Minimum clock change after which stored times are unreliable, in milliseconds.
 const DOUBTFUL_MS: i64 = 24 * 3_600_000;
 
 /// Detects changes of a clock: manual ones, corrections by a time server, and suspends of the machine.
@@ -76,7 +77,7 @@ pub struct ClockWatch {
     /// Clock time and elapsed time at the last check.
     seen: (Timestamp, i64),
     doubtful: bool,
-    /// Whether this process reports changes to the loops; runners leave that to the deciding process.
+    /// Whether this process reports clock changes to the loops. False in runners, because the service reports them.
     pub tells: bool,
 }
 
@@ -87,7 +88,7 @@ impl ClockWatch {
         Self { clock, seen, doubtful: false, tells: true }
     }
 
-    /// Returns the change of the clock since the last call, in milliseconds (negative if set back); `None` if it was
+    /// Returns by how many milliseconds the clock was changed since the last call (negative if set back). `None` if the clock was
     /// not changed.
     pub fn set_by_ms(&mut self) -> Option<i64> {
         let (now, passed) = (self.clock.now(), self.clock.passed_ms());
@@ -97,13 +98,13 @@ impl ClockWatch {
         (by.saturating_abs() >= SET_ANEW_MS).then_some(by)
     }
 
-    /// Whether the clock was changed by a day or more, so that old times are unreliable.
+    /// Whether the clock was ever changed by a day or more, so that stored times are unreliable.
     pub fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 }
 
-/// Monotonic time measurement, for durations that are reported.
+/// Stopwatch on a monotonic clock, for measuring durations.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(std::time::Instant);
 

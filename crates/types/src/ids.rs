@@ -82,14 +82,14 @@ impl Sha {
         well_formed.then(|| Self(text.to_ascii_lowercase()))
     }
 
-    /// Returns the first 8 characters, for people.
+    /// Returns the abbreviated object name: its first 8 characters.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }
 }
 
 impl LoopId {
-    /// Builds an id from the issue's number and 30 random bits (upper bits are ignored).
+    /// Builds an id from the issue's number and the lower 30 bits of `random`.
     pub fn from_parts(issue: Number, random: u32) -> Self {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let tail: String = (0..6).map(|i| ALPHABET[(random >> (5 * i) & 31) as usize] as char).collect();
@@ -114,7 +114,7 @@ impl Timestamp {
     }
 }
 
-/// Amount of money in millionths of a US dollar. An integer, so that sums are exact.
+/// Amount of money in millionths of a US dollar. Integers keep sums exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Money(pub i64);
@@ -154,13 +154,13 @@ impl Ratio {
     pub fn get(self) -> f64 {
         self.0
     }
-    /// Returns the percentage, 0..=100, rounded down, so that only 1.0 gives 100.
+    /// Returns the percentage, 0..=100, rounded down, so that 100 means complete.
     pub fn whole_percent(self) -> u8 {
         (self.0 * 100.0 + 1e-9).floor() as u8
     }
 }
 
-/// Percentage, 0..=100 (coverage).
+/// Percentage, 0..=100, such as a test coverage.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Percent(pub f64);
@@ -178,7 +178,7 @@ pub enum AccountKind {
 /// Account on a forge. Compare accounts by `id`; the login is for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Numeric id.
+    /// Numeric id of the account.
     pub id: UserId,
     /// Login when last read.
     pub login: String,
@@ -190,13 +190,13 @@ pub struct User {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewVerdict {
-    /// Approved.
+    /// The reviewer approved the change.
     Approved,
-    /// Changes requested.
+    /// The reviewer requested changes.
     ChangesRequested,
-    /// Comments only.
+    /// The reviewer only commented.
     Commented,
-    /// Dismissed.
+    /// The review was dismissed and no longer counts.
     Dismissed,
 }
 

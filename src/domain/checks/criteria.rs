@@ -34,16 +34,16 @@ const MAX_PATTERN: usize = 500;
 /// Maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// Reason why written criteria cannot be used.
+/// Reason why the stated criteria cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CriteriaError {
     /// The fenced block cannot be parsed.
     #[error("the `ralph` block cannot be read: {0}")]
     Block(String),
-    /// A fence is not closed, so that prose would be taken for commands.
+    /// A fence is not closed, so that the following prose would be parsed as commands.
     #[error("the `ralph` block is never closed; end it with a line of three backticks")]
     Unclosed,
-    /// An invalid check.
+    /// A check is invalid.
     #[error("check `{name}`: {reason}")]
     Invalid {
         /// Name of the check.
@@ -51,12 +51,12 @@ pub enum CriteriaError {
         /// Problem and how to fix it.
         reason: String,
     },
-    /// Too many checks.
+    /// There are too many checks; the value is their number.
     #[error("{0} checks are given, at most {MAX_CHECKS} are run; join some of them in a script")]
     TooMany(usize),
 }
 
-/// Builds a check that passes if `command` exits 0, named after the command.
+/// Creates a check that passes if `command` exits 0. Its name is derived from the command.
 pub fn plain(command: &str, source: CheckSource) -> Check {
     Check {
         name: name_of(command),
@@ -69,8 +69,8 @@ pub fn plain(command: &str, source: CheckSource) -> Check {
     }
 }
 
-/// Returns the checks of the first source that has any: command, issue, repository file, detection. Sets their
-/// `source` and makes their names unique. Without any checks, returns none and `Detected`.
+/// Returns the checks of the first source that has any: command, issue, repository file, detection. Sets their `source` and makes
+/// their names unique. If no source has any, returns an empty list and `Detected`.
 pub fn choose(
     command: Vec<Check>,
     issue: Vec<Check>,
@@ -100,7 +100,7 @@ pub fn choose(
     (unique, source)
 }
 
-/// Returns the problem of a check as one sentence for its author.
+/// Validates a check. The error is one sentence for the author of the check.
 pub fn validate(check: &Check) -> Result<(), String> {
     if check.name.trim().is_empty() {
         return Err("the name is empty".to_owned());
@@ -147,7 +147,7 @@ pub fn validate(check: &Check) -> Result<(), String> {
     }
 }
 
-/// Returns the problem of the glob of a check's JUnit files.
+/// Validates the glob of a check's JUnit files. The error is one sentence for the author of the check.
 pub fn report_path(glob: &str) -> Result<(), String> {
     let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
     match path_globs(&[glob]) {
@@ -175,7 +175,7 @@ fn one_group(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles a pattern; `^` and `$` match at lines; length and compiled size are limited.
+/// Compiles a pattern in multi-line mode, with limits on its length and its compiled size.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN {
         return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));
@@ -188,7 +188,7 @@ pub fn compile(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// Returns a name made from a command: its first line, at most `MAX_NAME` characters.
+/// Derives a name from a command: its first line, at most `MAX_NAME` characters.
 fn name_of(command: &str) -> String {
     let line: String = command.trim().lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
     cut(line.trim(), MAX_NAME)

@@ -1,4 +1,4 @@
-//! Report extracted from an agent's last message, if it wrote none. Conservative: only plain statements count.
+//! Extraction of a report from an agent's last message, for an agent that wrote no report. Only plain statements are extracted.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,14 @@ use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::model::task::AgentReport;
 
-/// Length of the message's end that is read, in bytes.
+/// Number of bytes that are read from the end of the message.
 pub(super) const READ_BYTES: usize = 16 * 1024;
-/// Maximum length of a text of the report, in characters, and maximum number of list items.
+/// Maximum length of each text in the report, in characters.
 pub(super) const TEXT_CHARACTERS: usize = 300;
+/// Maximum number of items in each list of the report.
 const ITEMS: usize = 5;
 
-/// Sentences that claim completion without condition.
+/// Sentences that unconditionally claim completion.
 static DONE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:✅|☑|✔|done[.!]?\s|great[,!]?\s|ok(?:ay)?[,.]?\s|summary:?\s|result:?\s|status:?\s|so\s|and\s|now\s)*
@@ -31,7 +32,7 @@ static DONE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Words that retract, defer or restrict a claim.
+/// Words that retract, postpone or restrict a claim.
 static HEDGED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:not|never|no\s+longer|cannot|can't|isn't|aren't|doesn't|don't|won't|haven't|hasn't|wasn't|couldn't
@@ -59,7 +60,7 @@ static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Headings and line beginnings of next steps.
+/// Headings and beginnings of lines that introduce next steps.
 static NEXT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:next\s+steps?|remaining(?:\s+work)?|what(?:'s|\s+is)\s+left|left\s+to\s+do|to-?dos?|still\s+to\s+do|next)\s*:?\s*$")
         .expect("a constant pattern")
@@ -68,11 +69,11 @@ static NEXT_INLINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:next\s+steps?|remaining|todo|still\s+to\s+do|next)\s*:\s*(\S.*)$").expect("a constant pattern")
 });
 
-/// Headings of blockers.
+/// Headings that introduce blockers.
 static BLOCKERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^(?:open\s+)?blockers?\s*:?\s*$").expect("a constant pattern"));
 
-/// Percentage of the whole task that is done; percentages of a part, and coverage, do not match.
+/// Percentage of the whole task that is done. Percentages of a part, or of coverage, do not match.
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:completion|overall\s+progress|progress|completed)\s*(?:is|:|=|at|of|\s)\s*~?(\d{1,3}(?:\.\d+)?)\s*%
@@ -81,13 +82,13 @@ static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Returns the report of an iteration, else the report extracted from its last message.
+/// Returns the report of an iteration; if there is none, the report that is extracted from its last message.
 pub fn reported(iteration: &Iteration) -> AgentReport {
     if iteration.report == AgentReport::default() { report_of(&iteration.message) } else { iteration.report.clone() }
 }
 
-/// Extracts a report from a message by patterns. It claims completion only if a sentence does so without condition and
-/// nothing in the message contradicts it; it is empty for an empty message.
+/// Extracts a report from a message with patterns. It claims completion only if a sentence unconditionally does so and no other
+/// sentence contradicts it. It is empty for an empty message.
 pub fn report_of(message: &str) -> AgentReport {
     let lines = prose(message);
     let mut report = AgentReport::default();
@@ -159,7 +160,7 @@ struct ProseLine {
     heading: bool,
 }
 
-/// Returns the lines of prose at the end of the message, without code, quotations and Markdown markup.
+/// Returns the lines of prose at the end of a message, without code, quotations and Markdown markup.
 fn prose(message: &str) -> Vec<ProseLine> {
     let message = text::tail(message, READ_BYTES);
     let mut lines = Vec::new();
@@ -194,7 +195,7 @@ fn prose(message: &str) -> Vec<ProseLine> {
     lines
 }
 
-/// Returns the sentences of a line: they end with a punctuation mark and white space.
+/// Splits a line into sentences, which end with a punctuation mark and white space.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
     let ends = line.match_indices(['.', '!', '?', ';']).map(|(at, _)| at + 1);
     let ends = ends.filter(|end| line[*end..].starts_with(char::is_whitespace)).chain([line.len()]);
@@ -202,7 +203,7 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
     ends.map(move |end| line[std::mem::replace(&mut from, end)..end].trim()).filter(|sentence| sentence.len() > 2)
 }
 
-/// Whether a sentence of the message states a failure or remaining work.
+/// Whether any sentence of the message states a failure or remaining work.
 pub(super) fn is_doubted(message: &str) -> bool {
     prose(message).iter().any(|line| sentences(&line.text).any(speaks_against))
 }
@@ -224,13 +225,13 @@ fn speaks_against(sentence: &str) -> bool {
     AGAINST.is_match(sentence) && !NONE_FAIL.is_match(sentence)
 }
 
-/// Whether a list item only says "none".
+/// Whether a list item means that there is none.
 fn nothing(item: &str) -> bool {
     let word = item.trim_end_matches(['.', '!']).to_ascii_lowercase();
     matches!(word.as_str(), "none" | "n/a" | "nothing" | "no blockers" | "nothing left" | "no next steps" | "-")
 }
 
-/// Adds a text to a list as one line, unless the list is full or contains it.
+/// Adds a text to a list as one line, unless the list is full or already contains the text.
 pub(super) fn add_item(items: &mut Vec<String>, text: &str) {
     let line = text::line(text, TEXT_CHARACTERS);
     if items.len() < ITEMS && !line.is_empty() && !items.contains(&line) {

@@ -1,9 +1,8 @@
-//! Intelligence layer, pure part: the context block within a token budget, sentences for the prompt, questions to
-//! models as values, and the evaluation of agents' claims.
+//! Pure part of the intelligence layer: the context block within a token budget, advice for the prompt, questions to models as
+//! values, and scores for the agent's claims.
 //!
-//! No model is called here. A [`AssistantJob`] states a question and how to validate its answer; the caller continues without
-//! an answer if none arrives. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the parts that a
-//! loop uses.
+//! No model is called here. An [`AssistantJob`] has a question and validates the answer to it. If there is no answer, the caller
+//! continues without one. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the parts that a loop uses.
 
 mod adapt;
 mod analysis;
@@ -47,5 +46,5 @@ pub use settings::ContextSettings;
 pub use summarize::{Summarizing, SummaryAnswer};
 pub use tokens::count;
 
-/// Function that counts the tokens of a text; [`count`] is the real one.
+/// Function that returns the number of tokens in a text, usually [`count`].
 pub type Count<'a> = &'a (dyn Fn(&str) -> usize + Sync);

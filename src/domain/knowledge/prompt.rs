@@ -1,4 +1,5 @@
-//! Contents of the next prompt, rendered by `templates/prompt/iteration.md`, or `plan.md` for a run that makes a plan.
+//! Contents of the next prompt. They are rendered by `templates/prompt/iteration.md`, or by `plan.md` for a run that makes a
+//! plan.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,21 +12,21 @@ use crate::domain::supervision::oversight::Directive;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
-/// Maximum output of a failing check in a prompt, in bytes; the end is kept.
+/// Maximum length of a failing check's output in a prompt, in bytes. The end is kept.
 const OUTPUT_BYTES: usize = 6_000;
-/// Number of earlier iterations in a prompt at the minimum memory share.
+/// Number of earlier iterations in a prompt at the minimum memory share. A larger share gives more.
 const HISTORY: f64 = 5.0;
-/// Minimum memory share; with more, the prompt contains more iterations.
+/// Minimum memory share, 0..1.
 const LEAST_SHARE: f64 = 0.2;
 
-/// Check, as stated to the agent.
+/// Check, as described to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCheck {
     /// Short name.
     pub name: String,
-    /// Command that the agent can run itself.
+    /// Command, which the agent can run itself.
     pub command: String,
-    /// Rule, in words.
+    /// Rule for passing, in words.
     pub rule: String,
 }
 
@@ -34,7 +35,7 @@ pub struct PromptCheck {
 pub struct PromptFailure {
     /// Short name.
     pub name: String,
-    /// Reason.
+    /// Reason of the failure.
     pub why: String,
     /// End of the output.
     pub output: String,
@@ -45,26 +46,26 @@ pub struct PromptFailure {
 pub struct PromptWord {
     /// Login.
     pub who: String,
-    /// Path of the file that it refers to, or empty.
+    /// Path of the file that the guidance refers to; empty if it refers to none.
     pub path: String,
     /// Text.
     pub text: String,
 }
 
-/// Image of the task, as a file.
+/// Image of the task that the agent gets as a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptImage {
-    /// 1-based number within the loop.
+    /// 1-based number of the image within the loop.
     pub number: u32,
-    /// Description in the text; may be empty.
+    /// Alternative text; may be empty.
     pub description: String,
-    /// Text that shows it, in words ("in the issue").
+    /// Description of the text that contains the image ("in the issue").
     pub source: String,
     /// Path of the file.
     pub path: String,
 }
 
-/// A failed CI job.
+/// Failed CI job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCi {
     /// Name.
@@ -73,7 +74,7 @@ pub struct PromptCi {
     pub log: String,
 }
 
-/// Earlier iteration, one line.
+/// Earlier iteration, described in one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptHistory {
     /// 1-based number.
@@ -89,25 +90,25 @@ pub struct PromptHistory {
 pub struct PromptFinding {
     /// Path.
     pub path: String,
-    /// Line that shows it, from 1.
+    /// 1-based line of the evidence; `None` if the evidence is the file as a whole.
     pub line: Option<u32>,
     /// Name of the kind.
     pub kind: TamperKind,
-    /// Line or fact that shows it.
+    /// Line or fact that is the evidence.
     pub evidence: String,
-    /// Whether the task may ask for the change.
+    /// Whether the task may require the change.
     #[serde(default)]
     pub may_be_asked_for: bool,
 }
 
-/// Plan, as stated to the agent.
+/// Plan, as described to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptPlan {
     /// Text of the plan.
     pub text: String,
-    /// Login of the person who approved it; empty for one that is to be replaced.
+    /// Login of the person who approved the plan; empty for a plan that is to be replaced.
     pub approved_by: String,
-    /// Changes that were approved with it; may be empty.
+    /// Changes that were approved together with the plan; may be empty.
     pub changes: String,
 }
 
@@ -128,7 +129,7 @@ pub struct PromptView {
     pub task_text: String,
     /// Whether the run makes a plan instead of implementing.
     pub planning: bool,
-    /// Approved plan; of a run that makes a plan, the one that is to be replaced.
+    /// Approved plan. For a run that makes a plan, the plan that is to be replaced. `None` if there is none.
     pub plan: Option<PromptPlan>,
     /// Images of the task. The engine fills them in.
     pub images: Vec<PromptImage>,
@@ -140,19 +141,19 @@ pub struct PromptView {
     pub guidance: Vec<PromptWord>,
     /// Requests of reviewers.
     pub reviews: Vec<PromptWord>,
-    /// Findings of a second opinion; framed as data.
+    /// Findings of a second opinion, which are framed as data.
     pub opinions: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
     /// Facts from the service.
     pub warnings: Vec<String>,
-    /// Weakened tests, which the agent has to restore.
+    /// Weakened tests that the agent has to restore.
     pub put_back: Vec<PromptFinding>,
     /// Changed test files without which the checks fail.
     pub changed_tests: Vec<PromptFinding>,
-    /// Program code that returns what tests expect, and computes nothing.
+    /// Program code that returns the values that tests expect, without computing them.
     pub answers: Vec<PromptFinding>,
-    /// Directives of the overseer, which precede everything else, the most important cause first.
+    /// Directives of the overseer, which precede everything else; that for the most important cause comes first.
     pub directives: Vec<Directive>,
     /// Advice of control and strategy, one sentence each.
     pub strategy: Vec<String>,
@@ -160,34 +161,34 @@ pub struct PromptView {
     pub conflict_files: Vec<String>,
     /// Earlier attempts.
     pub history: Vec<PromptHistory>,
-    /// Globs of protected paths that the tree has; changes of them are undone. The engine fills them in.
+    /// Globs of protected paths for which the tree has files. Changes of them are reverted. The engine fills them in.
     pub protected: Vec<String>,
     /// Path of the report file.
     pub report_path: String,
     /// Base branch.
     pub base_branch: String,
-    /// Whether the session got an earlier prompt, so that the context block has only what is new.
+    /// Whether the session already got a prompt, so that the context block contains only new facts.
     pub resumed: bool,
     /// Lines of the context block; empty if there is none, and `history` is used instead.
     pub context: Vec<String>,
-    /// Whether the agent can ask the session memory. The engine fills it in.
+    /// Whether the agent can query the session memory. The engine fills it in.
     pub asks_memory: bool,
-    /// Sentences for the loop's situation, in addition to `strategy`.
+    /// Advice for the loop's situation, in addition to `strategy`.
     pub moment: Vec<String>,
     /// Advice of a model, as lines; framed as data.
     pub advice: String,
-    /// Files that the model suggests to look at.
+    /// Files that the model suggests to examine.
     pub focus: Vec<String>,
 }
 
 /// Additions of the intelligence layer to a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Extras {
-    /// Enabled parts of the layer; with `off` all other fields are ignored.
+    /// Enabled parts of the layer. With `Off`, all other fields are ignored.
     pub intelligence: Intelligence,
     /// The context block.
     pub context: Option<Block>,
-    /// Whether the prompt goes on with a session that got an earlier one.
+    /// Whether the prompt continues a session that already got a prompt.
     pub resumed: bool,
     /// Advice of a model for this iteration.
     pub model_advice: Option<ModelAdvice>,
@@ -196,19 +197,19 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// No additions.
+    /// Returns no additions.
     pub fn off() -> Self {
         Self { intelligence: Intelligence::Off, ..Self::default() }
     }
 }
 
-/// Returns the plain prompt of the current iteration. `nonce` and `report_path` come from the caller.
+/// Returns the plain prompt of the current iteration. The caller supplies `nonce` and `report_path`.
 pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     view_with(current, nonce, report_path, &Extras::off())
 }
 
-/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, sentences for the
-/// situation, and a model's advice after the texts of the service and of people.
+/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, advice for the situation,
+/// and the advice of a model. The last one comes after the texts of the service and of people.
 pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras) -> PromptView {
     let mut view = plain(current, nonce, report_path);
     if !extras.intelligence.adapts() {
@@ -226,7 +227,7 @@ pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras
     view
 }
 
-/// Sentence about an earlier state that was better than the current one.
+/// Returns a sentence about an earlier state that was better than the current one; `None` if there is none.
 fn better_before(current: &Loop) -> Option<String> {
     let best = best_state(current)?;
     let number = |i: &Iteration| i.ended_at.is_some().then_some(i.number);
@@ -244,7 +245,7 @@ fn better_before(current: &Loop) -> Option<String> {
     })
 }
 
-/// Builds the part that every prompt contains.
+/// Builds the part that is common to all prompts.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     let planning = current.planning.as_ref().filter(|planning| planning.plans_next());
     let guidance: Vec<&Guidance> = match planning {
@@ -322,7 +323,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     }
 }
 
-/// Returns the approved plan, or the one that a run has to replace.
+/// Returns the approved plan, or the plan that a run has to replace.
 fn plan(current: &Loop) -> Option<PromptPlan> {
     let approved = current.approved_plan();
     let replaced = || current.planning.as_ref()?.proposed.as_ref();
@@ -335,13 +336,13 @@ fn plan(current: &Loop) -> Option<PromptPlan> {
     })
 }
 
-/// Returns a warning about the last run, if it made no plan.
+/// Returns a warning that the last run made no plan; `None` if it made one.
 fn missing_plan(planning: &Planning) -> Option<String> {
     let problem = sanitize::visible(&planning.problem);
     (!problem.is_empty()).then(|| format!("The last run made no plan that can be posted: {problem}."))
 }
 
-/// Open findings of some kinds. Findings in commits that a person pushed are left out.
+/// Returns the open findings of some kinds, except those in commits that a person pushed.
 fn open_findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
     let open = current.open_findings().into_iter().filter(|finding| !finding.pushed);
     let wanted = open.filter(|finding| wanted(finding.found.kind));
@@ -364,7 +365,7 @@ fn directives(course: Option<&NextRunPlan>) -> Vec<Directive> {
     all.map(|Directive { level, text }| Directive { level: *level, text: sanitize::for_prompt(text).text }).collect()
 }
 
-/// Returns the last `most` bytes of a text, starting at a character.
+/// Returns at most the last `most` bytes of a text, beginning at a character boundary.
 fn tail(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {

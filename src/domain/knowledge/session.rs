@@ -1,7 +1,7 @@
-//! Memory of one loop's session: turns, events, and summaries of several iterations.
+//! Memory of a loop's session: turns, events, and summaries of several iterations.
 //!
-//! Three tiers, from complete to short. The caller masks secrets before texts get here; what is stored is shown to
-//! agents unchanged.
+//! The three tiers range from complete to short. The caller masks secrets before storing a text, because agents see stored texts
+//! unchanged.
 
 mod answer;
 mod query;
@@ -36,12 +36,12 @@ pub use tree_roots::TreeRoots;
 pub enum TurnRole {
     /// The coding agent, in the work tree.
     Agent,
-    /// A model that assists: advice, summaries.
+    /// A model that gives advice or writes summaries.
     Assistant,
 }
 
 impl TurnRole {
-    /// Name in the store and in answers.
+    /// Returns the name, as in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -50,10 +50,10 @@ impl TurnRole {
     }
 }
 
-/// Prompt and answer: one run of an agent or one call of an assistant. Texts are masked.
+/// Turn: a prompt with its answer, of one agent run or one call to an assistant. Texts are masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionTurn {
-    /// 1-based iteration; 0 before the first.
+    /// 1-based number of the iteration; 0 before the first.
     pub iteration: u32,
     /// Attempt of the iteration.
     pub attempt: u32,
@@ -65,7 +65,7 @@ pub struct SessionTurn {
     pub response: String,
     /// Name of the backend.
     pub backend: String,
-    /// Model, if known.
+    /// Model; `None` if unknown.
     pub model: Option<String>,
     /// Input tokens that were not in the provider's cache.
     pub tokens_in: u64,
@@ -75,9 +75,9 @@ pub struct SessionTurn {
     pub tokens_cached: u64,
     /// Cost.
     pub cost: Money,
-    /// Whether tokens or cost are estimates of the service.
+    /// Whether the service estimated the tokens or the cost.
     pub estimated: bool,
-    /// Error; `None` if it succeeded.
+    /// Error; `None` if the turn succeeded.
     pub error: Option<String>,
     /// Ids of the learnings in the prompt.
     pub learnings: Vec<String>,
@@ -97,21 +97,21 @@ pub enum EventKind {
     ToolResult,
     /// A file was created, modified or deleted.
     FileChange,
-    /// Something failed outside of tools and checks.
+    /// An error occurred outside of tools and checks.
     Error,
     /// The backend changed.
     BackendSwitch,
     /// The model changed.
     ModelSwitch,
-    /// A check ran; its name is the event's tool.
+    /// A check ran. Its name is stored as the tool of the event.
     Check,
-    /// A detection of the overseer.
+    /// The overseer detected a problem.
     Detection,
-    /// An intervention of the overseer.
+    /// The overseer intervened.
     Intervention,
     /// A person gave a command.
     Command,
-    /// A person asked for changes in a review.
+    /// A person requested changes in a review.
     Remark,
 }
 
@@ -131,7 +131,7 @@ impl EventKind {
         Self::Remark,
     ];
 
-    /// Name in the store and in answers.
+    /// Returns the name, as in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToolCall => "tool_call",
@@ -169,7 +169,7 @@ impl FromStr for EventKind {
 /// Event of an iteration. Its text is masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvent {
-    /// 1-based iteration; 0 before the first.
+    /// 1-based number of the iteration; 0 before the first.
     pub iteration: u32,
     /// Kind.
     pub kind: EventKind,
@@ -179,20 +179,20 @@ pub struct SessionEvent {
     pub path: Option<String>,
     /// Description, arguments or output.
     pub text: String,
-    /// Whether it is a failure: an error, a refused tool call, a failing check.
+    /// Whether the event is a failure: an error, a refused tool call, or a failing check.
     pub failed: bool,
     /// Time.
     pub at: Timestamp,
 }
 
-/// Error that occurred, by its signature.
+/// Error, identified by its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorPattern {
     /// Signature; see `domain::model::signature`.
     pub signature: String,
     /// Number of occurrences.
     pub count: u32,
-    /// Iterations in which it occurred, ascending.
+    /// Iterations in which the error occurred, in ascending order.
     pub iterations: Vec<u32>,
 }
 
@@ -211,7 +211,7 @@ pub struct SessionSummary {
     pub files: Vec<String>,
     /// Errors, most frequent first.
     pub errors: Vec<ErrorPattern>,
-    /// Whether it was extracted from turns and events without a model.
+    /// Whether the summary was extracted from turns and events without a model.
     pub extractive: bool,
     /// Time.
     pub made_at: Timestamp,

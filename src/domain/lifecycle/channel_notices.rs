@@ -1,4 +1,4 @@
-//! Notices for channels that follow from an effect of a step.
+//! Notices for channels that follow from the effects of a step.
 
 use super::effect::Effect;
 use crate::domain::loops::Loop;
@@ -7,12 +7,12 @@ use crate::domain::report::notice::{Audience, Notice, Occasion};
 use crate::domain::report::view::View;
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Returns the notices that an effect of a step causes, each as an effect. `open` contains the causes that a channel was
-/// notified of and that had not ended before this step.
+/// Returns the notices that an effect of a step causes, each as an effect. `open` has the causes about which a channel was
+/// notified and that had not ended before this step.
 ///
-/// Services that keep incidents repeat notifications themselves until somebody acknowledges them, and an event about an
-/// incident that was resolved by hand would open another one. So they get a reminder only about causes that they were never
-/// notified of.
+/// Services that manage incidents repeat notifications by themselves until somebody acknowledges them, and an event about a
+/// manually resolved incident would open another one. They therefore get a reminder only about causes about which they were never
+/// notified.
 pub fn notices(
     effect: &Effect,
     current: &Loop,

@@ -1,5 +1,5 @@
-//! CI of the pull request, and conflicts with its base. A pull request whose CI fails is not ready: it becomes a draft again,
-//! and the agent gets the failures. Failures that the base has as well, or that a re-run does not repeat, are told apart.
+//! CI of the pull request, and conflicts with its base. If CI fails, the pull request becomes a draft again and the agent gets
+//! the failures. Failures that the base has as well, and those that a second run does not repeat, are handled separately.
 
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
@@ -8,7 +8,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::Sha;
 
-/// State of the pull request's head.
+/// CI results and conflicts of the pull request's head.
 pub(super) struct Inspection {
     pub(super) commit: Sha,
     pub(super) passed: u32,
@@ -19,19 +19,19 @@ pub(super) struct Inspection {
 }
 
 impl Inspection {
-    /// Reads the input; `None` for another one.
+    /// Extracts the inspection from an input; `None` for other inputs.
     pub(super) fn of(input: LoopInput) -> Option<Self> {
         let LoopInput::Inspected { commit, failed, passed, pending, conflict, on_base } = input else { return None };
         Some(Self { commit, passed, failed, on_base, pending, conflict })
     }
 
-    /// Whether nothing fails, is pending or conflicts.
+    /// Whether no check failed or is pending, and there is no conflict.
     pub(super) fn is_green(&self) -> bool {
         self.failed.is_empty() && self.pending == 0 && !self.conflict
     }
 }
 
-/// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
+/// Continues the loop if CI failed for the head of the pull request, or if the pull request conflicts with its base.
 pub(super) fn inspected(turn: &mut StepContext, seen: &Inspection) {
     let Inspection { commit, failed, on_base, pending, conflict, .. } = seen;
     if turn.next.pushed.as_ref() != Some(commit) || !turn.next.reads_ci() {
@@ -59,7 +59,7 @@ fn name(failure: &Guidance) -> &str {
     failure.path.as_deref().unwrap_or_default()
 }
 
-/// Gives the failures to the agent, and makes the pull request a draft again.
+/// Passes the failures to the agent, and makes the pull request a draft again.
 fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidance>) {
     let why = format!("CI failed on the pull request: {}", check_names(&found.names));
     turn.next.failed_ci = Some(found);
@@ -79,7 +79,7 @@ fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidanc
     turn.effects.push(Effect::Status { fresh: false });
 }
 
-/// Handles CI without a failure of the loop's own: everything passed, or what failed fails on the base, too.
+/// Handles CI without failures of the loop's own: every check passed, or the failed checks also fail on the base.
 fn passed(turn: &mut StepContext, found: FailedCi) {
     let was_red = turn.next.red_ci().is_some();
     let on_base = Some(found).filter(|found| !found.on_base.is_empty());
@@ -114,8 +114,8 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
     }
 }
 
-/// Pauses the loop and asks people, if the CI of the verified head failed: the last iteration changed nothing about it.
-/// Returns whether it did.
+/// Pauses the loop and asks people if the CI of the verified head failed and the last iteration changed nothing about it. Returns
+/// whether it did.
 pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
     let Some(red) = turn.next.red_ci() else { return false };
     let why =
@@ -127,7 +127,7 @@ pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
 }
 
 impl StepContext {
-    /// Gives the failures of the head's CI to the agent again, after a person resumed the loop.
+    /// Passes the CI failures of the head to the agent again, after a person resumed the loop.
     pub(super) fn repeat_ci_failures(&mut self) {
         let has_guidance = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
         if self.next.red_ci().is_some() && !has_guidance {

@@ -1,4 +1,4 @@
-//! Commands of people: connects their definitions to the operations of a step.
+//! Commands of people: applies their definitions with the operations of a step.
 
 use super::{StepContext, judge, merges, refusals};
 use crate::domain::lifecycle::effect::Effect;
@@ -17,7 +17,7 @@ pub(super) fn apply(turn: &mut StepContext, by: User, command: LoopCommand, comm
     command.apply(&mut CommandStep { turn, by, comment });
 }
 
-/// Step of one command.
+/// Step in which a command is applied.
 struct CommandStep<'a> {
     turn: &'a mut StepContext,
     by: User,
@@ -105,7 +105,7 @@ impl CommandTarget for CommandStep<'_> {
 }
 
 impl CommandStep<'_> {
-    /// Posts a separate comment where the command was given.
+    /// Posts a separate comment on the issue or pull request where the command was given.
     fn post(&mut self, name: &str, view: report::view::View) {
         let on = self.comment.map_or(self.turn.next.place.issue, |comment| comment.on);
         let key = format!("{name}/{}", self.turn.next.version);

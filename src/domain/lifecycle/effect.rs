@@ -1,5 +1,5 @@
-//! Effects as data. Each effect has a natural key: it is executed at most once under the same key, and after a crash it
-//! is looked up by that key before it is repeated.
+//! Effects of a step, as data. Each effect has a natural key and is executed at most once under the same key. After a crash, the
+//! effect is looked up by its key before it is repeated.
 
 use std::borrow::Cow;
 
@@ -12,23 +12,23 @@ use crate::domain::report::notice::Notice;
 use crate::domain::report::view::{EscalationSeverity, View};
 use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
 
-/// Queue of an effect. Effects of the same loop and queue run one at a time, in order; queues do not wait for each
+/// Lane of an effect. Effects of the same loop and queue run one at a time, in order. Different queues do not wait for each
 /// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectQueue {
-    /// Git, agents, checks: long, on the machine that has the tree.
+    /// Git, agents and checks. They take long, and run on the machine that has the work tree.
     Work,
-    /// Short calls to the forge.
+    /// Short requests to the forge.
     #[serde(alias = "talk")]
     Forge,
-    /// Notices for channels outside of the forge; each channel has a queue of its own.
+    /// Notices for channels outside of the forge. Each channel has a queue of its own.
     #[serde(alias = "notify")]
     Channels,
 }
 
 impl EffectQueue {
-    /// Name in the store.
+    /// Returns the name, as in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -37,7 +37,7 @@ impl EffectQueue {
         }
     }
 
-    /// Name in metrics.
+    /// Returns the name, as in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -51,11 +51,11 @@ impl EffectQueue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckPurpose {
-    /// Before the first iteration: the reference for regressions.
+    /// The run before the first iteration, which is the reference for regressions.
     Baseline,
-    /// After an iteration, in the loop's tree.
+    /// The run after an iteration, in the loop's work tree.
     Iteration,
-    /// Checks in a fresh checkout of the commit; checks that pass only in a dirty tree do not count.
+    /// The run in a fresh checkout of the commit. Checks that pass only because of files outside of the commit fail here.
     Clean,
 }
 
@@ -63,18 +63,18 @@ pub enum CheckPurpose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// Seen.
+    /// The comment was read.
     Seen,
-    /// Done.
+    /// The command was executed.
     Done,
     /// The command is invalid.
     Wrong,
-    /// Not allowed.
+    /// The author may not give the command.
     Refused,
 }
 
-/// One thing to do. Work effects carry the ticket of the step that requested them: an outcome with another ticket is late and
-/// changes nothing.
+/// Effect of a step. Effects in the lane for work carry the ticket of the step that requested them. An outcome with another
+/// ticket is outdated and changes nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum Effect {
@@ -82,91 +82,92 @@ pub enum Effect {
     Prepare { ticket: u64 },
     /// Runs the checks.
     Check { ticket: u64, purpose: CheckPurpose, commit: Sha },
-    /// Runs the agent once for a plan; it cannot change the tree.
+    /// Runs the agent once to make a plan. The agent cannot change the tree.
     Plan { ticket: u64, attempt: u32 },
     /// Runs the agent once.
     Agent { ticket: u64, iteration: u32, attempt: u32 },
-    /// Commits the content of the tree; `conflict` is the other side of a merge in progress.
+    /// Commits the content of the work tree, including a merge in progress.
     Commit { ticket: u64, iteration: u32 },
     /// Pushes the loop's head to its branch.
     Push { ticket: u64, commit: Sha },
-    /// Merges another commit into the tree: that of the base branch, or one that a person pushed to the loop's branch.
+    /// Merges another commit into the work tree: the head of the base branch, or a commit that a person pushed to the loop's
+    /// branch.
     Merge { ticket: u64, other: Option<Sha> },
     /// Restores the files of an earlier commit in a new commit, so that the branch keeps all commits.
     Restore { ticket: u64, iteration: u32, to: Sha },
-    /// Restores the base's version of files in a new commit; files that the base lacks are removed.
+    /// Restores the base's versions of files in a new commit. Files that do not exist at the base are removed.
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
     /// Asks another backend for a second opinion about a verified commit.
     SecondOpinion { ticket: u64, commit: Sha },
     /// Applies suggested changes in a new commit.
     ApplySuggestions { ticket: u64, iteration: u32, changes: Vec<SuggestedChange> },
-    /// Runs the hooks of an event, which the loop waits for.
+    /// Runs the hooks of an event. The loop waits for the result.
     Hooks { ticket: u64, event: HookEvent },
-    /// Runs the hooks after the loop stopped working.
+    /// Runs the hooks for the end of the loop's work. The loop does not wait for the result.
     HooksAfterEnd {
-        /// Version of the loop at that time.
+        /// Version of the loop when it stopped working.
         version: u64,
     },
-    /// Releases the tree of a loop that ended; deletes the branch if configured.
+    /// Releases the work tree of an ended loop. Also deletes the branch if that is configured.
     Release { delete_branch: bool },
 
-    /// Writes a comment once.
+    /// Posts a comment once.
     Comment { key: String, on: Number, view: Box<View> },
-    /// Updates the status comment from the loop's current state. `fresh` posts a new one.
+    /// Updates the status comment with the loop's current state. With `fresh`, posts a new one.
     Status { fresh: bool },
-    /// Sets the status of the branch's commit from the loop's current state.
+    /// Sets the status of the branch's commit, from the loop's current state.
     CommitStatus,
-    /// Sets the label of a state and removes those of other states; `None` removes all.
+    /// Sets the label of a state and removes the labels of other states. `None` removes all of them.
     StateLabel { state: Option<LoopState> },
     /// Removes the label that started the loop from the issue.
     DropRunLabel,
-    /// Reacts to a comment.
+    /// Adds a reaction to a comment.
     React { comment: CommentId, mark: Mark },
-    /// Reacts to a comment on a line of a pull request.
+    /// Adds a reaction to a review comment on a line.
     ReactToRemark { comment: CommentId, mark: Mark },
-    /// Answers a comment on a line in its thread with the commit that changed what it asked for, and resolves the thread.
+    /// Replies to a review comment on a line, in its thread, with the commit that made the requested change. Resolves the thread.
     AnswerRemark {
         comment: CommentId,
         commit: Sha,
-        /// Whether the commit is the change that the comment suggested.
+        /// Whether the commit applied the change that the comment suggested.
         #[serde(default)]
         applied: bool,
-        /// Iteration that applied it once more after its commit was undone; 0 for the first answer.
+        /// Iteration that applied the change again after the first commit was undone; 0 for the first reply.
         #[serde(default)]
         again: u32,
     },
     /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
-    /// Makes the pull request a draft again.
+    /// Converts the pull request to a draft.
     DraftPull,
-    /// Asks the forge to merge the pull request once its rules allow it, if the commit is its head.
+    /// Requests that the forge merges the pull request once its rules are satisfied, provided that the commit is the head.
     MergeWhenReady { commit: Sha },
-    /// Asks the forge not to merge the pull request by itself.
+    /// Withdraws the request that the forge merges the pull request.
     WithdrawMerge,
-    /// Opens an escalation issue for a cause; while one is open, adds a comment to it.
+    /// Opens an escalation issue for a cause. If one is already open, adds a comment to it.
     Escalate {
         cause: EscalationCause,
         view: Box<View>,
-        /// Urgency; selects the channels.
+        /// Urgency, which selects the channels to notify.
         #[serde(default = "critical")]
         level: EscalationLevel,
-        /// Whether people were notified before and have not answered.
+        /// Whether this is a reminder, because people were notified before and did not answer.
         #[serde(default)]
         reminder: bool,
     },
     /// Closes the escalation issues of the loop.
     CloseEscalations { why: String },
-    /// Queries the CI results of the pull request's head, and whether it conflicts with its base.
+    /// Reads the CI results of the pull request's head, and whether the pull request conflicts with its base.
     Inspect {
         commit: Sha,
-        /// Whether the base is a new one, so that the forge's word about conflicts is not up to date.
+        /// Whether the base changed, so that the forge's information about conflicts may be outdated.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         base_moved: bool,
     },
 
-    /// Notifies the channels that receive notices of its level. Has no other effect.
+    /// Notifies the channels that receive notices of this level. Has no other effect.
     Warn { notice: Box<Notice> },
-    /// Notifies a channel outside of the forge. Derived from other effects when a step is saved; no step requests it
+    /// Notifies one channel outside of the forge. It is derived from other effects when a step is saved; no step requests it
     /// directly.
     Notify { channel: String, notice: Box<Notice> },
 
@@ -174,21 +175,22 @@ pub enum Effect {
     SetTimer { kind: TimerKind, at: Timestamp },
     /// Removes a timer. Applied by the store, together with the step.
     ClearTimer { kind: TimerKind },
-    /// Drops pending work and stops running work. Applied by the store, together with the step.
+    /// Drops pending work, and stops running work. Applied by the store, together with the step.
     CancelWork,
     /// Adds entries to the audit log. Applied by the store, together with the step.
     Audit { entries: Vec<AuditEntry> },
 }
 
-/// Queue of reactions that a comment was seen: it precedes everything else in its lane and waits for nothing there.
+/// Name of the queue for reactions that a comment was read. They precede all other effects of their lane and wait for none of
+/// them.
 pub const SEEN_QUEUE: &str = "talk/seen";
 
-/// Name of a channel's queue in the store.
+/// Returns the name of a channel's queue in the store.
 pub fn channel_queue(channel: &str) -> String {
     format!("{}/{channel}", EffectQueue::Channels.as_str())
 }
 
-/// Returns the level of escalations that were stored before levels existed.
+/// Returns the level of escalations that were stored before there were levels.
 fn critical() -> EscalationLevel {
     EscalationLevel::Critical
 }
@@ -203,7 +205,7 @@ impl Effect {
         Self::Escalate { cause, view: Box::new(view), level, reminder: false }
     }
 
-    /// Returns its lane; `None` if the store applies it together with the step.
+    /// Returns the lane of the effect; `None` if the store applies it together with the step.
     pub fn lane(&self) -> Option<EffectQueue> {
         match self {
             Self::Prepare { .. }
@@ -230,8 +232,8 @@ impl Effect {
         }
     }
 
-    /// Returns the name of its queue in the store: that of its lane, in the lane `notify` that of its channel, and a separate
-    /// one for reactions that a comment was seen.
+    /// Returns the name of the effect's queue in the store. This is the name of its lane. In the lane for channels, each channel
+    /// has a queue of its own, and reactions that a comment was read have a separate queue.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
             Self::React { mark: Mark::Seen, .. } | Self::ReactToRemark { mark: Mark::Seen, .. } => {
@@ -242,7 +244,7 @@ impl Effect {
         }
     }
 
-    /// Returns the ticket of a work effect.
+    /// Returns the ticket; `None` if this is no effect in the lane for work.
     pub fn ticket(&self) -> Option<u64> {
         match self {
             Self::Prepare { ticket }
@@ -261,7 +263,7 @@ impl Effect {
         }
     }
 
-    /// Natural key within a loop.
+    /// Returns the natural key, unique within a loop.
     pub fn key(&self) -> String {
         match self {
             Self::Prepare { ticket } => format!("prepare/{ticket}"),
@@ -303,7 +305,7 @@ impl Effect {
         }
     }
 
-    /// Returns the change that people miss if the forge refuses the effect.
+    /// Returns the change whose absence people would notice if the forge refuses the effect; `None` if there is none.
     pub fn change(&self) -> Option<ForgeChange> {
         match self {
             Self::Pull { .. } => Some(ForgeChange::OpenPull),
@@ -316,7 +318,8 @@ impl Effect {
         }
     }
 
-    /// Whether it creates something on the forge that would stay in another repository if that had taken over the name.
+    /// Whether the effect creates something on the forge. If another repository has taken over the name of the loop's repository,
+    /// such an effect would leave it in the wrong place.
     pub fn creates_on_forge(&self) -> bool {
         matches!(
             self,
@@ -328,7 +331,7 @@ impl Effect {
         )
     }
 
-    /// Whether only the newest pending one has to be executed.
+    /// Whether an effect replaces older pending ones with the same purpose, so that only the newest has to be executed.
     pub fn replaces_older(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,5 @@
-//! From passed checks to the review: verification in a fresh checkout, the hooks of the operator, and the pull request.
+//! Handover for review: after the checks passed, the commit is verified in a fresh checkout, the operator's hooks run, and the
+//! pull request is marked as ready.
 
 use super::next_iteration::next_iteration;
 use super::{StepContext, hooks, refusals};
@@ -15,7 +16,7 @@ pub(super) fn verify(turn: &mut StepContext) {
     turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
 }
 
-/// Hands verified work over, if the hooks allow it.
+/// Hands verified work over for review, if the hooks allow it.
 pub(super) fn before_ready(turn: &mut StepContext) {
     if !hooks::ask(turn, HookEvent::BeforeReady) {
         ready(turn);

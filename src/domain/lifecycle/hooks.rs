@@ -1,4 +1,4 @@
-//! Hooks of the operator: they run as work of the loop, and their objections are handled here.
+//! Hooks of the operator: runs them as work of the loop, and handles their objections.
 
 use super::StepContext;
 use super::waits::give_back;
@@ -7,7 +7,7 @@ use crate::domain::loops::{EscalationCause, HookQuestion, Loop, LoopState, LoopS
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::Sha;
 
-/// Returns the step in which the hooks of an event run; `None` if nothing waits for them.
+/// Returns the step in which the hooks of an event run; `None` if the loop does not wait for them.
 fn step_of(event: HookEvent) -> Option<LoopStep> {
     match event {
         HookEvent::BeforeAgent => Some(LoopStep::HooksBeforeAgent),
@@ -17,14 +17,14 @@ fn step_of(event: HookEvent) -> Option<LoopStep> {
     }
 }
 
-/// Runs the hooks of an event; returns `false` if there are none and the loop continues at once.
+/// Runs the hooks of an event. Returns `false` if there are no such hooks, so that the loop continues at once.
 pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
     let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
     turn.work(step, |ticket| Effect::Hooks { ticket, event });
     true
 }
 
-/// Runs the hooks after a loop stopped working; nothing waits for them.
+/// Runs the hooks for the end of the loop's work. The loop does not wait for them.
 pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     let ends = matches!(state, LoopState::Review | LoopState::LimitReached | LoopState::Failed) || !state.is_open();
     if ends && turn.next.policy.has_hooks(HookEvent::AfterEnd) {
@@ -32,19 +32,19 @@ pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     }
 }
 
-/// Consequence of the hooks' answer.
+/// Consequence of the hooks' verdicts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HookConsequence {
     /// The loop continues.
     Proceed,
-    /// The next run of the agent gets this text.
+    /// Another iteration follows, whose prompt contains this text.
     Iterate(String),
-    /// The loop waits for a person, or nothing has changed.
+    /// The loop waits for a person, or the verdicts are outdated and nothing changed.
     Stay,
 }
 
-/// Updates a question about the next run of an agent after the best state was restored for a pause: it now refers to that
-/// state, so that resuming the loop answers it.
+/// Updates a hook's question about the next agent run after the best state was restored for a pause. The question then refers to
+/// the restored state, so that resuming the loop answers it.
 pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
     let paused = next.halting.as_ref().map(|halting| &halting.then);
     let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(EscalationCause::Hook), .. }));
@@ -53,7 +53,7 @@ pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
     }
 }
 
-/// Judges the answer of the hooks of an event; pauses the loop if a person is needed.
+/// Handles the verdicts of the hooks of an event. Pauses the loop if a person is needed.
 pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) -> HookConsequence {
     if step_of(event) != Some(turn.next.step) {
         turn.because("an answer of hooks that were not running was ignored");

@@ -1,7 +1,7 @@
-//! The end of an iteration: its record, the judgement of supervision, and its consequences for the loop.
+//! End of an iteration: its record, the judgement of supervision, and the consequences for the loop.
 //!
-//! The judgement is stored with the loop before anything acts on it: a loop that has to pause is paused in the same step, and
-//! no effect that follows can run an agent.
+//! The judgement is stored with the loop before anything acts on it. A loop that has to pause is paused in the same step, and no
+//! later effect can run an agent.
 
 use super::StepContext;
 use crate::domain::knowledge::intelligence::ClaimSums;
@@ -25,11 +25,11 @@ use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, Int
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
-/// Amount that failing lint or type checks subtract from quality, together.
+/// Amount that failing lint and type checks together subtract from quality.
 const LINT_WEIGHT: f64 = 0.5;
-/// Amount that each sign of a weakened check subtracts from quality.
+/// Amount that each finding of a weakened check subtracts from quality.
 const TAMPER_WEIGHT: f64 = 0.15;
-/// Programs whose findings concern quality rather than function.
+/// Words in commands of checks that concern quality, not function.
 const LINTERS: [&str; 14] = [
     "lint",
     "clippy",
@@ -46,17 +46,17 @@ const LINTERS: [&str; 14] = [
     "go vet",
     "shellcheck",
 ];
-/// Words in titles and labels of tasks in which a mistake would be a vulnerability.
+/// Words in titles and labels of security-sensitive tasks.
 const SECURITY: [&str; 8] =
     ["security", "vulnerability", "cve", "auth", "authentication", "authorization", "crypto", "secret"];
 /// Words in titles and labels of tasks that break compatibility.
 const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 
-/// Maximum number of failed approaches of earlier loops that a loop stores.
+/// Maximum number of failed approaches from earlier loops that a loop stores.
 const MAX_FAILED: usize = 20;
 
 impl Loop {
-    /// Returns the facts of the task for the records: those that people stated, and guesses about the others.
+    /// Returns the facts about the task: those that people stated, and guesses for the others.
     pub fn facts(&self) -> TaskFacts {
         let guessed = self.guessed_facts();
         let flag = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
@@ -71,7 +71,7 @@ impl Loop {
         }
     }
 
-    /// Returns the facts of the task as they are guessed from its words, its limits and earlier loops.
+    /// Returns guesses for the facts about the task, based on its text, its limits and earlier loops.
     pub fn guessed_facts(&self) -> TaskFacts {
         let words = |text: &str, known: &[&str]| {
             let text = text.to_lowercase();
@@ -108,7 +108,7 @@ impl Loop {
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 
-    /// Returns the resources that this loop took, for later loops of the repository; `None` if it did not work.
+    /// Returns the resources that this loop used, for later loops of the repository; `None` if the loop did no work.
     pub fn as_ended(&self) -> Option<EndedLoop> {
         let spent = &self.spent;
         (spent.iterations > 0).then(|| EndedLoop {
@@ -127,7 +127,7 @@ impl Loop {
         judged.position(|reported| reported).map(|before| before + 1)
     }
 
-    /// Returns the newest outcomes that fail, in the order in which to work on them.
+    /// Returns the newest failing outcomes, in the order in which to work on them.
     pub fn failing(&self) -> Vec<&CheckOutcome> {
         let outcomes = self.latest_checks().map_or(&[][..], |report| &report.outcomes);
         let mut failing: Vec<_> = outcomes.iter().filter(|outcome| !outcome.holds).collect();
@@ -136,7 +136,7 @@ impl Loop {
         failing
     }
 
-    /// Returns the latest judgement of supervision.
+    /// Returns the latest judgement of supervision; `None` if there is none yet.
     pub fn judged(&self) -> Option<&IterationJudgement> {
         self.retained_iterations().rev().find_map(|iteration| iteration.judged.as_ref())
     }
@@ -198,8 +198,8 @@ impl Loop {
         record.cleaned()
     }
 
-    /// Signs of weakened checks that count against an iteration: open findings of the branch that the task cannot require; if
-    /// the branch was not measured, the findings of the iteration's own change.
+    /// Returns the findings of weakened checks that count against an iteration. These are the open findings of the branch that
+    /// the task cannot require. If the branch was not measured, they are the findings in the iteration's own change.
     fn weakened<'a>(&'a self, iteration: &'a Iteration) -> Vec<&'a TamperFinding> {
         let Some(branch) = &iteration.branch_findings else {
             return iteration.findings.iter().filter(|finding| finding.blocks()).collect();
@@ -219,7 +219,7 @@ impl Loop {
         }
     }
 
-    /// Returns approaches that failed, in the agent's words: those without a gain in this loop, and those that failed in
+    /// Returns the approaches that failed, in the agent's words: those without a gain in this loop, and those that failed in
     /// earlier loops.
     fn failed_approaches(&self) -> Vec<String> {
         let mut failed = self.failed_elsewhere.clone();
@@ -240,7 +240,7 @@ impl Loop {
         failed
     }
 
-    /// Returns the commit after an iteration; 0 is the state before the first.
+    /// Returns the commit after an iteration, or, for 0, the commit before the first iteration.
     fn commit_of(&self, iteration: u32) -> Option<Sha> {
         match self.retained_iterations().find(|known| known.number == iteration) {
             Some(known) => Some(known.commit.clone().unwrap_or_else(|| known.parent.clone())),
@@ -249,8 +249,8 @@ impl Loop {
     }
 }
 
-/// Sets the checks of the current iteration, and the completion that they measure; returns the iteration, if there is one.
-/// A commit that was verified before is no longer verified if they fail.
+/// Sets the checks of the current iteration, and the completion that they measure. Returns the iteration, if there is one. If a
+/// check fails, the commit no longer counts as verified.
 pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut Iteration> {
     if !checks.all_hold() && next.verified == next.head {
         next.verified = None;
@@ -277,7 +277,7 @@ fn is_coverage(rule: &CheckRule) -> bool {
     matches!(rule, CheckRule::Coverage { .. })
 }
 
-/// Returns the quality, 0..1: 1 minus half the share of failing lint and type checks, minus 0.15 per sign of a weakened
+/// Returns the quality, 0..1: 1 minus half the share of failing lint and type checks, minus 0.15 for each finding of a weakened
 /// check.
 fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
     let is_lint = |outcome: &&CheckOutcome| {
@@ -297,11 +297,11 @@ pub(super) enum JudgementOutcome {
     Proceed,
     /// Another iteration follows, even if every check passes.
     Iterate,
-    /// The loop stopped or is stopping; nothing else is to be done.
+    /// The loop stopped or is stopping, so that the caller has nothing else to do.
     Stopped,
 }
 
-/// Judges the iteration that has just ended, and stores the judgement with the loop. [`act`] carries it out.
+/// Judges the iteration that just ended, and stores the judgement with the loop. [`act`] carries the judgement out.
 pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     let (record, wrong) = turn.next.current().map(|current| turn.next.record(current))?;
     if let Some(warning) = out_of_range(wrong, u64::from(turn.next.spent.iterations)) {
@@ -357,7 +357,7 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     Some(review)
 }
 
-/// Returns the state of supervision; rebuilt from the records if the stored state cannot be read or is invalid.
+/// Returns the state of supervision. It is rebuilt from the records if the stored state is unreadable or invalid.
 fn known(turn: &mut StepContext, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
     let records = turn.next.records();
     match turn.next.supervision.take() {
@@ -406,7 +406,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
     }
 }
 
-/// Carries out the decision. `finished` states whether every check passed in a fresh checkout.
+/// Carries out the decision of a review. `finished` is true if every check passed in a fresh checkout.
 pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: bool) -> JudgementOutcome {
     let verdict = &review.verdict;
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
@@ -445,7 +445,7 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
     }
 }
 
-/// Notifies channels that receive warnings that the agent has to change its approach. On the forge, the status comment shows
+/// Notifies the channels that receive warnings that the agent has to change its approach. On the forge, the status comment shows
 /// this.
 fn warn_channels(turn: &mut StepContext) {
     if !turn.next.policy.supervision().oversight.auto_escalate {
@@ -471,7 +471,7 @@ fn reason(review: &SupervisionReview) -> String {
     }
 }
 
-/// Pauses the loop for the reason of the last judgement, and asks people. `restored` describes what was restored.
+/// Pauses the loop for the reason of the last judgement, and asks people. `restored` describes the restored state.
 pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     let found = turn
         .next
@@ -500,7 +500,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     }
 }
 
-/// Ends the loop; its work is saved.
+/// Ends the loop and keeps its work.
 pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(LoopState::Aborted, why);
@@ -523,7 +523,7 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::escalate(cause, view));
 }
 
-/// Pauses or ends the loop although the best iteration's files could not be restored.
+/// Pauses or ends the loop although the files of the best iteration could not be restored.
 pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     if turn.next.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
         return turn.halt_without(why);
@@ -550,8 +550,8 @@ pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.audit(vec![entry]);
 }
 
-/// Rebuilds supervision from the remaining iterations after one was discarded, so that the same findings do not pause the
-/// loop again.
+/// Rebuilds supervision from the remaining iterations after one was discarded, so that the same findings do not pause the loop
+/// again.
 pub(super) fn retried(turn: &mut StepContext, by: &str) {
     let (records, facts) = (turn.next.records(), turn.next.facts());
     turn.next.supervision = Some(Supervision::rebuilt(&records, &facts, &turn.next.policy.supervision()));

@@ -1,6 +1,6 @@
-//! Merging by the forge, where a maintainer asked for it. The bot never merges past a rule: it hands over a pull request that is
-//! ready and whose CI has passed, and the forge merges it when its own rules are satisfied. What makes the pull request unready
-//! withdraws it, so that nobody's merge takes in a commit that came later.
+//! Merging of the pull request by the forge, at the request of a maintainer. The bot never bypasses a rule: it passes the request
+//! on when the pull request is ready and its CI has passed, and the forge merges once its own rules are satisfied. If the pull
+//! request is no longer ready, the request is withdrawn, so that a later commit is not merged without a new request.
 
 use super::StepContext;
 use super::ci::Inspection;
@@ -9,17 +9,17 @@ use crate::domain::loops::{LoopState, MergeAnswer, MergeWish};
 use crate::domain::model::ids::{Number, Sha, User};
 use crate::domain::report;
 
-/// Time that CI gets to begin on a pull request that became ready, in milliseconds. After it, a commit without any CI counts as
-/// one of a repository without CI.
+/// Time for CI to start on a pull request that became ready, in milliseconds. After this time, a commit without CI counts as one
+/// in a repository without CI.
 pub(super) const CI_BEGINS_MS: i64 = 120_000;
 
-/// Time after which a forge that may forget a merge is asked again, in milliseconds. Later it is the time since the wish, so that
-/// a pull request that waits for an approval is not asked about without end.
+/// First time after which a forge that may forget a request is asked again, in milliseconds. Later intervals are as long as the
+/// time since the request, so that the forge is not asked too often while the pull request waits for an approval.
 pub(super) const ASK_AGAIN_MS: i64 = 180_000;
-/// Maximum of that time, in milliseconds.
+/// Maximum interval for asking the forge again, in milliseconds.
 const ASK_AGAIN_MAX_MS: i64 = 3_600_000;
 
-/// Keeps the wish of a maintainer, and looks at CI if the pull request is ready.
+/// Stores the request of a maintainer. If the pull request is ready, reads its CI.
 pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     turn.because(format!("{} asked for a merge when it is ready", by.login));
     let known = turn.next.merge_wish.as_ref();
@@ -31,7 +31,7 @@ pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     turn.effects.push(Effect::Status { fresh: false });
 }
 
-/// Withdraws the wish, and the order if the forge has one.
+/// Withdraws the request of a maintainer, and the one that was passed on to the forge.
 pub(super) fn withdraw(turn: &mut StepContext, why: &str) {
     turn.next.merge_wish = None;
     turn.because(format!("the merge is withdrawn: {why}"));
@@ -45,8 +45,8 @@ fn revoke(turn: &mut StepContext) {
     }
 }
 
-/// Handles a change of the loop's state. A pull request that is no longer ready is not merged: a wish that was given before it
-/// became ready stays.
+/// Handles a change of the loop's state. If the pull request is no longer ready, the request is withdrawn. A request that was
+/// made before the pull request became ready is kept.
 pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, why: &str) {
     if let (LoopState::Review, Some(wish)) = (to, turn.next.merge_wish.as_mut()) {
         wish.since = turn.now;
@@ -67,7 +67,8 @@ pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, wh
     revoke(turn);
 }
 
-/// Asks the forge for the merge if somebody wants it and CI of the ready pull request has passed; again if it may have forgotten it.
+/// Passes the request on to the forge if the pull request is ready and its CI has passed. Asks again if the forge may have
+/// forgotten the request.
 pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
     let ready = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(&seen.commit);
     let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| ready && seen.is_green()) else { return };
@@ -86,7 +87,7 @@ pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
     turn.effects.push(Effect::MergeWhenReady { commit: seen.commit.clone() });
 }
 
-/// Handles the answer of the forge.
+/// Handles the forge's answer to the request.
 pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer) {
     let wanted = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(commit);
     let accepted = turn.next.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
@@ -124,7 +125,7 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
     turn.effects.push(Effect::Status { fresh: false });
 }
 
-/// Handles that the forge no longer merges the pull request.
+/// Handles that the forge will no longer merge the pull request.
 pub(super) fn withdrawn(turn: &mut StepContext) {
     turn.next.merge_ordered = None;
     turn.because("the forge does not merge the pull request by itself");

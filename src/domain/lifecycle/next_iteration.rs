@@ -1,4 +1,4 @@
-//! Begins iterations: limits and pauses first, then a plan, then a pending merge, then the agent.
+//! Start of iterations. Limits and pauses take precedence, then a plan, then a pending merge, then the agent.
 
 use super::{StepContext, hooks, plan_gate, refusals};
 use crate::domain::lifecycle::effect::Effect;
@@ -7,7 +7,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::hook::HookEvent;
 
-/// Begins the next iteration, unless a pause, a limit, a plan or a merge comes first.
+/// Starts the next iteration, unless a pause, a limit, a plan or a merge takes precedence.
 pub(super) fn next_iteration(turn: &mut StepContext) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.pause_at_best(&why);
@@ -46,7 +46,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
     }
 }
 
-/// Begins an iteration that applies the suggested changes; returns whether there are any.
+/// Starts an iteration that applies the suggested changes. Returns whether there are any.
 fn apply_suggestions(turn: &mut StepContext) -> bool {
     if turn.next.suggestions.is_empty() {
         return false;
@@ -72,7 +72,7 @@ pub(super) fn begin_iteration(turn: &mut StepContext) {
     }
 }
 
-/// Opens the next iteration, whose prompt contains `guidance`. Returns its number; `None` if the loop failed.
+/// Opens the next iteration, with `guidance` for its prompt. Returns its number; `None` if the loop failed.
 fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
     let Some(parent) = turn.next.head.clone() else {
         turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
@@ -86,7 +86,7 @@ fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32
     Some(number)
 }
 
-/// Opens the next iteration for work of the service without an agent. Guidance is kept for the next iteration.
+/// Opens the next iteration for work that the service does without an agent. Guidance is kept for a later iteration.
 pub(super) fn open_own_iteration(turn: &mut StepContext, kind: IterationKind) -> Option<u32> {
     let number = open_iteration(turn, Vec::new())?;
     let current = turn.next.current_mut()?;
@@ -95,14 +95,14 @@ pub(super) fn open_own_iteration(turn: &mut StepContext, kind: IterationKind) ->
     Some(number)
 }
 
-/// Runs the agent of the current iteration or for a plan, if the hooks allow it.
+/// Runs the agent for the current iteration or for a plan, if the hooks allow it.
 pub(super) fn run_agent(turn: &mut StepContext) {
     if !hooks::ask(turn, HookEvent::BeforeAgent) {
         start_agent(turn);
     }
 }
 
-/// Runs the agent of the current iteration, or for the plan without which nothing is implemented.
+/// Runs the agent for the current iteration, or for a plan if one is required first.
 pub(super) fn start_agent(turn: &mut StepContext) {
     if turn.next.lacks_approval() {
         return plan_gate::start(turn);

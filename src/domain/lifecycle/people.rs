@@ -1,4 +1,4 @@
-//! Inputs of people other than commands: start, labels, reviews.
+//! Inputs of people other than commands: the start of a loop, labels, and reviews.
 
 use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, refusals, work};
@@ -14,7 +14,7 @@ use crate::domain::model::image::TaskImages;
 use crate::domain::report;
 use crate::domain::supervision::experience::Experience;
 
-/// Creates a loop: queued, or waiting for a maintainer to confirm the text.
+/// Creates a loop. It is queued, or waits until a maintainer confirms the text.
 pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let LoopStart { id, place, by, task, options, plan, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
@@ -111,7 +111,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     turn.done()
 }
 
-/// Reason for which a maintainer has to confirm the text of a task.
+/// Returns the reason why a maintainer has to confirm the text of a task.
 fn doubt_about_text(edited_after: bool, unseen: bool) -> &'static str {
     match (edited_after, unseen) {
         (true, _) => "the text was edited after it was approved",
@@ -120,7 +120,7 @@ fn doubt_about_text(edited_after: bool, unseen: bool) -> &'static str {
     }
 }
 
-/// Lets a new loop wait for a free slot, or first for a confirmation of its text if there is a doubt about it.
+/// Puts a new loop into the queue for a slot. If there is a doubt about its text, the loop waits for a confirmation first.
 fn queue(turn: &mut StepContext, doubt: Option<&str>) {
     // `go` sees no change from the initial state `queued`, so the label is set here.
     if let Some(why) = doubt {
@@ -133,7 +133,7 @@ fn queue(turn: &mut StepContext, doubt: Option<&str>) {
     }
 }
 
-/// Pauses the loop whose label was removed.
+/// Pauses a loop whose label was removed.
 pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     match turn.next.state {
         // `needs_confirm` stays: a paused loop could be resumed without the confirmation.
@@ -157,7 +157,8 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     }
 }
 
-/// Resumes the paused loop whose label was set again. The label for a plan asks for one, unless the loop has begun to implement.
+/// Resumes a paused loop whose label was set again. The label for a plan also requests a plan, unless the loop has started to
+/// implement.
 pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
     if plan && turn.next.iterations.is_empty() {
         turn.next.planning.get_or_insert_default();
@@ -173,7 +174,7 @@ pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
     }
 }
 
-/// Turns the requests of a review by a person with permission into the guidance of further iterations.
+/// Turns the requests in a review by a person with permission into guidance for further iterations.
 pub(super) fn reviewed(
     turn: &mut StepContext,
     by: User,
@@ -207,7 +208,7 @@ pub(super) fn reviewed(
     }
 }
 
-/// Handles an input of a loop that has ended: rejects a command, and books costs that were reported late.
+/// Handles an input of a loop that has ended: rejects commands, and adds costs that were reported late.
 pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     let state = turn.next.state;
     if let LoopInput::Command { by, comment, command: LoopCommand::Guide(guide) } = input

@@ -1,4 +1,4 @@
-//! Outcomes of runs that make a plan before the first iteration.
+//! Outcomes of agent runs that make a plan before the first iteration.
 
 use super::next_iteration::next_iteration;
 use super::schedule::{self, RefusalHandling};
@@ -10,10 +10,10 @@ use crate::domain::model::plan::TaskPlan;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::sanitize;
 
-/// Maximum number of runs in a row that make no plan.
+/// Maximum number of consecutive runs that make no plan.
 pub(super) const MAX_FAILED_PLANS: u32 = 3;
 
-/// Handles the end of a run that was to make a plan. What it changed in the tree was discarded.
+/// Handles the end of an agent run for a plan. The run's changes to the tree were discarded.
 pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
     if turn.next.step != LoopStep::Plan {
         return turn.because("a plan that was not requested was ignored");
@@ -45,7 +45,7 @@ pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
     missed(turn, reason);
 }
 
-/// Handles a run that made no plan: it is repeated a limited number of times, with the reason in the prompt.
+/// Handles a run that made no plan. The run is repeated a limited number of times, with the reason in the prompt.
 pub(super) fn missed(turn: &mut StepContext, reason: String) {
     turn.next.wait = None;
     turn.because(format!("no plan was made: {reason}"));
@@ -77,7 +77,7 @@ fn proposed(turn: &mut StepContext, plan: TaskPlan) {
     turn.comment(&report::plan_key(&new), view);
 }
 
-/// Returns the plan of a run without text that people would not see in its comment, or what is wrong with it.
+/// Returns the plan of a run without text that its comment would not display. The error is the reason why there is no valid plan.
 fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
     let reported = run.report.as_ref().and_then(|report| report.plan.clone());
     let plan = reported.or_else(|| TaskPlan::in_message(&run.message));

@@ -1,11 +1,11 @@
-//! Gate before the first iteration: a plan is made and waits for an approval, and only then the loop implements.
+//! Plan gate before the first iteration: the agent makes a plan, and only after its approval does the loop implement.
 
 use super::{StepContext, report};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{LoopState, LoopStep, ProposedPlan, TimerKind};
 use crate::domain::report::notice::{Notice, Occasion};
 
-/// Runs the agent for a plan.
+/// Runs the agent to make a plan.
 pub(super) fn start(turn: &mut StepContext) {
     let attempt = turn.next.planning.as_ref().map_or(0, |planning| planning.runs.len()) as u32 + 1;
     turn.because("a plan is made first");
@@ -13,7 +13,7 @@ pub(super) fn start(turn: &mut StepContext) {
     turn.work(LoopStep::Plan, |ticket| Effect::Plan { ticket, attempt });
 }
 
-/// Waits for the approval of a plan. Channels are notified once of each plan, and a reminder follows once if nobody answers.
+/// Waits for the approval of a plan. Channels are notified once per plan, and people are reminded once if nobody answers.
 pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     let hash = plan.short_hash();
     let (state, why) = match plan.plan.questions.len() {
@@ -34,7 +34,7 @@ pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     }
 }
 
-/// Reminds people of a plan without a reply, once for each plan.
+/// Reminds people of an unanswered plan, once per plan.
 pub(super) fn remind(turn: &mut StepContext) {
     let Some(plan) = turn.next.waiting_plan().cloned() else { return turn.because("no plan needs an approval") };
     let planning = turn.next.planning.get_or_insert_default();
@@ -48,7 +48,7 @@ pub(super) fn remind(turn: &mut StepContext) {
     notify(turn, &plan, Occasion::Reminder);
 }
 
-/// Notifies channels that a plan waits for a person.
+/// Notifies channels that a plan is waiting for a person.
 fn notify(turn: &mut StepContext, plan: &ProposedPlan, occasion: Occasion) {
     let notice = Notice::plan(occasion, &turn.next, plan, turn.now);
     turn.effects.push(Effect::Warn { notice: Box::new(notice) });

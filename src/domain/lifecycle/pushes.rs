@@ -1,10 +1,10 @@
-//! Refused pushes: commits of others, a deleted branch, rules of the forge, secrets that the forge found.
+//! Refused pushes: because of commits by others, a deleted branch, rules of the forge, or secrets that the forge found.
 
 use super::StepContext;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
 use crate::domain::model::ids::Sha;
 
-/// Maximum number of successive iterations whose commits are taken back for a secret before people are asked.
+/// Maximum number of consecutive iterations whose commits are removed because of a secret, before people are asked.
 const MAX_TAKEN_BACK: usize = 2;
 
 /// Handles a push that the forge rejected.
@@ -62,8 +62,8 @@ fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
     turn.escalate(cause, refusal.advice());
 }
 
-/// Whether the newest commit can be removed from the branch: it is the only unpushed one, and fewer than `MAX_TAKEN_BACK` were
-/// removed directly before it.
+/// Whether the newest commit can be removed from the branch: it is the only unpushed commit, and fewer than `MAX_TAKEN_BACK`
+/// commits were removed directly before.
 fn may_take_back(next: &Loop) -> bool {
     let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else {
         return false;
@@ -74,7 +74,7 @@ fn may_take_back(next: &Loop) -> bool {
     only && known && before < MAX_TAKEN_BACK
 }
 
-/// Takes the newest commit out of the branch, so that no push holds the secret, and does its work again.
+/// Removes the newest commit from the branch, so that no push contains the secret, and repeats its work.
 fn take_back(turn: &mut StepContext, sentence: &str, refusal: &PushRefusal) {
     turn.drop_work();
     let Some(newest) = turn.next.iterations.last_mut() else { return };

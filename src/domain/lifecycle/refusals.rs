@@ -1,5 +1,5 @@
-//! Changes on the forge that it refused for good: people are told once what is missing, why, and what to do. Telling causes no
-//! further telling: a change that is refused again is known, whatever the forge says about it.
+//! Changes that the forge refused permanently. People are told once what is missing, why, and what to do. A change that is
+//! refused again is not reported again, even if the forge's answer differs.
 
 use super::StepContext;
 use crate::domain::lifecycle::effect::Effect;
@@ -7,7 +7,7 @@ use crate::domain::loops::{EscalationCause, ForgeChange, LoopState, RefusedChang
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 
-/// Tells people of a refused change; a loop whose pull request cannot be opened, or that cannot ask for a decision, pauses.
+/// Reports a refused change to people. Pauses the loop if its pull request cannot be opened, or if it cannot ask for a decision.
 pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: String) {
     let new = RefusedChange { change, detail };
     turn.because(new.sentence());
@@ -33,7 +33,7 @@ pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: Strin
     }
 }
 
-/// Forgets a refusal: the change was made.
+/// Removes a refusal, because the change was made.
 pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
     let before = turn.next.refused.len();
     turn.next.refused.retain(|known| known.change != change);
@@ -44,14 +44,14 @@ pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
     turn.effects.push(Effect::Status { fresh: false });
 }
 
-/// Asks in the loop's own issue what an issue of its own was to ask.
+/// Asks the question in the loop's own issue, because the escalation issue cannot be opened.
 fn ask_at_home(turn: &mut StepContext) {
     let Some(cause) = turn.next.escalated.clone() else { return };
     let view = report::escalation(&turn.next, &cause, ForgeChange::Escalation.advice());
     turn.comment(&format!("escalation-refused/{}", turn.next.version), report::at_home(view));
 }
 
-/// Pauses the loop and asks people, if its pull request could not be opened. Returns whether it did.
+/// Pauses the loop and asks people if its pull request could not be opened. Returns whether it did.
 pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
     let refused = turn.next.refused.iter().find(|known| known.change == ForgeChange::OpenPull);
     let Some(refused) = refused.filter(|_| turn.next.pull.is_none()).cloned() else { return false };
@@ -59,7 +59,7 @@ pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
     true
 }
 
-/// Makes the refused changes again that do not follow from the loop's way by themselves, after a person asked for it.
+/// Retries the refused changes after a person asked for it, except those that the loop makes again anyway.
 pub(super) fn repeat(turn: &mut StepContext) {
     let refused = std::mem::take(&mut turn.next.refused);
     if refused.is_empty() {

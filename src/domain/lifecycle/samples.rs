@@ -17,7 +17,7 @@ use crate::domain::supervision::oversight::{Directive, DirectiveLevel, Health};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Policy;
 
-/// Time of all samples.
+/// Current time in all samples.
 pub(crate) const NOW: Timestamp = Timestamp(10_000_000);
 
 /// Returns a commit by its number.
@@ -25,7 +25,8 @@ pub(crate) fn sha(n: u32) -> Sha {
     Sha::new(format!("{n:040x}"))
 }
 
-/// Returns two checks, tests and types. `failing` tests fail; types pass unless `types_fail`.
+/// Returns the outcomes of two checks, tests and types. `failing` is the number of failing tests. The check of types passes
+/// unless `types_fail` is set.
 pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
     let outcome = |name: &str, command: &str, holds: bool, output: &str| CheckOutcome {
         name: name.into(),
@@ -93,14 +94,14 @@ pub(crate) fn fresh() -> Loop {
     current
 }
 
-/// Begins the next iteration.
+/// Starts the next iteration.
 pub(crate) fn begin(current: &mut Loop) {
     current.spent.iterations += 1;
     let number = current.spent.iterations;
     current.iterations.push(Iteration::new(number, NOW, sha(100 + number - 1), Vec::new()));
 }
 
-/// Ends the current iteration with this report and these checks, and begins the next.
+/// Ends the current iteration with this report and these checks, and starts the next.
 pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport) {
     let number = current.spent.iterations;
     let completion = current.completion_by(&checks);
@@ -203,7 +204,7 @@ pub(crate) fn stuck() -> Loop {
     current
 }
 
-/// Returns a loop in its last but one iteration, whose best state is an earlier one.
+/// Returns a loop in its second-to-last iteration, whose best state is an earlier one.
 pub(crate) fn late() -> Loop {
     let mut current = fresh();
     current.limits.iterations = 11;

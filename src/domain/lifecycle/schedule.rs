@@ -1,5 +1,5 @@
-//! Rules of the operator that act on conditions or at times, evaluated after each iteration, and the facts that these rules
-//! and those of `models` can use.
+//! Schedule of the operator: rules that act on conditions or at times, evaluated after each iteration. Also has the facts that
+//! these rules and the rules of `models` can use.
 
 use super::StepContext;
 use super::waits::give_back;
@@ -13,7 +13,7 @@ use crate::domain::providers::rules::{FiredRule, Look, RuleFacts, Schedule, Sche
 const HOUR_MS: i64 = 3_600_000;
 
 impl Loop {
-    /// Returns the facts that rules can use; `backend` is the one that ran last or is about to run.
+    /// Returns the facts that rules can use. `backend` is the backend that ran last or is about to run.
     pub fn rule_facts(&self, backend: &str, now: Timestamp) -> RuleFacts {
         let judged = self.judged();
         let failed = |problem: &str| !problem.is_empty();
@@ -41,7 +41,7 @@ impl Loop {
         }
     }
 
-    /// Returns the messages of backends that refused the last run.
+    /// Returns the messages of the backends that refused the last run.
     fn refused(&self) -> Vec<String> {
         let Some(last) = self.retained_iterations().next_back() else { return Vec::new() };
         // A run that nobody took on has no iteration that could end with its error.
@@ -49,19 +49,19 @@ impl Loop {
         last.served.switched.iter().chain(waits_for).cloned().collect()
     }
 
-    /// Returns the task type: as a file states it, else by title, labels and checks.
+    /// Returns the task type: as stated in a file, or else derived from title, labels and checks.
     pub fn task_type(&self) -> TaskType {
         let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
         self.policy.task_type.unwrap_or_else(by_words)
     }
 
-    /// Returns the usual minimum and maximum number of iterations of such a task, by its type and by earlier loops.
+    /// Returns the usual minimum and maximum number of iterations of such a task, based on its type and earlier loops.
     pub fn usual_iterations(&self) -> (u32, u32) {
         usual(self.task_type(), self.estimate.as_ref())
     }
 }
 
-/// Applies the schedule after an iteration; returns whether it stopped the loop.
+/// Applies the schedule after an iteration. Returns whether it stopped the loop.
 pub(super) fn acts(turn: &mut StepContext) -> bool {
     if turn.next.policy.schedule.is_empty() {
         return false;
@@ -74,17 +74,17 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
 }
 
-/// Effect of the schedule on a run that no backend accepted.
+/// Effect of the schedule on a run that every backend refused.
 pub(super) enum RefusalHandling {
     /// The loop waits.
     Waits,
-    /// Another backend or model was requested, so the run is tried again at once.
+    /// A rule requested another backend or model, so the run is retried at once.
     Retried,
     /// The loop stopped.
     Stopped,
 }
 
-/// Applies the schedule to a run that no backend accepted, once per wait; the iteration then does not count.
+/// Applies the schedule to a run that every backend refused, once per wait. The iteration then does not count.
 pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
     if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
         return RefusalHandling::Waits;

@@ -1,5 +1,5 @@
-//! Second opinion about verified work: asked once for each commit that is to be handed over. Its findings lead to at most one
-//! further iteration of a loop. It never ends or holds up a loop: whatever goes wrong is a sentence in the pull request.
+//! Second opinion about verified work. It is requested once for each commit that is to be handed over. Its findings lead to at
+//! most one further iteration per loop. It never ends or blocks a loop: a failure is only mentioned in the pull request.
 
 use super::next_iteration::next_iteration;
 use super::{StepContext, handover, test_guard};
@@ -8,10 +8,10 @@ use crate::domain::loops::{Guidance, GuidanceSource, LoopState, LoopStep, LoopSt
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding, OpinionRun, OpinionVerdict};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 
-/// Maximum number of runs about one commit; a run that is lost with the process is repeated.
+/// Maximum number of runs about one commit. A run that is lost because the service stopped is repeated.
 const MAX_RUNS: u32 = 2;
 
-/// Asks for a second opinion about the head; returns `false` if none is wanted, or if there is one already.
+/// Requests a second opinion about the head. Returns `false` if none is configured, or if there already is one.
 pub(super) fn ask(turn: &mut StepContext) -> bool {
     let Some(head) = turn.next.head.clone().filter(|_| turn.next.policy.review.is_some()) else { return false };
     // What people asked for meanwhile changes the work first.
@@ -23,7 +23,7 @@ pub(super) fn ask(turn: &mut StepContext) -> bool {
     true
 }
 
-/// Handles the end of a run: asks again if it was lost, else continues with what is known.
+/// Handles the end of a run. Requests another one if the run was lost, else continues with the result.
 pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     if turn.next.step != LoopStep::SecondOpinion || turn.next.head.as_ref() != Some(&run.commit) {
         return turn.because("a second opinion that was not requested was ignored");
@@ -64,7 +64,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     test_guard::go_on(turn, false);
 }
 
-/// Continues without an opinion about the head, for a reason in one sentence.
+/// Continues without an opinion about the head. `why` is the reason, one sentence.
 pub(super) fn missing(turn: &mut StepContext, why: String) {
     let (Some(commit), Some(review)) = (turn.next.head.clone(), &turn.next.policy.review) else {
         return next_iteration(turn);
@@ -73,13 +73,14 @@ pub(super) fn missing(turn: &mut StepContext, why: String) {
     given(turn, run);
 }
 
-/// Whether findings may lead to an iteration: none did before, and there is one left.
+/// Whether findings may lead to another iteration: there was none because of an opinion yet, no pause is requested, and no limit
+/// is reached.
 fn can_iterate(turn: &StepContext) -> bool {
     let next = &turn.next;
     next.opinions.iteration.is_none() && next.pause_wanted.is_none() && next.exhausted_limit(turn.now).is_none()
 }
 
-/// Describes a run for the audit log; `iteration` is the one that gets the findings.
+/// Describes a run for the audit log. `iteration` is the one that works on the findings, if there is one.
 fn words(run: &OpinionRun, iteration: Option<u32>) -> String {
     match &run.end {
         OpinionEnd::Answered(answer) => {
@@ -93,7 +94,7 @@ fn words(run: &OpinionRun, iteration: Option<u32>) -> String {
     }
 }
 
-/// Returns the findings as remarks for the next prompt.
+/// Returns the findings as guidance for the next prompt.
 fn remarks(run: &OpinionRun) -> Vec<Guidance> {
     let OpinionEnd::Answered(answer) = &run.end else { return Vec::new() };
     let remark = |finding: &OpinionFinding| Guidance {
@@ -106,8 +107,8 @@ fn remarks(run: &OpinionRun) -> Vec<Guidance> {
     answer.findings.iter().map(remark).collect()
 }
 
-/// Hands the work over that was verified before, if the loop would stop at a limit or fail because of a second opinion; returns
-/// whether it does.
+/// Hands over the work that was verified before a second opinion, if the loop would otherwise stop at a limit or fail while it
+/// works on the findings. Returns whether it does.
 pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) -> bool {
     let (LoopStopReason::Limit { why, .. } | LoopStopReason::Failed { why, .. }) = then else { return false };
     if turn.next.step == LoopStep::SecondOpinion {
@@ -142,7 +143,7 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
     true
 }
 
-/// Verifies the state before the second opinion again, after its files were restored (`words` state that) or were still there.
+/// Verifies the state before the second opinion again. `words` states that its files were restored; empty if they were unchanged.
 pub(super) fn returned(turn: &mut StepContext, words: &str) {
     let Some(head) = turn.next.head.clone() else { return next_iteration(turn) };
     turn.because(format!("the work of before the second opinion is verified again{words}"));

@@ -1,5 +1,5 @@
-//! Stops a loop at its best state: the files of the best iteration are restored before it pauses, reaches a limit, fails or
-//! ends; the work after it stays reachable.
+//! Stops a loop at its best state. The files of the best iteration are restored before the loop pauses, reaches a limit, fails or
+//! ends. Later work stays reachable.
 
 use super::{StepContext, judge, second_opinion};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
@@ -9,8 +9,8 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::Sha;
 
-/// Returns the best state if the branch is at a worse one. Work that was not measured counts as worse, unless a person
-/// only pauses the loop.
+/// Returns the best state if the branch is at a worse one, else `None`. Work that was not measured counts as worse, except when a
+/// person only pauses the loop.
 fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
     let best = best_state(next).filter(|best| next.head.as_ref() != Some(&best.commit))?;
     let newest = next.retained_iterations().rev().find(|i| i.commit.is_some() || i.restored_to.is_some())?;
@@ -22,7 +22,7 @@ fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
     (!stays).then_some(best)
 }
 
-/// Rank of a reason. While files are restored, a new reason replaces a reason of the same or a lower rank.
+/// Returns the rank of a reason to stop. While files are being restored, a new reason replaces one of the same or a lower rank.
 fn rank(reason: &LoopStopReason) -> u8 {
     match reason {
         LoopStopReason::Paused { .. } | LoopStopReason::Verified { .. } => 0,
@@ -35,7 +35,8 @@ fn rank(reason: &LoopStopReason) -> u8 {
 }
 
 impl StepContext {
-    /// Stops the loop for `then`, after restoring the best iteration's files if those of the branch are worse.
+    /// Stops the loop for the reason `then`. If the files of the branch are worse than those of the best iteration, restores the
+    /// latter first.
     pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
         if self.is_putting_back() {
             return self.stop_meanwhile(then);
@@ -62,8 +63,8 @@ impl StepContext {
         self.next.halting.is_some() && self.next.state == LoopState::Running && busy
     }
 
-    /// Handles another reason to stop while the files are being restored. If a person ends the loop a second time, it stops
-    /// at once.
+    /// Handles another reason to stop while files are being restored. If a person ends the loop a second time, the loop stops at
+    /// once.
     fn stop_meanwhile(&mut self, then: LoopStopReason) {
         let Some(halting) = self.next.halting.as_mut() else { return };
         let ended = |reason: &LoopStopReason| matches!(reason, LoopStopReason::Ended { .. });
@@ -77,7 +78,7 @@ impl StepContext {
         self.because("the best state is being restored; the loop stops afterwards");
     }
 
-    /// Restores the files of an iteration before the loop stops.
+    /// Restores the files of an iteration, after which the loop stops for the reason `then`.
     pub(super) fn put_best_back(&mut self, iteration: u32, to: Sha, then: LoopStopReason) {
         self.because(match iteration {
             0 => "the state before the first iteration is restored".to_owned(),
@@ -110,7 +111,7 @@ impl StepContext {
         self.halt();
     }
 
-    /// Stops the loop at once; `words` state what was restored.
+    /// Stops the loop at once. `words` describes the restored state; may be empty.
     pub(super) fn finish(&mut self, then: LoopStopReason, words: &str) {
         match then {
             LoopStopReason::Held => judge::pause(self, words),
@@ -138,18 +139,19 @@ impl StepContext {
         }
     }
 
-    /// Pauses the loop for a reason that requires no decision.
+    /// Pauses the loop at its best state for a reason that requires no decision.
     pub(super) fn pause_at_best(&mut self, why: &str) {
         self.stop_at_best(LoopStopReason::Paused { why: why.to_owned(), cause: None, advice: String::new() });
     }
 
-    /// Pauses the loop and asks people.
+    /// Pauses the loop at its best state, and asks people.
     pub(super) fn pause_and_ask(&mut self, why: &str, cause: EscalationCause, advice: &str) {
         let (why, cause, advice) = (why.to_owned(), Some(cause), advice.to_owned());
         self.stop_at_best(LoopStopReason::Paused { why, cause, advice });
     }
 
-    /// Pauses a loop whose commits cannot be pushed. Its best state is not restored: the push of that would hold the same commits.
+    /// Pauses a loop whose commits cannot be pushed. The best state is not restored, because pushing it would include the same
+    /// commits.
     pub(super) fn push_blocked(&mut self, reason: &str) {
         self.close_open_iteration(reason);
         if self.next.halting.is_some() {

@@ -1,12 +1,13 @@
-//! Suggested changes of maintainers: applied by the service as they are, before the agent runs again. What does not apply is an
-//! ordinary remark for the agent.
+//! Suggested changes of maintainers. The service applies them unchanged before the agent runs again. A change that cannot be
+//! applied becomes guidance for the agent.
 
 use super::StepContext;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::AppliedSuggestion;
 use crate::domain::model::ids::CommentId;
 
-/// Tells changes that were applied from those that do not apply, before their commit is handled. Others that came meanwhile stay for the next iteration.
+/// Separates the changes that were applied from those that could not be, before their commit is handled. Suggestions that arrived
+/// in the meantime are kept for the next iteration.
 pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
     let iteration = turn.next.current().map_or(0, |current| current.number);
     for one in std::mem::take(&mut turn.next.suggestions) {
@@ -27,15 +28,15 @@ pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &
     }
 }
 
-/// Puts the suggested changes back whose commits were undone by restoring the files of iteration `best`, so that the next iteration
-/// applies them again.
+/// Schedules suggested changes again whose commits were undone, because the files of iteration `best` were restored. The next
+/// iteration applies them.
 pub(super) fn undone(turn: &mut StepContext, best: u32) {
     if turn.next.apply_again(|iteration| iteration > best) {
         turn.because("the suggested changes that were undone are applied again when the loop continues");
     }
 }
 
-/// Answers the comments whose changes were pushed.
+/// Replies to the comments whose changes were pushed.
 pub(super) fn pushed(turn: &mut StepContext) {
     let Some(current) = turn.next.current() else { return };
     let Some(commit) = current.commit.clone() else { return };

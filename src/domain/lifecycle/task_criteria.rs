@@ -1,4 +1,4 @@
-//! Checks and facts of a task from its sources: options, issue, repository's file, detection.
+//! Selection of the checks and facts of a task from their sources: options, issue, repository's file, detection.
 
 use super::StepContext;
 use crate::domain::checks::criteria;
@@ -8,8 +8,8 @@ use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckSource};
 use crate::domain::report;
 
-/// Chooses the checks and takes over the stated facts, until the first check has run. Returns `false` if the issue's `ralph`
-/// block is invalid: the loop then waits for a valid one.
+/// Selects the checks and adopts the stated facts, until the first check has run. Returns `false` if the issue's `ralph` block is
+/// invalid, so that the loop waits for a valid one.
 pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     let next = &mut turn.next;
     if !next.checks.is_empty() && next.baseline.is_some() {
@@ -44,8 +44,8 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     true
 }
 
-/// Handles checks that all pass before any change. Those that were named for this task say that it is done; those of the
-/// repository say nothing about it, so that people are asked for one that does.
+/// Handles checks that all pass before any change. If the checks were stated for this task, the task is already done. Checks of
+/// the repository do not show that, so people are asked for a check that does.
 pub(super) fn hold_before_any_change(turn: &mut StepContext) {
     let flaky = turn.next.flaky_checks();
     if !flaky.is_empty() {
@@ -58,7 +58,8 @@ pub(super) fn hold_before_any_change(turn: &mut StepContext) {
     ask_for_others(turn, "every check passes before any change, so none shows when the task is done");
 }
 
-/// Asks for another check if every check passes although the branch has no change, and nobody wants more; returns whether it did.
+/// Asks for another check if every check passes although the branch has no change and nobody requested more. Returns whether it
+/// did.
 pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
     let next = &turn.next;
     let wants_more = next.has_requests() || next.merge_wanted.is_some() || next.pause_wanted.is_some();
@@ -72,7 +73,7 @@ pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
     true
 }
 
-/// Asks for a check that shows when the task is done.
+/// Asks people for a check that shows when the task is done.
 fn ask_for_others(turn: &mut StepContext, why: &str) {
     turn.go(LoopState::NeedsCriteria, why);
     let view = report::needs_criteria(&turn.next, &[]);
@@ -81,8 +82,8 @@ fn ask_for_others(turn: &mut StepContext, why: &str) {
     turn.next.baseline = None;
 }
 
-/// Pauses verified work of which a check failed in an earlier fresh checkout of the same commit, unless people were asked about
-/// it; returns whether it did.
+/// Pauses verified work if a check failed in an earlier fresh checkout of the same commit, unless people were already asked about
+/// it. Returns whether it did.
 pub(super) fn asks_about_flaky(turn: &mut StepContext) -> bool {
     let failed = turn.next.failed_in_fresh_checkout();
     let asked = turn.next.guard.asked_about_flaky.is_some() && turn.next.guard.asked_about_flaky == turn.next.head;
@@ -103,7 +104,7 @@ fn quoted(names: &[String]) -> String {
 }
 
 impl Loop {
-    /// Takes over the facts that the repository's file states, for every task and by label, and those of the issue.
+    /// Adopts the facts that the repository's file states, for every task and by label, and those of the issue.
     fn take_statements(&mut self, issue: StatedFacts) {
         let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
         let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));

@@ -1,5 +1,5 @@
-//! Findings about tests on the branch: what the agent has to fix, what the service restores, and what a maintainer is asked.
-//! While a finding is open, the loop does not reach `review`.
+//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix, what the service restores, and
+//! what a maintainer is asked. While a finding is open, the loop does not reach `review`.
 
 use super::StepContext;
 use super::next_iteration::{next_iteration, open_own_iteration};
@@ -13,16 +13,16 @@ use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, Tampe
 use crate::domain::report;
 use crate::domain::trust::tamper;
 
-/// Consequence of the open findings after an iteration.
+/// Consequence of open findings after an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GuardAction {
     /// No finding is open.
     Pass,
-    /// The next prompt names the findings.
+    /// The next prompt mentions the findings.
     TellAgent,
     /// The service restores these files.
     PutBack(Vec<String>),
-    /// A maintainer decides.
+    /// A maintainer is asked.
     Ask,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
     }
 }
 
-/// Stores the evidence about tests from the fresh checkout; returns whether a finding is open.
+/// Stores the evidence about tests from the fresh checkout. Returns whether a finding is open.
 pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
     let TestEvidence { mut findings, base_tests, base_checks, rewritten } = evidence;
     findings.extend(rewritten.into_iter().map(written_meanwhile));
@@ -66,8 +66,8 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
     open
 }
 
-/// Adds a finding for each check of the newest iteration that succeeded with fewer tests than at the base. No verification follows
-/// that would find them, since the check failed for what its test runner reported.
+/// Adds a finding for each check of the newest iteration that ran fewer tests than at the base. These are checks that exited 0
+/// and failed only because of their test runner's report, so that no verification follows that would find the loss.
 pub(super) fn contradicted(turn: &mut StepContext) {
     let Some(mut report) = turn.next.current().map(|current| current.checks.clone()) else { return };
     report.outcomes.retain(|outcome| outcome.contradicted);
@@ -78,7 +78,7 @@ pub(super) fn contradicted(turn: &mut StepContext) {
     }
 }
 
-/// Returns checks that run fewer tests than at the base, or than with the base's test files.
+/// Returns a finding for each check that runs fewer tests than at the base, or than with the base's test files.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
     let at_base = next.base_counts();
     let with_base = next.base.clone().zip(with_base).map(|(base, report)| BaseCounts::of(base, report));
@@ -102,7 +102,7 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
     now.outcomes.iter().filter_map(fell).collect()
 }
 
-/// Returns a finding for each test file without whose change, or without which, a check fails.
+/// Returns a finding for each test file whose change, or whose addition, makes a check pass.
 fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
     let only_new = run.files.iter().all(|file| file.is_new);
     let fails = |outcome: &&CheckOutcome| !(outcome.holds || only_new && measures_less(outcome));
@@ -115,8 +115,8 @@ fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
     run.files.iter().map(of).collect()
 }
 
-/// Whether a check fails because its number is smaller without new tests, such as coverage or a count of tests, and none of the
-/// other tests fails.
+/// Whether a check fails only because its number, such as coverage or a count of tests, is smaller without the new tests, while
+/// no other test fails.
 fn measures_less(outcome: &CheckOutcome) -> bool {
     let none_fails = outcome.tests.is_none_or(|tests| tests.failing == 0) && outcome.failing_tests.is_empty();
     let passes = outcome.tests.is_some_and(|tests| tests.passing > 0);
@@ -133,7 +133,7 @@ fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> Bran
     BranchFinding { found: TamperFinding::new(path, kind, evidence), mark, pushed: false }
 }
 
-/// Continues after an iteration as the open findings require, else with the next iteration. `finished` states whether every
+/// Continues after an iteration as open findings require; without any, starts the next iteration. `finished` is true if every
 /// check passed in a fresh checkout.
 pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     count(&mut turn.next);
@@ -152,7 +152,7 @@ pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     }
 }
 
-/// Counts an iteration of the agent that ended with an open finding, once.
+/// Counts an agent iteration that ended with an open finding. The same iteration is counted only once.
 fn count(next: &mut Loop) {
     let open = next.open_findings().iter().any(|finding| !finding.needs_decision());
     let Some(last) = next.current().filter(|last| last.kind == IterationKind::Agent).map(|last| last.number) else {
@@ -191,7 +191,7 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
     }
 }
 
-/// Returns tests of the base that the service can restore without undoing the task.
+/// Returns the tests of the base that the service can restore without undoing the work on the task.
 fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
     let text = next.task.agent_text();
     let mut files: Vec<String> = Vec::new();
@@ -216,7 +216,7 @@ fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
     files
 }
 
-/// Opens an iteration in which the service restores the base's version of the files.
+/// Opens an iteration in which the service restores the base's versions of files.
 fn put_back(turn: &mut StepContext, paths: Vec<String>) {
     turn.next.guard.put_back += 1;
     turn.next.guard.tries = 0;
@@ -226,7 +226,7 @@ fn put_back(turn: &mut StepContext, paths: Vec<String>) {
     turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
 }
 
-/// Pauses and asks a maintainer.
+/// Pauses the loop and asks a maintainer about the open findings.
 fn ask(turn: &mut StepContext) {
     let why = question(&turn.next);
     turn.stop(LoopState::Paused, &why);

@@ -1,4 +1,4 @@
-//! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
+//! Tests of the state machine: every transition, every command in every state, limits, and random sequences.
 
 mod ci;
 mod commit_status;
@@ -87,7 +87,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
     start
 }
 
-/// A loop under test, with its log, its pending work and the time.
+/// Loop under test, with its log, its pending work and the current time.
 struct LoopRun {
     current: Loop,
     effects: Vec<Effect>,
@@ -206,7 +206,7 @@ impl LoopRun {
         self
     }
 
-    /// Runs a whole iteration; its checks pass if `holds`.
+    /// Runs a complete iteration. Its checks pass if `holds` is true.
     fn iteration(&mut self, holds: bool) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Agent);
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
@@ -422,7 +422,7 @@ fn loop_without_work_closes_at_once() {
     assert_eq!(run.current.spent.iterations, 0);
 }
 
-/// Checks of the repository say nothing about the task: a suite is as green before a feature as after it.
+/// Checks of the repository say nothing about the task, because a test suite also passes before a feature is added.
 #[test]
 fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
     fn detected() -> crate::domain::model::task::Check {

@@ -1,4 +1,4 @@
-//! Waits that end by themselves: for a backend, for the budget of the next day, and for a repository that takes no changes.
+//! Waits that end without a person: for a backend, for the budget of the next day, and for a repository that accepts no changes.
 
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
 use crate::domain::lifecycle::effect::Effect;
@@ -9,7 +9,7 @@ use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Removes an iteration that never ran from the count; its guidance is kept for the next one.
+/// Uncounts an iteration that never ran, and keeps its guidance for the next one.
 pub(super) fn give_back(turn: &mut StepContext) {
     if let Some(current) = turn.next.iterations.pop() {
         turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
@@ -17,7 +17,7 @@ pub(super) fn give_back(turn: &mut StepContext) {
     }
 }
 
-/// Waits for a backend until the time that its provider stated, else for an increasing time.
+/// Waits for a backend until the time that its provider stated. Without such a time, the wait increases with each attempt.
 pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
     let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
@@ -27,8 +27,8 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
     wait(turn, WaitReason::Backend, at, &format!("no agent is available: {reason}"));
 }
 
-/// Waits until a time, after which the loop continues by itself. People are notified once per wait; the person who started
-/// the loop is mentioned once if the wait for a backend is long, because they may be able to change something.
+/// Waits until a time, after which the loop continues by itself. People are notified once per wait. If a wait for a backend is
+/// long, the person who started the loop is mentioned once, because they may be able to change something.
 pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {
@@ -48,8 +48,8 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
     }
 }
 
-/// Pauses the loop until the repository takes changes. It holds no slot meanwhile, because that may take weeks; channels are
-/// told, as the forge may show nothing.
+/// Pauses the loop until the repository accepts changes. The loop occupies no slot meanwhile, because the wait may take weeks.
+/// Channels are notified, because the forge may show nothing.
 pub(super) fn wait_for_repository(turn: &mut StepContext, why: &str) {
     turn.stop(LoopState::Paused, why);
     turn.close_open_iteration(why);
@@ -58,7 +58,7 @@ pub(super) fn wait_for_repository(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::Warn { notice: Box::new(notice) });
 }
 
-/// Continues a loop that was paused because its repository took no changes.
+/// Continues a loop that was paused because its repository accepted no changes.
 pub(super) fn repository_back(turn: &mut StepContext) {
     let waits = turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Repository);
     if turn.next.state != LoopState::Paused || !waits {
@@ -68,7 +68,7 @@ pub(super) fn repository_back(turn: &mut StepContext) {
     turn.queue("the repository takes changes again");
 }
 
-/// Ends the wait for a repository: the loop continues, or a person wants it to stay paused.
+/// Ends the wait for a repository, because the loop continues or a person wants it to stay paused.
 pub(super) fn forget_repository(next: &mut Loop) {
     next.wait = next.wait.filter(|wait| wait.on != WaitReason::Repository);
 }

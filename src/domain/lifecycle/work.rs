@@ -1,4 +1,4 @@
-//! Results of the loop's own work: tree, checks, agent, commit, push.
+//! Outcomes of the loop's own work: work tree, checks, agent, commit, push.
 
 use super::handover::{before_ready, ready, verify};
 use super::hooks::{self, HookConsequence};
@@ -21,7 +21,7 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
-/// Applies an outcome of work; a late one is ignored.
+/// Applies an outcome of work. An outdated outcome is ignored.
 pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     book(turn, &input);
     let ticket = match &input {
@@ -98,7 +98,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     }
 }
 
-/// Books the money that was spent, even if the outcome no longer counts; returns the amount.
+/// Adds the cost of an outcome to the loop, even if the outcome is outdated. Returns the cost.
 pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
@@ -192,7 +192,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
 }
 
-/// Whether every check passed on the newest commit, which is pushed, and nobody requested further changes.
+/// Whether every check passed on the newest commit, the commit is pushed, and nobody requested further changes.
 fn only_verification_is_left(next: &Loop) -> bool {
     let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
@@ -201,13 +201,13 @@ fn only_verification_is_left(next: &Loop) -> bool {
     nobody_wants_more(next) && held
 }
 
-/// Whether there are commits, all of them pushed, and nobody requested further changes.
+/// Whether the branch has commits, all of them are pushed, and nobody requested further changes.
 fn nobody_wants_more(next: &Loop) -> bool {
     let unasked = !next.has_requests() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
-/// Returns the head if it is the last iteration's commit and was not pushed, because the push was rejected or interrupted.
+/// Returns the head if it is an iteration's commit that was not pushed, because the push was rejected or interrupted.
 fn unpushed(turn: &StepContext) -> Option<Sha> {
     let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
@@ -283,7 +283,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     }
 }
 
-/// Handles the death of the agent's process: the attempt counts, and the same iteration is tried again.
+/// Handles the death of the agent's process. The attempt counts, and the same iteration is tried again.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     if turn.next.step == LoopStep::Plan {
         return plan::missed(turn, "the service stopped during the run".to_owned());
@@ -357,7 +357,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     }
 }
 
-/// Pushes the restored files of the best iteration before the loop pauses.
+/// Pushes the restored files of the best iteration before the loop stops.
 fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<String>) {
     turn.next.session = None;
     let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
@@ -391,7 +391,8 @@ fn run_checks(turn: &mut StepContext) {
     turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
-/// Handles a push that was rejected because somebody else pushed: their commits are merged after a person resumes the loop.
+/// Handles the end of a merge in the work tree. Conflicts are left to the agent. A merge without conflicts becomes an iteration
+/// of its own. If there was nothing to merge, the loop continues with its interrupted work.
 fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
     if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
@@ -486,7 +487,7 @@ fn iteration_checked(turn: &mut StepContext, mut checks: CheckReport) {
     }
 }
 
-/// Verifies an iteration whose checks passed, else begins the next one.
+/// Verifies an iteration whose checks passed, else starts the next one.
 fn after_iteration(turn: &mut StepContext) {
     // Guidance that came meanwhile is work to be done, however the checks stand.
     if turn.next.current().is_some_and(|current| current.checks.all_hold()) && nobody_wants_more(&turn.next) {
@@ -496,7 +497,8 @@ fn after_iteration(turn: &mut StepContext) {
     }
 }
 
-/// Handles the outcome of the verification; without `tests` (from an older version) the findings of the commit remain.
+/// Handles the outcome of the verification. Without `tests`, as in outcomes of an older version, the findings about the commit
+/// are kept.
 fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
     // What an iteration left whose work was undone says nothing about it.
@@ -544,7 +546,7 @@ fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestE
     }
 }
 
-/// Tells the next run what failed in a fresh checkout.
+/// Adds the failures in a fresh checkout to the next prompt.
 fn tell_failures(turn: &mut StepContext, report: &CheckReport) {
     let failing = |flaky: bool| {
         let failing = report.outcomes.iter().filter(|outcome| !outcome.holds && outcome.flaky == flaky);

@@ -1,4 +1,4 @@
-//! An agent's run, after it ended: outcome, figures, the backend that served it, and the session that it left.
+//! Facts about a finished agent run: its outcome, its figures, the backend that served it, and the session that can be resumed.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,24 +11,24 @@ use crate::domain::providers::money::Cumulative;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum AgentEnd {
-    /// Exited successfully.
+    /// The agent exited successfully.
     Finished,
-    /// Exited with an error.
+    /// The agent exited with an error.
     Failed { reason: String },
-    /// Stopped at its time or idle limit.
+    /// The agent was stopped because it exceeded its time limit or idle limit.
     TimedOut { what: String },
-    /// Stopped by the service.
+    /// The service stopped the agent.
     Cancelled,
-    /// Could not be started, or has no valid login.
+    /// The agent could not be started, or has no valid login.
     Unavailable { reason: String },
-    /// Rate limited by its provider, until a time if the provider stated one.
+    /// The provider limited the agent, until a time if the provider stated one.
     Limited { until: Option<Timestamp>, reason: String },
-    /// Stopped at its cost limit.
+    /// The agent was stopped because it exceeded its cost limit.
     OverBudget,
-    /// Not started because a cost limit is reached.
+    /// The agent was not started because a cost limit is reached.
     NoMoney {
         reason: String,
-        /// Time at which money is available again, if that happens without a person.
+        /// Time at which money is available again; `None` if a person has to raise the limit.
         #[serde(default)]
         until: Option<Timestamp>,
     },
@@ -39,11 +39,11 @@ pub enum AgentEnd {
 pub struct AgentRunFacts {
     /// Outcome.
     pub end: AgentEnd,
-    /// Report, if the agent wrote a valid one.
+    /// Report of the agent; `None` if it wrote no valid one.
     pub report: Option<AgentReport>,
-    /// Last message.
+    /// Last message of the agent.
     pub message: String,
-    /// Cost, if known.
+    /// Cost; `None` if unknown.
     pub cost: Option<Money>,
     /// Input tokens.
     pub tokens_in: u64,
@@ -54,7 +54,7 @@ pub struct AgentRunFacts {
     /// Number of tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
-    /// Names of the tools called, in order of first use.
+    /// Names of the called tools, in the order of their first calls.
     #[serde(default)]
     pub tools: Vec<String>,
     /// Duration, in milliseconds.
@@ -62,28 +62,28 @@ pub struct AgentRunFacts {
     /// Backend that served the run.
     #[serde(default)]
     pub served: ServedBy,
-    /// Session that the next run can resume.
+    /// Session that the next run can resume; `None` if there is none.
     #[serde(default)]
     pub session: Option<AgentSession>,
-    /// Approaches that failed in earlier loops, as the run's prompt stated them.
+    /// Approaches that failed in earlier loops and that the prompt of this run mentioned.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
-    /// Hosts with ports that the agent requested and that are not on the allow list.
+    /// Hosts, with ports, that the agent tried to reach and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
-    /// Requests to the model that the broker of keys refused.
+    /// Model requests that the key broker refused.
     #[serde(default)]
     pub refused_requests: Vec<String>,
-    /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
+    /// Whether the agent was killed: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
-    /// Images that were found in the iteration's guidance.
+    /// Images that were found in the guidance for this iteration.
     #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
     pub images: TaskImages,
 }
 
 impl AgentRunFacts {
-    /// Returns the facts of a run whose outcome alone is known.
+    /// Creates the facts of a run of which only the outcome is known.
     pub fn ending(end: AgentEnd) -> Self {
         Self {
             end,
@@ -114,15 +114,15 @@ pub struct AgentSession {
     pub backend: String,
     /// Requested model; `None` for the backend's default.
     pub model: Option<String>,
-    /// Identifier of the session at the backend.
+    /// Identifier of the session, as assigned by the backend.
     pub id: String,
-    /// Name of the folder with its files, within the loop's session folders.
+    /// Name of the folder with the session's files, within the session folders of the loop.
     pub files: String,
-    /// Used part of the context window, in percent, if known.
+    /// Used share of the context window, in percent; `None` if unknown.
     pub context_pct: Option<f64>,
-    /// Usage reported by the backend so far.
+    /// Cumulative usage of the session, as reported by the backend.
     pub account: Cumulative,
-    /// Digests of the facts and texts that the session has received, so that they are not repeated.
+    /// Digests of facts and texts that earlier prompts of the session contained, so that they are not repeated.
     #[serde(default)]
     pub told: Vec<String>,
 }
@@ -131,20 +131,20 @@ pub struct AgentSession {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServedBy {
-    /// Backend that ran last; empty if none did.
+    /// Backend that ran last; empty if none ran.
     pub backend: String,
-    /// Model, if one was requested or reported.
+    /// Model that was requested or reported; `None` if neither is known.
     pub model: Option<String>,
-    /// Whether the cost is at least partly an estimate of the service.
+    /// Whether the service estimated at least a part of the cost.
     pub estimated: bool,
-    /// Whether it used tokens whose price is unknown.
+    /// Whether the run used tokens whose price is unknown.
     pub unpriced: bool,
-    /// Identifier of the session at the backend.
+    /// Identifier of the session, as assigned by the backend.
     pub session: Option<String>,
-    /// Whether it resumed the session of the previous run.
+    /// Whether the run resumed the session of the previous run.
     pub resumed: bool,
-    /// Used part of the session's context window, in percent, if known.
+    /// Used share of the session's context window, in percent; `None` if unknown.
     pub context_pct: Option<f64>,
-    /// Backends that were tried before, one sentence each.
+    /// Backends that were tried before this one, one sentence each.
     pub switched: Vec<String>,
 }

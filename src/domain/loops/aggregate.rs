@@ -1,4 +1,4 @@
-//! The loop: the complete durable state of one task.
+//! Loop: the complete durable state of the work on one task.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,7 +33,7 @@ use crate::domain::supervision::Supervision;
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 
-/// Number of consecutive failed runs of the agent after which the loop fails.
+/// Number of consecutive failed agent runs after which the loop fails.
 pub const MAX_AGENT_FAILURES: u32 = 3;
 
 /// Task as it was approved.
@@ -41,25 +41,26 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 pub struct LoopTask {
     /// Title of the issue.
     pub title: String,
-    /// Body of the issue, raw, exactly as it was approved.
+    /// Body of the issue, not sanitized, exactly as it was approved.
     pub body: String,
     /// Address of the issue's page.
     pub url: String,
-    /// SHA-256 over title and body, hexadecimal.
+    /// SHA-256 of title and body, in hexadecimal.
     pub hash: String,
-    /// Author of the issue.
+    /// Author of the issue; `None` if the account was deleted.
     pub author: Option<User>,
-    /// Whether the author had write access at that time. Checks in the text count only then.
+    /// Whether the author had write access when the task was approved. If not, checks in the text are ignored.
     pub author_trusted: bool,
-    /// Login of the editor whose change has to be confirmed before anything runs, if any.
+    /// Login of the person without write access who edited the text, which a maintainer has to confirm before anything runs.
+    /// `None` if nobody did.
     pub unconfirmed_editor: Option<String>,
-    /// Whether the text was edited after it was approved, so that it has to be confirmed before anything runs.
+    /// Whether the text was edited after it was approved. A maintainer then has to confirm it before anything runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub edited_after: bool,
     /// Labels of the issue.
     pub labels: Vec<String>,
-    /// Parts of title and body that people do not see as text. Those of an author without write access have to be
-    /// confirmed. Empty in loops that began before it was kept.
+    /// Parts of title and body that the forge does not display as text. If the author has no write access, a maintainer has to
+    /// confirm them. Empty in loops that were stored before this field existed.
     #[serde(default, skip_serializing_if = "Unseen::is_empty")]
     pub unseen: Unseen,
 }
@@ -78,12 +79,11 @@ pub struct LoopLimits {
 /// Resources that a loop has used. Values never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoopUsage {
-    /// Number of iterations begun.
+    /// Number of iterations that were started.
     pub iterations: u32,
-    /// Running time before `since`, in milliseconds, without waits for the forge.
+    /// Running time before `since`, in milliseconds. Waiting for the forge is not counted.
     pub time_ms: i64,
-    /// Start of the current running period; in the future if its work was deferred. `None` while the loop is not
-    /// running.
+    /// Start of the current running period; in the future if work was deferred. `None` while the loop is not running.
     pub since: Option<Timestamp>,
     /// Total cost.
     pub cost: Money,
@@ -94,45 +94,45 @@ pub struct LoopUsage {
 }
 
 impl LoopUsage {
-    /// Running time up to `now`, in milliseconds.
+    /// Returns the running time up to `now`, in milliseconds.
     pub fn time_at(&self, now: Timestamp) -> i64 {
         self.time_ms + self.since.map_or(0, |since| now.since(since))
     }
 }
 
-/// Step that a running loop is in.
+/// Current step of a running loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopStep {
-    /// No step.
+    /// The loop has no step, because it is not running.
     Idle,
-    /// Preparation of the work tree.
+    /// The work tree is prepared.
     Prepare,
-    /// Checks before the first iteration.
+    /// The checks run before the first iteration.
     Baseline,
-    /// Merge of the base branch, or of commits that a person pushed.
+    /// The base branch, or commits that a person pushed, are merged.
     Merge,
-    /// Agent run that makes a plan and changes nothing.
+    /// The agent makes a plan and changes nothing.
     Plan,
-    /// Agent run.
+    /// The agent works on the task.
     Agent,
-    /// Commit of the work tree.
+    /// The work tree is committed.
     Commit,
-    /// Push of the branch.
+    /// The branch is pushed.
     Push,
-    /// Checks after an iteration.
+    /// The checks run after an iteration.
     Check,
-    /// Checks in a fresh checkout.
+    /// The checks run in a fresh checkout.
     Verify,
-    /// Restoration of the best iteration's files.
+    /// The files of the best iteration are restored.
     Restore,
-    /// Hooks before an agent run.
+    /// The hooks before an agent run are executed.
     HooksBeforeAgent,
-    /// Hooks after an iteration.
+    /// The hooks after an iteration are executed.
     HooksAfterIteration,
-    /// Hooks before the review.
+    /// The hooks before the review are executed.
     HooksBeforeReady,
-    /// Second opinion before the review.
+    /// Another model gives a second opinion before the review.
     SecondOpinion,
 }
 
@@ -141,17 +141,17 @@ pub enum LoopStep {
 pub struct LoopPull {
     /// Number.
     pub number: Number,
-    /// Address of its page.
+    /// URL of the pull request's page.
     pub url: String,
 }
 
-/// Backend and model that a schedule rule or a REDIRECT asked for; stays until the next request.
+/// Backend and model that a schedule rule or a REDIRECT requested. A request stays in effect until the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendRequest {
-    /// Preferred backend, if it is available.
+    /// Backend to prefer if it is available.
     pub backend: Option<String>,
-    /// Backend to avoid, if another one is available.
+    /// Backend to avoid if another one is available.
     pub other_than: Option<String>,
     /// Requested model.
     pub model: Option<String>,
@@ -160,20 +160,20 @@ pub struct BackendRequest {
 }
 
 impl BackendRequest {
-    /// Returns the model to request from `backend`, if any.
+    /// Returns the model to request from `backend`; `None` if no model was requested for it.
     pub fn model_for(&self, backend: &str) -> Option<&String> {
         self.model.as_ref().filter(|_| self.model_of.as_deref().is_none_or(|name| name == backend))
     }
 }
 
-/// Wait that ends without a person.
+/// Wait that ends without an action of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopWait {
-    /// Reason.
+    /// Reason of the wait.
     pub on: WaitReason,
-    /// Start of the time in which no agent could run; attempts in between belong to the wait.
+    /// Start of the wait. Attempts that failed in between do not end the wait.
     pub since: Timestamp,
-    /// Whether people were notified that the wait is long.
+    /// Whether people were notified about the length of the wait.
     pub told: bool,
 }
 
@@ -183,30 +183,32 @@ pub struct LoopWait {
 pub enum WaitReason {
     /// No backend is available.
     Backend,
-    /// The daily budget is spent; the wait ends with the day.
+    /// The daily budget is spent. The wait ends with the day.
     Money,
-    /// The repository takes no changes. The loop is paused, so that it holds no slot, and continues when the repository does.
+    /// The repository accepts no changes. The loop is paused, so that it occupies no slot, and continues when the repository
+    /// accepts changes again.
     Repository,
 }
 
-/// A loop: one task on its way to a verified pull request.
+/// Loop: the work on one task, from the issue to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
     /// Identifier.
     pub id: LoopId,
-    /// Issue that it works on.
+    /// Issue that the loop works on.
     pub place: IssueRef,
-    /// State.
+    /// State of the loop.
     pub state: LoopState,
-    /// Step that it is in while it runs.
+    /// Current step, while the loop is running.
     pub step: LoopStep,
-    /// Ticket of the current work effect; outcomes with another ticket are ignored.
+    /// Ticket of the current work. Outcomes with another ticket are outdated and are ignored.
     pub ticket: u64,
     /// Task.
     pub task: LoopTask,
-    /// Person who started or last resumed it. Their permission is checked again before each push.
+    /// Person on whose authority the loop runs, who started it or last resumed it. Their permission is checked again before each
+    /// push.
     pub authority: User,
-    /// Person who set the label or gave the command; asked for review.
+    /// Person who set the label or gave the command. Their review is requested.
     pub requested_by: User,
     /// Options of `/ralph run`.
     pub options: RunOptions,
@@ -220,157 +222,157 @@ pub struct Loop {
     pub checks: Vec<Check>,
     /// Source of the checks.
     pub checks_from: Option<CheckSource>,
-    /// Branch that it pushes to.
+    /// Branch that the loop pushes to.
     pub branch: String,
     /// Branch that it started from.
     pub base_branch: String,
-    /// Commit of the base branch that it started from or merged last.
+    /// Commit of the base branch that the branch contains: the one that it started from, or the one that was merged last.
     pub base: Option<Sha>,
-    /// Newest recorded commit.
+    /// Newest commit of the loop.
     pub head: Option<Sha>,
-    /// Last commit known to be on the forge's branch.
+    /// Last commit that is known to be on the forge's branch.
     pub pushed: Option<Sha>,
     /// Results of the checks before the first iteration.
     pub baseline: Option<CheckReport>,
-    /// Base commit at the time of the baseline.
+    /// Base commit at which the baseline was measured.
     #[serde(default)]
     pub baseline_base: Option<Sha>,
-    /// Last iteration that was measured by other checks than the current ones; its results are not compared with later
-    /// ones.
+    /// Last iteration that was measured by other checks than the current ones. Results up to it are not compared with later ones;
+    /// 0 if the checks never changed.
     #[serde(default)]
     pub measured_after: u32,
     /// Iterations, oldest first, including discarded ones.
     pub iterations: Vec<Iteration>,
-    /// Guidance for the next prompt.
+    /// Guidance that the next prompt contains.
     pub guidance: Vec<Guidance>,
     /// Suggested changes that the next iteration applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<SuggestedChange>,
-    /// Suggested changes that were applied and not undone.
+    /// Suggested changes that were applied and whose iterations were not undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied: Vec<AppliedSuggestion>,
-    /// Pull request.
+    /// Pull request; `None` until it is opened.
     pub pull: Option<LoopPull>,
-    /// Merge to do before the next iteration.
+    /// Merge that is required before the next iteration.
     pub merge_wanted: Option<MergeWith>,
-    /// Merge that the work tree contains.
+    /// Merge in progress in the work tree.
     pub merging: Option<MergeInProgress>,
-    /// Reason of a pause requested while an iteration runs.
+    /// Reason of a pause that was requested while an iteration was running; the loop pauses after the iteration.
     pub pause_wanted: Option<String>,
-    /// Commit that was verified in a fresh checkout.
+    /// Commit that passed the checks in a fresh checkout.
     pub verified: Option<Sha>,
-    /// CI that failed on the pull request, as it was read last.
+    /// Failed CI of the pull request, as last read from the forge.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub failed_ci: Option<FailedCi>,
-    /// Wish of a maintainer that the forge merges the pull request.
+    /// Request of a maintainer that the forge merges the pull request.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub merge_wish: Option<MergeWish>,
-    /// Commit that the forge may merge by itself: a merge was ordered and not withdrawn.
+    /// Commit that the forge may merge by itself, because it was asked to and the request was not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_ordered: Option<Sha>,
-    /// Changes on the forge that it refused, newest last.
+    /// Changes on the forge that the forge refused, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedChange>,
-    /// Keys of review comments that were handled.
+    /// Keys of the review comments that were processed.
     pub reviews_seen: Vec<String>,
-    /// Reason of its state, one sentence for people.
+    /// Reason of the state, in one sentence for people.
     pub why: String,
-    /// Cause of the open escalation; a reminder goes to the same issue.
+    /// Cause of the open escalation. A reminder is posted to the same escalation issue.
     #[serde(default)]
     pub escalated: Option<EscalationCause>,
-    /// State of the sandbox, for people.
+    /// State of the sandbox, in words for people.
     pub sandbox: String,
     /// Settings of the repository's file that the operator's settings override, one sentence each.
     #[serde(default)]
     pub overruled: Vec<String>,
-    /// Consecutive attempts that were rate limited, for the back-off.
+    /// Number of consecutive attempts that were rate limited; determines the back-off.
     pub limited_tries: u32,
-    /// Current wait, kept while an attempt checks whether it is over.
+    /// Current wait. It is kept while an attempt tests whether the wait is over.
     #[serde(default, deserialize_with = "readable")]
     pub wait: Option<LoopWait>,
-    /// Number of hidden parts removed from the task's text.
+    /// Number of hidden parts that were removed from the task's text.
     pub hidden_removed: u32,
-    /// Consecutive agent runs that failed.
+    /// Number of consecutive agent runs that failed.
     pub agent_failures: u32,
-    /// Ticket of the work that was deferred last.
+    /// Ticket of the last work that was deferred.
     #[serde(default)]
     pub put_off: Option<u64>,
-    /// Question of a hook that paused the loop; resuming it answers the question for this commit.
+    /// Question of a hook because of which the loop is paused. Resuming the loop answers the question for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_question: Option<HookQuestion>,
-    /// Proposals of conventions that it publishes when its work is ready.
+    /// Proposals of conventions that the loop publishes when its work is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<PublishedProposal>,
-    /// Second opinions about its work.
+    /// Second opinions about the loop's work.
     #[serde(default, skip_serializing_if = "SecondOpinions::is_empty")]
     pub opinions: SecondOpinions,
-    /// State of control, oversight and strategy. `None` before the first iteration and if the stored value cannot be
-    /// read; it is then rebuilt from the records.
+    /// State of control, oversight and strategy. `None` before the first iteration, and if the stored state cannot be read; it is
+    /// then rebuilt from the records.
     #[serde(default, deserialize_with = "readable")]
     pub supervision: Option<Supervision>,
-    /// Plan for the next run.
+    /// Plan of supervision for the next agent run.
     #[serde(default, deserialize_with = "readable")]
     pub course: Option<NextRunPlan>,
-    /// Agent session that the next run can resume. It covers all work up to the head and nothing that was discarded.
+    /// Agent session that the next run can resume. It knows all work up to the head, and no work that was discarded.
     #[serde(default, deserialize_with = "readable")]
     pub session: Option<AgentSession>,
-    /// Stop in progress.
+    /// Stop in progress, which waits for the restoration of the best iteration.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<StopAfterRestore>,
-    /// Approaches that failed in earlier loops, as prompts stated them. The strategy does not propose them even if the
-    /// warning is later in doubt.
+    /// Approaches that failed in earlier loops, as mentioned in prompts. The strategy never proposes them, even if the warning is
+    /// later withdrawn.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
-    /// Last state of the schedule.
+    /// State of the schedule at its last evaluation.
     #[serde(default, deserialize_with = "readable")]
     pub schedule: Option<ScheduleState>,
-    /// Backend and model that the schedule asked for.
+    /// Backend and model that were requested for the next runs.
     #[serde(default)]
     pub wanted: BackendRequest,
-    /// Planning before the first iteration; `None` if no plan is wanted.
+    /// Planning before the first iteration; `None` if no plan is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planning: Option<Planning>,
     /// Facts about the task that people stated.
     #[serde(default, skip_serializing_if = "TaskStatements::is_empty")]
     pub stated: TaskStatements,
-    /// Usual iterations, time and cost of such tasks in this repository, if known.
+    /// Usual iterations, time and cost of such tasks in this repository; `None` if unknown.
     #[serde(default)]
     pub estimate: Option<Estimate>,
-    /// Resources that earlier loops of the repository took, as known before the first iteration.
+    /// Resources that earlier loops of the repository used, as known before the first iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub past: Option<PastLoops>,
-    /// Progress of earlier loops of the repository.
+    /// Statistics of progress in earlier loops of the repository.
     #[serde(default, skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,
-    /// Images of the task; their files are kept beside the loop's sessions.
+    /// Images of the task. Their files are stored beside the loop's sessions.
     #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
     pub images: TaskImages,
     /// Time of creation.
     pub created_at: Timestamp,
     /// Time of the last step.
     pub updated_at: Timestamp,
-    /// Start of its wait for a slot.
+    /// Time since which the loop has been waiting for a slot; `None` if it is not waiting.
     pub queued_at: Option<Timestamp>,
-    /// History of its findings about tests.
+    /// History of the findings about tests.
     #[serde(default)]
     pub guard: TestGuard,
-    /// Number of steps so far.
+    /// Number of steps so far; increases with each stored change.
     pub version: u64,
 }
 
 impl Loop {
-    /// Returns the current or last iteration.
+    /// Returns the current iteration, or the last one if none is running.
     pub fn current(&self) -> Option<&Iteration> {
         self.iterations.last()
     }
 
-    /// Returns the current or last iteration.
+    /// Like `Self::current`, but returns a mutable reference.
     pub fn current_mut(&mut self) -> Option<&mut Iteration> {
         self.iterations.last_mut()
     }
 
-    /// Whether it continues only after a person did something: a decision, an answer, a higher limit or a repair. A pull request
-    /// in review is ready, and a pause of a repository that takes no changes ends by itself.
+    /// Whether the loop cannot continue without a person: it needs a decision, an answer, a higher limit or a repair. False for a
+    /// pull request in review, because its work is ready, and for a pause that ends when the repository accepts changes again.
     pub fn waits_for_person(&self) -> bool {
         match self.state {
             LoopState::NeedsCriteria
@@ -390,7 +392,7 @@ impl Loop {
         }
     }
 
-    /// Returns the accounts that are requested as reviewers: the person who asked for the loop, and those of the policy.
+    /// Returns the logins of the requested reviewers: the person who requested the loop, and those of the policy.
     pub fn reviewers(&self) -> Vec<String> {
         let mut all = vec![self.requested_by.login.clone()];
         for reviewer in &self.policy.reviewers {
@@ -401,12 +403,13 @@ impl Loop {
         all
     }
 
-    /// Whether people asked for changes that no iteration has begun with.
+    /// Whether there are requests by people that no iteration has started to work on.
     pub fn has_requests(&self) -> bool {
         !self.guidance.is_empty() || !self.suggestions.is_empty()
     }
 
-    /// Lets the next iteration apply suggested changes again, whose iterations are undone; returns whether there are any.
+    /// Schedules applied suggestions again whose iterations were undone, so that the next iteration applies them. Returns whether
+    /// there are any.
     pub fn apply_again(&mut self, is_undone: impl Fn(u32) -> bool) -> bool {
         let (undone, standing) =
             std::mem::take(&mut self.applied).into_iter().partition(|one| is_undone(one.iteration));
@@ -417,12 +420,12 @@ impl Loop {
         any
     }
 
-    /// Iterations that were not discarded, oldest first.
+    /// Returns the iterations that were not discarded, oldest first.
     pub fn retained_iterations(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.iterations.iter().filter(|i| !i.discarded)
     }
 
-    /// Whether the next run prefers a backend other than `backend`: its last run failed there, or another one was
+    /// Whether the next run should prefer a backend other than `backend`, because the last run failed there or another one was
     /// requested.
     pub fn avoids(&self, backend: &str) -> bool {
         let ran =
@@ -434,18 +437,18 @@ impl Loop {
         unwanted || self.wanted.other_than.as_deref() == Some(backend)
     }
 
-    /// Iterations measured by the current checks and not discarded, oldest first.
+    /// Returns the iterations that were measured by the current checks and were not discarded, oldest first.
     pub fn measured(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.retained_iterations().filter(|i| i.number > self.measured_after)
     }
 
-    /// Results of the newest checks: those of the last iteration that has some, else the baseline.
+    /// Returns the newest check results in effect: those of the newest iteration with results, else the baseline.
     pub fn latest_checks(&self) -> Option<&CheckReport> {
         let of_iterations = self.standing().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
         of_iterations.or(self.baseline.as_ref())
     }
 
-    /// Iterations whose changes are still in the tree, newest first; those that a restoration undid are left out.
+    /// Returns the iterations whose changes are still in the tree, newest first. Iterations that a restoration undid are omitted.
     pub fn standing(&self) -> impl Iterator<Item = &Iteration> {
         let mut newest = u32::MAX;
         self.retained_iterations().rev().filter(move |i| {
@@ -456,31 +459,31 @@ impl Loop {
         })
     }
 
-    /// Size of the branch's complete change, if measured. Changes that were reverted do not count.
+    /// Returns the size of the branch's complete change; `None` if it was not measured. Reverted changes are not included.
     pub fn branch_stat(&self) -> Option<&DiffStat> {
         self.standing().find_map(|i| i.branch_stat.as_ref())
     }
 
-    /// Completion measured last by the current checks.
+    /// Returns the completion that was last measured by the current checks.
     pub fn completion(&self) -> Ratio {
         let of_now = |i: &&Iteration| i.ended_at.is_some() && i.number > self.measured_after;
         let last = self.standing().find(of_now).map(|i| i.completion);
         last.unwrap_or_else(|| self.completion_at_start())
     }
 
-    /// Completion of `report`, measured from the baseline.
+    /// Returns the completion of `report` relative to the baseline.
     pub fn completion_by(&self, report: &CheckReport) -> Ratio {
         report.completion(self.baseline.as_ref(), None)
     }
 
-    /// Completion of the baseline.
+    /// Returns the completion of the baseline; 0 without a baseline.
     pub fn completion_at_start(&self) -> Ratio {
         self.baseline.as_ref().map(|baseline| self.completion_by(baseline)).unwrap_or_default()
     }
 }
 
-/// Deserializes an optional part that can be rebuilt: a value that cannot be read becomes `None` instead of an error
-/// for the whole loop.
+/// Deserializes an optional part that can be rebuilt. An unreadable value becomes `None`, so that the rest of the loop can still
+/// be read.
 fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).ok())

@@ -1,4 +1,4 @@
-//! Findings about tests on a loop's branch against its base, and the people who accepted them.
+//! Findings about tests in a loop's branch compared with its base, and their acceptance by people.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,45 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::ids::{Sha, Timestamp};
 use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
 
-/// Finding of the branch's complete change.
+/// Finding in the complete change of the branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchFinding {
     /// Finding.
     #[serde(flatten)]
     pub found: TamperFinding,
-    /// Digest of the change of its file, or a count; an acceptance covers only this change.
+    /// Digest of the change of the file, or a count of tests. An acceptance covers only this change.
     #[serde(default)]
     pub mark: String,
-    /// Whether a person pushed the change to the branch.
+    /// Whether the change was pushed to the branch by a person.
     #[serde(default)]
     pub pushed: bool,
 }
 
 impl BranchFinding {
-    /// Whether the finding keeps the loop from review until it is fixed or accepted.
+    /// Whether the finding prevents the review until it is fixed or accepted.
     pub fn blocks(&self) -> bool {
         self.found.blocks() && self.found.kind.blocks_review()
     }
 
-    /// Whether only a person can decide: the task may require the change, or a person made it.
+    /// Whether only a person can decide about the finding, because the task may require the change or a person made it.
     pub fn needs_decision(&self) -> bool {
         self.pushed || self.found.kind.may_be_required()
     }
 
-    /// Whether the task may ask for the change, by its text or because the file says how checks run: the service does not undo
-    /// it, but a person decides.
+    /// Whether the task may ask for the change: its text names the file, or the file configures checks. The service then does not
+    /// undo the change but asks a person.
     pub fn may_be_asked_for(&self, task_text: &str) -> bool {
         let configures = matches!(self.found.kind, TamperKind::CheckConfigEdited | TamperKind::ThresholdLowered);
         configures || names_file(task_text, &self.found.path)
     }
 
-    /// Whether both are about the same change; lines may have moved.
+    /// Whether both findings are about the same change, whose lines may have moved.
     pub fn is_same(&self, other: &Self) -> bool {
         let (one, two) = (&self.found, &other.found);
         (one.kind, &one.path, &one.evidence, &self.mark) == (two.kind, &two.path, &two.evidence, &other.mark)
     }
 
-    /// Whether accepting `accepted` covers this finding.
+    /// Whether the acceptance of `accepted` covers this finding.
     fn is_covered_by(&self, accepted: &Self) -> bool {
         let (now, then) = (&self.found, &accepted.found);
         let same_file = now.kind == then.kind && now.path == then.path;
@@ -63,20 +63,20 @@ impl BranchFinding {
     }
 }
 
-/// Findings that a person accepted.
+/// Findings that a person accepted at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedFindings {
     /// Login of the person.
     pub by: String,
-    /// Time.
+    /// Time of the acceptance.
     pub at: Timestamp,
-    /// Head of the branch at that time.
+    /// Head of the branch when the findings were accepted.
     pub commit: Option<Sha>,
-    /// Findings, as they were then.
+    /// Findings, as they were when they were accepted.
     pub findings: Vec<BranchFinding>,
 }
 
-/// Whether a text names a file by its path, by the end of it, by its name, or by a folder of more than one part.
+/// Whether a text names a file: by its path, by the end of its path, by its name, or by a folder path with at least two parts.
 pub fn names_file(text: &str, path: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '@');
     // Markdown may escape underscores.
@@ -89,17 +89,17 @@ pub fn names_file(text: &str, path: &str) -> bool {
     })
 }
 
-/// Tests that the checks count at a commit of the base branch.
+/// Numbers of tests that the checks counted at a commit of the base branch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BaseCounts {
     /// Commit.
     pub base: Option<Sha>,
-    /// Counts by the name of the check.
+    /// Counts by name of the check.
     pub tests: BTreeMap<String, TestCounts>,
 }
 
 impl BaseCounts {
-    /// Counts of a report that was measured at `base`.
+    /// Creates the counts from a report that was measured at `base`.
     pub fn of(base: Sha, report: &CheckReport) -> Self {
         let counted = report.outcomes.iter().filter_map(|outcome| Some((outcome.name.clone(), outcome.tests?)));
         Self { base: Some(base), tests: counted.collect() }
@@ -112,96 +112,97 @@ impl BaseCounts {
 pub struct TestGuard {
     /// Acceptances, oldest first.
     pub accepted: Vec<AcceptedFindings>,
-    /// Iterations of the agent that ended with an open finding, since the tests were last restored or a person continued the
+    /// Number of agent iterations that ended with an open finding, since the tests were last restored or a person resumed the
     /// loop.
     pub tries: u32,
-    /// Last iteration that was counted.
+    /// Last iteration that is included in `tries`.
     pub counted: u32,
-    /// Number of times that the service restored tests since a person continued the loop.
+    /// Number of times that the service restored tests since a person resumed the loop.
     pub put_back: u32,
-    /// Whether the prompt said that the checks pass only with the agent's changes to tests.
+    /// Whether the agent was told that the checks pass only with its changes to tests.
     pub told: bool,
-    /// Tests that the checks count at the base, where the baseline is one of another commit.
+    /// Test counts at the base, if the baseline was measured at another commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseCounts>,
-    /// Checks that failed in the last verification that failed.
+    /// Checks that failed in the last failed verification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedVerification>,
-    /// Commit for which people were asked about a flaky check; resuming the loop accepts it.
+    /// Commit for which people were asked about a flaky check. Resuming the loop accepts the check's result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_about_flaky: Option<Sha>,
 }
 
 impl TestGuard {
-    /// Returns the login of the person who accepted the finding in its current form.
+    /// Returns the login of the person who accepted the finding in its current form; `None` if nobody did.
     pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
         self.acceptance_of(finding).map(|acceptance| acceptance.by.as_str())
     }
 
-    /// Returns the newest acceptance of the finding in its current form.
+    /// Returns the newest acceptance of the finding in its current form; `None` if there is none.
     pub fn acceptance_of(&self, finding: &BranchFinding) -> Option<&AcceptedFindings> {
         let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
         self.accepted.iter().rev().find(covers)
     }
 
-    /// Returns the newest commit at which a person accepted a finding about a file in its current form: its version there counts
-    /// as the base's.
+    /// Returns the newest commit at which a person accepted a finding about a file in its current form. The file's version at
+    /// this commit counts as the base's.
     pub fn accepted_version(&self, findings: &[BranchFinding], path: &str) -> Option<&Sha> {
         let of_file = findings.iter().filter(|one| one.found.path == path);
         let newest = of_file.filter_map(|one| self.acceptance_of(one)).max_by_key(|acceptance| acceptance.at);
         newest.and_then(|acceptance| acceptance.commit.as_ref())
     }
 
-    /// Resets the counts after a person continued the loop; acceptances are kept.
+    /// Resets the counts after a person resumed the loop. Acceptances are kept.
     pub fn begin_anew(&mut self) {
         (self.tries, self.put_back, self.told) = (0, 0, false);
     }
 }
 
-/// Checks that failed in a fresh checkout of a commit.
+/// Checks that failed in a fresh checkout of one commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedVerification {
     /// Commit.
     pub commit: Sha,
-    /// Names of the checks.
+    /// Names of the failed checks.
     pub checks: Vec<String>,
 }
 
-/// Evidence about tests of a commit that was checked in a fresh checkout.
+/// Evidence about tests that was collected in the fresh checkout of a commit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestEvidence {
-    /// Findings of the branch's complete change.
+    /// Findings in the complete change of the branch.
     pub findings: Vec<BranchFinding>,
-    /// Second run of the checks, with the base's test files; `None` if no test file of the base was changed, or if
-    /// nothing depends on the outcome.
+    /// Second run of the checks, with the base's test files. `None` if the branch changed no test file of the base, or if the
+    /// outcome would have no consequence.
     pub base_tests: Option<BaseTestsRun>,
-    /// Run of the checks at the base; `None` if they were counted there before, or if nothing depends on the outcome.
+    /// Run of the checks at the base. `None` if tests were counted there before, or if the outcome would have no consequence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_checks: Option<CheckReport>,
-    /// Tests, and files that start checks, that were written while the checks ran and are not at the base.
+    /// Tests, and files that start checks, that were written while the checks ran and do not exist at the base.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rewritten: Vec<RewrittenFile>,
 }
 
-/// File that had another content after the set-up commands or the checks than in the commit.
+/// File whose content after the set-up commands or the checks differs from the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RewrittenFile {
     /// Path.
     pub path: String,
-    /// Digest of the content after them; empty if the file is missing then.
+    /// Digest of the content after the set-up commands or checks; empty if the file no longer exists.
     pub digest: String,
 }
 
-/// Run of the checks with the base's version of the test files that the branch changed, and without those that it added.
+/// Run of the checks with the base's versions of the test files that the branch changed, and without the test files that it
+/// added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaseTestsRun {
-    /// Outcomes.
+    /// Outcomes of the checks.
     pub report: CheckReport,
-    /// Files whose base version was used, each with a digest of its change.
+    /// Files for which the base's version was used, each with a digest of its change.
     pub files: Vec<ChangedTestFile>,
-    /// Change of these files, as a patch, cut.
+    /// Change of these files as a patch, which may be truncated.
     pub diff: String,
 }
 
@@ -210,9 +211,9 @@ pub struct BaseTestsRun {
 pub struct ChangedTestFile {
     /// Path.
     pub path: String,
-    /// Digest of its change.
+    /// Digest of the file's change.
     pub mark: String,
-    /// Whether the base does not have it.
+    /// Whether the branch added the file.
     #[serde(default)]
     pub is_new: bool,
 }

@@ -1,8 +1,8 @@
-//! `/ralph` commands: extraction from Markdown, grammar, and one file per command with its row of the table, its arguments
-//! and its effect on a loop.
+//! Commands that begin with `/ralph`: extraction from Markdown, and grammar. Each command has a file of its own with its table
+//! row, its arguments and its effect on a loop.
 //!
-//! A new command is a file below `command/` and its entry in `commands!`. Grammar, `/ralph help`, the table of the README,
-//! dispatch and the records of the session memory and the audit trail follow from them. Every command requires the
+//! To add a command, create a file in `command/` and add an entry to `commands!`. The grammar, `/ralph help`, the table in the
+//! README, the dispatch, and the records in session memory and audit log are derived from these. Every command requires the
 //! permission `permissions.command`, which is checked before a command becomes an input of a loop.
 
 mod abort;
@@ -33,10 +33,10 @@ use super::{Loop, RunOptions};
 use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
 use arguments::{CommandArguments, Problem};
 
-/// Prefix of a command, at the beginning of a line and followed by a space or the end of the line.
+/// Prefix of a command. It must be at the beginning of a line, followed by a space or the end of the line.
 pub const PREFIX: &str = "/ralph";
 
-/// Maximum number of commands read from one comment.
+/// Maximum number of commands that are read from one comment.
 const COMMANDS_PER_COMMENT: usize = 10;
 
 /// Row of the table of commands.
@@ -46,41 +46,41 @@ pub struct CommandRow {
     pub name: &'static str,
     /// Usage with all options.
     pub usage: &'static str,
-    /// Effect, in one sentence.
+    /// Effect of the command, in one sentence.
     pub help: &'static str,
-    /// Records that mention the command.
+    /// Records in which the command is logged.
     pub record: CommandRecord,
 }
 
-/// Records that mention a command after it was given.
+/// Records in which a command is logged after it was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandRecord {
-    /// No records, as the command changes nothing.
+    /// No record, because the command changes nothing.
     None,
-    /// The session memory, which agents read. The audit log has an entry of another kind.
+    /// Only the session memory, which agents read. The audit log gets an entry of another kind.
     Session,
     /// The session memory and the audit log.
     SessionAndAudit,
 }
 
-/// Definition of a command; implemented once in the file of each command.
+/// Definition of a command. Each command implements it once, in its own file.
 trait CommandDefinition: Sized {
-    /// Row of the table.
+    /// Row in the table of commands.
     const ROW: CommandRow;
 
     /// Parses the arguments.
     fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem>;
 
-    /// Changes the loop and answers the author.
+    /// Applies the command to the loop and answers its author.
     fn apply(self, target: &mut dyn CommandTarget);
 
-    /// Returns the arguments as they are recorded; empty without arguments.
+    /// Returns the arguments for the record; empty if there are none.
     fn arguments(&self) -> String {
         String::new()
     }
 }
 
-/// Loop that a command is applied to, with the operations of a step. `lifecycle` implements it.
+/// Loop that a command is applied to, with the operations that a command can use. `lifecycle` implements it.
 pub trait CommandTarget {
     /// Returns the loop.
     fn current(&mut self) -> &mut Loop;
@@ -91,37 +91,37 @@ pub trait CommandTarget {
     /// Returns the author of the command.
     fn author(&self) -> &User;
 
-    /// Marks the command's comment as executed and logs the text. Posts the text if the comment cannot get a reaction.
+    /// Marks the comment of the command as executed, and logs `text`. If the comment cannot get a reaction, posts `text` instead.
     fn accept(&mut self, text: String);
 
-    /// Marks the command's comment as rejected and posts the reason.
+    /// Marks the comment of the command as rejected, and posts the reason.
     fn reject(&mut self, reason: String);
 
-    /// Marks the command's comment as executed and posts the text. `name` identifies the reply within the step.
+    /// Marks the comment of the command as executed, and posts the text. `name` identifies the reply within the step.
     fn reply(&mut self, name: &str, text: String);
 
     /// Posts the list of commands.
     fn post_help(&mut self);
 
-    /// Updates the status comment; `fresh` posts a new one.
+    /// Updates the status comment; with `fresh`, posts a new one.
     fn update_status(&mut self, fresh: bool);
 
-    /// Makes the author the person on whose authority the loop runs, and queues the loop.
+    /// Makes the author the person on whose authority the loop runs, and puts the loop into the queue.
     fn queue(&mut self, reason: &str);
 
-    /// Makes the changes again that the forge refused.
+    /// Retries the changes that the forge refused.
     fn repeat_refused(&mut self);
 
-    /// Stops running work and closes the open iteration.
+    /// Stops running work, and closes the open iteration.
     fn stop_work(&mut self, reason: &str);
 
-    /// Stops running work and pauses the loop.
+    /// Stops running work, and pauses the loop.
     fn pause(&mut self, reason: &str);
 
-    /// Lets the forge merge the pull request once it is ready, on the author's authority.
+    /// Requests that the forge merges the pull request once it is ready, on the author's authority.
     fn merge_when_ready(&mut self);
 
-    /// Withdraws the merge by the forge.
+    /// Withdraws the request that the forge merges the pull request.
     fn withdraw_merge(&mut self, reason: &str);
 
     /// Ends the loop.
@@ -130,11 +130,11 @@ pub trait CommandTarget {
     /// Resets supervision after a person resumed the loop.
     fn reset_supervision(&mut self);
 
-    /// Computes supervision again from the iterations that were not discarded, and resets it.
+    /// Rebuilds supervision from the iterations that were not discarded, and resets it.
     fn rebuild_supervision(&mut self);
 }
 
-/// Declares the commands: the file of each and its type, in the order of the table.
+/// Declares the commands in the order of the table, each with its file and its type.
 macro_rules! commands {
     ($($file:ident :: $Command:ident),+ $(,)?) => {
         $(pub use $file::$Command;)+
@@ -158,14 +158,14 @@ macro_rules! commands {
                 None
             }
 
-            /// Returns the row of the table.
+            /// Returns the command's row in the table.
             pub fn row(&self) -> CommandRow {
                 match self {
                     $(Self::$Command(_) => <$Command as CommandDefinition>::ROW),+
                 }
             }
 
-            /// Changes the loop and answers the author.
+            /// Applies the command to the loop and answers its author.
             pub fn apply(self, target: &mut dyn CommandTarget) {
                 match self {
                     $(Self::$Command(command) => command.apply(target)),+
@@ -199,13 +199,13 @@ commands! {
 }
 
 impl LoopCommand {
-    /// Returns the text of the command for a record, without `/ralph`; `None` if that record does not mention it.
+    /// Returns the text of the command for a record, without `/ralph`; `None` if the command is not logged in that record.
     pub fn recorded(&self, record: CommandRecord) -> Option<String> {
         let row = self.row();
         (row.record >= record).then(|| format!("{} {}", row.name, self.arguments()).trim().to_owned())
     }
 
-    /// Returns the options of `run`, `plan` and `resume`.
+    /// Returns the options of `run`, `plan` and `resume`; `None` for other commands.
     pub fn options(&self) -> Option<&RunOptions> {
         match self {
             Self::Run(Run { options })
@@ -215,8 +215,8 @@ impl LoopCommand {
         }
     }
 
-    /// Returns the options of a command that starts a loop where there is none, and the wishes for its plan if it asks for
-    /// one.
+    /// Returns the options of a command that can start a new loop, and the wishes for its plan if the command requests one.
+    /// `None` for other commands.
     pub fn starts(&self) -> Option<(&RunOptions, Option<&str>)> {
         match self {
             Self::Run(Run { options }) => Some((options, None)),
@@ -226,14 +226,14 @@ impl LoopCommand {
     }
 }
 
-/// Account that represents the operator, who has no account on a forge.
+/// Returns the account that represents the operator, who has no account on a forge.
 pub fn operator() -> User {
     User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User }
 }
 
 impl LoopCommand {
-    /// Returns the author of the command if the operator gives it. A command after which the loop may push runs on the authority
-    /// of the person on whose authority the loop runs, because no forge knows the operator.
+    /// Returns the author to record if the operator gives this command. If the loop may push after the command, this is the
+    /// person on whose authority the loop runs, because no forge knows the operator.
     pub fn sender_for_operator(&self, current: &Loop) -> User {
         match self {
             Self::Pause(_) | Self::Abort(_) | Self::Status(_) | Self::Help(_) => operator(),
@@ -242,7 +242,7 @@ impl LoopCommand {
     }
 }
 
-/// Line that begins like a command but is invalid.
+/// Error for a line that begins like a command but is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{problem}{}", nearest_phrase(.nearest.as_deref()))]
 pub struct CommandError {
@@ -250,7 +250,7 @@ pub struct CommandError {
     pub line: String,
     /// Problem, in one sentence.
     pub problem: String,
-    /// Nearest valid command or option, as it would be written.
+    /// Nearest valid command or option, as it would be written; `None` if none is similar.
     pub nearest: Option<String>,
 }
 
@@ -258,8 +258,8 @@ fn nearest_phrase(nearest: Option<&str>) -> String {
     nearest.map(|n| format!(" Did you mean `{n}`?")).unwrap_or_default()
 }
 
-/// Returns the commands of a comment in order; empty without commands. Only lines of top-level paragraphs count: no
-/// quotations, lists, code, tables, headings, HTML or HTML comments.
+/// Parses the commands in a comment, in order. Only lines of top-level paragraphs count, not those of quotations, lists, code,
+/// tables, headings, HTML or HTML comments.
 pub fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
     let lines = extract::command_lines(comment);
     let mut results: Vec<_> =
@@ -272,7 +272,7 @@ pub fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
     results
 }
 
-/// Parses a line that begins with the prefix; `after` is the text up to the next command or the end of the comment.
+/// Parses a line that begins with the prefix. `after` is the text up to the next command or the end of the comment.
 fn parse_one(line: &str, after: &str) -> Result<LoopCommand, CommandError> {
     let mut arguments = CommandArguments::new(line.get(PREFIX.len()..).unwrap_or_default(), after);
     let name = match arguments.word() {
@@ -295,12 +295,13 @@ fn error(line: &str, problem: String, nearest: Option<String>) -> CommandError {
     CommandError { line: shown(line), problem, nearest }
 }
 
-/// Returns at most 120 characters of a person's text for an error, without control characters and backticks.
+/// Returns the first 120 characters of a person's text for an error, without control characters and backticks.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && *c != '`').take(120).collect()
 }
 
-/// Returns the candidate nearest to `word`: by up to two typing errors, otherwise by similarity; `None` if none is near.
+/// Returns the candidate most similar to `word`: one with up to two typing errors, else one that is similar. `None` if none is
+/// similar.
 fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     const MAX_TYPING_ERRORS: usize = 2;
     const MIN_SIMILARITY: f64 = 0.75;

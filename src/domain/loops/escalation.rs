@@ -1,4 +1,4 @@
-//! Causes of escalations, and the limits that end a loop.
+//! Causes of escalations, including the limits that end a loop.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use crate::domain::supervision::oversight::DetectionKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopLimit {
-    /// Number of iterations.
+    /// Maximum number of iterations.
     Iterations,
-    /// Running time.
+    /// Maximum running time.
     Time,
-    /// Cost.
+    /// Maximum cost.
     Money,
-    /// Continuing is probably not worth its cost.
+    /// Continuing is probably not worth its cost (see `Outlook`).
     Outlook,
 }
 
 impl LoopLimit {
     const ALL: [Self; 4] = [Self::Iterations, Self::Time, Self::Money, Self::Outlook];
 
-    /// Returns the name, as it is stored.
+    /// Returns the name, as stored.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iterations => "iterations",
@@ -40,7 +40,7 @@ impl fmt::Display for LoopLimit {
     }
 }
 
-/// Cause of an escalation. Its text form is stored and identifies the escalation issue: `failed`, `limit_time`, `stuck`.
+/// Cause of an escalation. Its text form is stored, and identifies the escalation issue: `failed`, `limit_time`, `stuck`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub enum EscalationCause {
@@ -52,7 +52,7 @@ pub enum EscalationCause {
     Failed,
     /// The person on whose authority the loop runs lost access.
     Authority,
-    /// A change was blocked before the push: to protected files, or with a secret.
+    /// A change was blocked before the push, because it contains a secret or changes protected files.
     BlockedChange,
     /// The forge refuses the bot's pushes.
     PushRefused,
@@ -60,7 +60,7 @@ pub enum EscalationCause {
     PullRefused,
     /// Somebody else pushed to the branch.
     BranchMoved,
-    /// Changes to tests wait for a maintainer.
+    /// Changes to tests are waiting for the decision of a maintainer.
     TestFindings,
     /// A hook refused the next run, asked a question, or gave no verdict.
     Hook,
@@ -68,19 +68,19 @@ pub enum EscalationCause {
     BranchDeleted,
     /// No promising approach is left.
     NoWayForward,
-    /// Control ended the loop by its own figures.
+    /// Control ended the loop without the overseer.
     Emergency,
-    /// A rule of the schedule asks for a review.
+    /// A rule of the schedule requested the attention of a person.
     Schedule,
-    /// CI fails on the pull request, and an iteration changed nothing about it.
+    /// CI fails on the pull request, and an iteration did not fix it.
     Ci,
     /// A check failed once and passed once in fresh checkouts of the same commit.
     FlakyCheck,
-    /// A cause that another version stored; it is kept and shown as it is.
+    /// Unknown cause that another version stored. It is kept and shown unchanged.
     Other(String),
 }
 
-/// Causes that carry no data.
+/// Causes without data.
 const PLAIN: [EscalationCause; 14] = [
     EscalationCause::Failed,
     EscalationCause::Authority,

@@ -1,12 +1,12 @@
-//! Iterations, time and money that a task of its type usually takes.
+//! Estimate of the iterations, time and cost that a task of a given type usually takes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::dispersion::Dispersion;
 
-/// Weight of the limit in the estimate, in loops.
+/// Weight of the limit in the estimate, in number of loops.
 const PRIOR_SAMPLES: f64 = 5.0;
-/// Standard deviations between the mean and the usual maximum.
+/// Number of standard deviations between the mean and the usual maximum.
 const SPREAD: f64 = 2.0;
 
 /// Iterations, time and cost of finished loops of one task type.
@@ -16,7 +16,7 @@ pub struct Estimate {
     pub mean: f64,
     /// Standard deviation of the number of iterations, 0 or more.
     pub deviation: f64,
-    /// Number of loops.
+    /// Number of loops that the estimate is based on.
     pub samples: u32,
     /// Mean plus two standard deviations of the duration, in minutes; 0 if unknown.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimate from the dispersion of the figures of finished loops.
+    /// Creates an estimate from the statistics of finished loops.
     pub fn of(iterations: Dispersion, minutes: Dispersion, dollars: Dispersion) -> Self {
         let most = |spread: Dispersion| spread.mean + SPREAD * spread.deviation();
         Self {
@@ -39,22 +39,22 @@ impl Estimate {
         }
     }
 
-    /// Usual maximum number of iterations of a task that may take `limit`.
+    /// Returns the usual maximum number of iterations. `limit` is the loop's maximum number.
     pub fn usual_runs(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.mean + SPREAD * self.deviation)
     }
 
-    /// Usual maximum duration, in minutes, of a task that may take `limit`.
+    /// Returns the usual maximum duration, in minutes. `limit` is the loop's time limit, in minutes.
     pub fn usual_minutes(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.minutes)
     }
 
-    /// Usual maximum cost, in US dollars, of a task that may cost `limit`.
+    /// Returns the usual maximum cost, in US dollars. `limit` is the loop's cost limit.
     pub fn usual_dollars(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.dollars)
     }
 
-    /// Weighted mean of `limit` and `seen`. The limit has the weight of [`PRIOR_SAMPLES`] loops that reached it.
+    /// Returns the weighted mean of `limit` and `seen`. The limit has the weight of [`PRIOR_SAMPLES`] loops.
     fn usual_use(&self, limit: f64, seen: f64) -> f64 {
         if !(seen.is_finite() && seen > 0.0) {
             return limit;

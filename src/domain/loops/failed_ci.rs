@@ -1,4 +1,4 @@
-//! CI of the pull request that failed.
+//! Failed CI of the pull request.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ use crate::domain::model::ids::Sha;
 pub struct FailedCi {
     /// Commit.
     pub commit: Sha,
-    /// Names of the failed checks that do not fail on the base.
+    /// Names of the failed checks that do not fail on the base as well.
     pub names: Vec<String>,
-    /// Names of the failed checks that fail on the base, too.
+    /// Names of the failed checks that also fail on the base.
     pub on_base: Vec<String>,
 }
 
 impl FailedCi {
-    /// Whether these are the names of its failed checks, in any order.
+    /// Whether this value is about `commit` and has the failed checks `names`, in any order.
     pub fn is_about<'a>(&self, commit: &Sha, names: impl Iterator<Item = &'a str>) -> bool {
         let mut known: Vec<&str> = self.names.iter().chain(&self.on_base).map(String::as_str).collect();
         let mut names: Vec<&str> = names.collect();
@@ -26,7 +26,7 @@ impl FailedCi {
     }
 }
 
-/// Returns names of checks for people: `` `build`, `lint` ``.
+/// Formats names of checks for people: `` `build`, `lint` ``.
 pub fn check_names(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Question of a hook that waits for a person's answer.
+//! Question of a hook that is waiting for the answer of a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::domain::model::ids::Sha;
 /// Question of a hook to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookQuestion {
-    /// Event.
+    /// Event at which the hook ran.
     pub event: HookEvent,
     /// Name of the hook.
     pub hook: String,
-    /// Head of the loop at that time.
+    /// Head of the loop when the hook asked.
     pub commit: Sha,
 }

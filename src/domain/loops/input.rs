@@ -1,4 +1,4 @@
-//! Inputs of a loop: commands, outcomes of work and timers, as values.
+//! Inputs of a loop as values: commands, outcomes of work, and timers.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +33,14 @@ use crate::domain::trust::policy::{Policy, RepositorySettings};
 pub enum TimerKind {
     /// The loop's time limit is reached.
     Deadline,
-    /// A wait for a backend is over.
+    /// The wait for a backend is over.
     Reactivate,
     /// An escalation was not answered for a day.
     Remind,
 }
 
 impl TimerKind {
-    /// Name in the store.
+    /// Returns the name, as in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
@@ -49,7 +49,7 @@ impl TimerKind {
         }
     }
 
-    /// Returns the timer with that name in the store.
+    /// Returns the timer with that name in the store; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Deadline, Self::Reactivate, Self::Remind].into_iter().find(|kind| kind.as_str() == name)
     }
@@ -60,26 +60,26 @@ impl TimerKind {
 pub struct CommentRef {
     /// Issue or pull request of the comment; replies go there.
     pub on: Number,
-    /// Identifier, if reactions can be added to it.
+    /// Identifier; `None` if reactions cannot be added to the comment.
     pub id: Option<CommentId>,
 }
 
-/// Input of a loop. The permission of people was checked before.
+/// Input of a loop. The permission of its author was checked before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub enum LoopInput {
     /// Starts the loop.
     Start(Box<LoopStart>),
-    /// A slot is free.
+    /// A slot for running the loop is free.
     SlotGranted,
-    /// A command of a person.
+    /// A person gave a command.
     Command { by: User, command: LoopCommand, comment: Option<CommentRef> },
     /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
-    /// A label that starts loops was set again, or beside another one.
+    /// A label that starts loops was set again, or in addition to another one.
     RunLabelAdded {
         by: User,
-        /// Whether it is the label that asks for a plan first.
+        /// Whether it is the label that requests a plan first.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         plan: bool,
     },
@@ -93,19 +93,19 @@ pub enum LoopInput {
     PullClosed,
     /// The pull request was deleted.
     PullGone,
-    /// The repository takes changes again.
+    /// The repository accepts changes again.
     RepositoryBack,
     /// The base branch of the pull request changed.
     PullRetargeted { base: String },
-    /// A review by a person with permission; each remark has a key that identifies repeated ones.
+    /// A person with permission submitted a review. Each remark has a key, so that a repeated one is recognized.
     Reviewed {
         by: User,
         items: Vec<(String, Guidance)>,
-        /// Suggested changes; each is also an item, as a remark.
+        /// Suggested changes. Each is also included in the items, as a remark.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         suggestions: Vec<SuggestedChange>,
     },
-    /// State of CI for a commit of the pull request, and whether it conflicts with its base.
+    /// CI of a commit of the pull request was read, and whether the pull request has conflicts with its base.
     Inspected {
         commit: Sha,
         failed: Vec<Guidance>,
@@ -114,41 +114,41 @@ pub enum LoopInput {
         passed: u32,
         pending: u32,
         conflict: bool,
-        /// Names of failed checks that fail on the base, too.
+        /// Names of the failed checks that also fail on the base.
         #[serde(default)]
         on_base: Vec<String>,
     },
-    /// The forge was asked to merge the pull request with this commit as its head.
+    /// The forge answered the request to merge the pull request with this commit as its head.
     MergeAnswered { commit: Sha, answer: MergeAnswer },
     /// The forge no longer merges the pull request by itself.
     MergeWithdrawn,
-    /// The forge refused a change for good.
+    /// The forge refused a change permanently.
     ChangeRefused {
         change: ForgeChange,
-        /// Call and the forge's answer.
+        /// Request and the forge's answer.
         detail: String,
     },
-    /// The forge made a change that it had refused before.
+    /// The forge accepted a change that it had refused before.
     ChangeMade { change: ForgeChange },
-    /// The person on whose authority the loop runs lost the permission.
+    /// The person on whose authority the loop runs lost their permission.
     AuthorityLost {
         who: String,
-        /// Teams whose members are hidden, so that the person's permission cannot be determined.
+        /// Teams with hidden members, because of which the permission cannot be determined.
         #[serde(default)]
         hidden_teams: Vec<String>,
     },
 
-    /// The work tree is ready.
+    /// The work tree was prepared.
     Prepared { ticket: u64, tree: Box<PreparedTree> },
-    /// Checks finished.
+    /// The checks of an iteration or of the baseline finished.
     Checked { ticket: u64, report: CheckReport },
-    /// Checks of a commit finished in a fresh checkout.
+    /// The checks of a commit finished in a fresh checkout.
     Verified { ticket: u64, report: CheckReport, tests: Box<TestEvidence> },
-    /// The run of the agent that was to make a plan ended; the plan is in its report or its last message.
+    /// The agent run for a plan ended. The plan is in the report or in the last message of the run.
     Planned { ticket: u64, run: Box<AgentRunFacts> },
-    /// The agent's run ended.
+    /// The agent run ended.
     AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
-    /// The process that ran the agent died. `salvaged` is a commit of the tree's contents.
+    /// The process of the agent died. `salvaged` is a commit of the work tree's content.
     AgentLost {
         ticket: u64,
         salvaged: Option<Sha>,
@@ -156,7 +156,7 @@ pub enum LoopInput {
         #[serde(default)]
         cost: Money,
     },
-    /// Cost of model calls after the end of the loop.
+    /// Model calls were made after the end of the loop.
     AskedAtEnd { cost: Money },
     /// The work tree was committed.
     Committed { ticket: u64, change: Box<IterationChange> },
@@ -164,56 +164,56 @@ pub enum LoopInput {
     SuggestionsApplied {
         ticket: u64,
         change: Box<IterationChange>,
-        /// Comments whose change is part of the commit.
+        /// Comments whose changes are in the commit.
         applied: Vec<CommentId>,
-        /// Comments whose change does not apply, with the reason.
+        /// Comments whose changes could not be applied, each with the reason.
         failed: Vec<(CommentId, String)>,
     },
-    /// The best iteration's files were restored. `commit` is `None` if the tree had them already.
+    /// The files of the best iteration were restored. `commit` is `None` if the tree already had these files.
     Restored {
         ticket: u64,
         commit: Option<Sha>,
-        /// Ref at which the service keeps the work that the restoration undid.
+        /// Ref at which the service keeps the undone work.
         #[serde(default)]
         retained_as: Option<String>,
     },
     /// The branch was pushed.
     Pushed { ticket: u64, commit: Sha },
-    /// The push was rejected: the forge's branch moved, or the account may not push.
+    /// The push was rejected, because the branch on the forge moved or the forge refused it.
     PushRejected {
         ticket: u64,
         remote: Option<Sha>,
         reason: String,
-        /// Kind of the forge's refusal.
+        /// Reason of the refusal, by kind.
         #[serde(default)]
         refusal: PushRefusal,
     },
-    /// The commits to push hold what must not leave the service.
+    /// The push was blocked by the service, because the commits contain something that must not leave it.
     PushBlocked { ticket: u64, reason: String },
-    /// The other side of a merge is in the work tree.
+    /// The other commit was merged into the work tree.
     Merged {
         ticket: u64,
         other: Sha,
         conflicts: Vec<String>,
         up_to_date: bool,
-        /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
+        /// Commit of the base branch that the branch contains after the merge; `None` if the merge does not change it.
         #[serde(default)]
         base: Option<Sha>,
     },
     /// Work failed permanently.
     WorkFailed { ticket: u64, reason: String, advice: String },
-    /// The hooks of an event ran; without an objection the loop continues.
+    /// The hooks of an event ran. If there is no objection, the loop continues.
     HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
-    /// Another backend was asked for a second opinion.
+    /// Another backend was asked for a second opinion, and its run ended.
     SecondOpinionGiven { ticket: u64, run: Box<OpinionRun> },
-    /// Work could not be done because the repository takes no changes: it is archived, gone, or refuses the bot.
+    /// Work was impossible because the repository accepts no changes: it is archived or gone, or denies the bot access.
     RepositoryUnavailable { ticket: u64, why: String },
-    /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
+    /// Work was deferred, usually because the forge does not respond. It is retried at `until`.
     PutOff { ticket: u64, until: Timestamp },
     /// The repository's file is invalid.
     RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
 
-    /// The machine's clock was changed while the loop was running; negative if it was set back.
+    /// The clock of the machine was changed while the loop was running, by this number of milliseconds (negative if set back).
     ClockSet { by_ms: i64 },
     /// A timer expired.
     TimerDue { timer: TimerKind },
@@ -222,26 +222,26 @@ pub enum LoopInput {
 /// Data that a new loop starts with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopStart {
-    /// Identifier, generated by the caller.
+    /// Identifier, which the caller generates.
     pub id: LoopId,
     /// Issue to work on.
     pub place: IssueRef,
-    /// Person who asked for the loop.
+    /// Person who requested the loop.
     pub by: User,
     /// Task.
     pub task: LoopTask,
     /// Options.
     pub options: RunOptions,
-    /// Wishes for a plan that `/ralph plan` asks for, may be empty; `None` for other commands and for the label.
+    /// Wishes for the plan that `/ralph plan` requests; may be empty. `None` for other commands and for the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Operator's settings.
+    /// Settings of the operator.
     pub policy: Policy,
-    /// Comment with the command, if any.
+    /// Comment with the command; `None` if the label started the loop.
     pub comment: Option<CommentRef>,
-    /// Number of hidden parts removed from the text.
+    /// Number of hidden parts that were removed from the text.
     pub hidden_removed: u32,
-    /// 1-based number of the loop among those of its issue; later loops get a branch of their own.
+    /// 1-based number among the loops of the issue. Each loop after the first has a branch name with this number.
     pub round: u32,
 }
 
@@ -252,33 +252,33 @@ pub struct PreparedTree {
     pub base_branch: String,
     /// Head of the base branch.
     pub base: Sha,
-    /// Commit that the work tree is at.
+    /// Commit that is checked out in the work tree.
     pub head: Sha,
-    /// Commit of the forge's branch of the loop, if it exists.
+    /// Commit of the loop's branch on the forge; `None` if the branch does not exist.
     pub remote: Option<Sha>,
-    /// Operator's settings, restricted by the repository's file.
+    /// Settings of the operator, restricted by the repository's file.
     pub policy: Policy,
     /// Settings of the repository's file that have no effect, one sentence each.
     pub notes: Vec<String>,
-    /// Repository's file, if there is one.
+    /// Settings of the repository's file; `None` if there is no file.
     pub settings: Option<RepositorySettings>,
     /// Checks detected in the tree.
     pub detected: Vec<Check>,
     /// Usual iterations, time and cost in this repository, by task type.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,
-    /// Resources that the newest ended loops of the repository took.
+    /// Resources that the most recently ended loops of the repository used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<EndedLoop>,
-    /// Progress of earlier loops of the repository.
+    /// Statistics of progress in earlier loops of the repository.
     #[serde(default)]
     pub experience: Experience,
-    /// State of the sandbox, for people.
+    /// State of the sandbox, in words for people.
     pub sandbox: String,
     /// Proposals of conventions that were not published yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<PublishedProposal>,
-    /// Images that were found in the issue and its comments and that the loop does not know.
+    /// Images in the issue and its comments that are new to the loop.
     #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
     pub images: TaskImages,
 }
@@ -292,22 +292,21 @@ pub struct IterationChange {
     pub tree: Sha,
     /// Size of the change.
     pub stat: DiffStat,
-    /// Size of the loop's complete change against its base; a renamed file counts as two. `None` if it was not
-    /// measured.
+    /// Size of the branch's complete change against its base; a renamed file counts as two. `None` if it was not measured.
     #[serde(default, rename = "whole")]
     pub branch_stat: Option<DiffStat>,
     /// Protected paths that were restored.
     pub restored: Vec<String>,
-    /// Signs of weakened checks.
+    /// Findings of weakened checks in the iteration's change.
     pub findings: Vec<TamperFinding>,
-    /// Findings of the loop's complete change against its base; `None` if it was not measured.
+    /// Findings in the branch's complete change against its base; `None` if it was not measured.
     #[serde(default)]
     pub branch_findings: Option<Vec<BranchFinding>>,
     /// Files that still contain conflict markers.
     pub conflict_markers: Vec<String>,
-    /// Reason not to push it before a person has reviewed it, if any.
+    /// Reason why a person has to review the change before it is pushed; `None` if it can be pushed.
     pub blocked: Option<String>,
-    /// New files of a killed agent, which are not part of the commit.
+    /// New files that a killed agent left and that are not part of the commit.
     #[serde(default)]
     pub set_aside: Vec<String>,
     /// Size of the patch and of the new binary files, in bytes; 0 for a merge.

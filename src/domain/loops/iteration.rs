@@ -1,4 +1,4 @@
-//! One iteration of a loop, and the guidance that its prompt contains.
+//! Iteration of a loop, with the guidance that its prompt contains.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,40 +9,40 @@ use crate::domain::model::ids::{CommentId, Money, Ratio, Sha, Timestamp};
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{AgentReport, CheckReport, DiffStat, TamperFinding};
 
-/// One iteration, from prompt to checks.
+/// Iteration of a loop, from the prompt to the checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     /// 1-based number.
     pub number: u32,
-    /// 1-based number of the attempt that counts.
+    /// 1-based number of the attempt that this data is about.
     pub attempt: u32,
-    /// Kind of its work.
+    /// Kind of the iteration's work.
     #[serde(default)]
     pub kind: IterationKind,
-    /// Start of the first attempt.
+    /// Start of the iteration's first attempt.
     pub started_at: Timestamp,
-    /// End of its checks.
+    /// End of the iteration, after its checks; `None` while it is running.
     pub ended_at: Option<Timestamp>,
-    /// Problem that ended the agent's run; empty while it runs and if it succeeded.
+    /// Problem that ended the agent's run; empty while the run is in progress and if it succeeded.
     pub agent_problem: String,
     /// Report of the agent.
     pub report: AgentReport,
-    /// Last message of the agent, used if the report has no summary.
+    /// Last message of the agent, which is used if the report has no summary.
     pub message: String,
-    /// Cost of its model calls.
+    /// Cost of the iteration's model calls.
     pub cost: Money,
     /// Number of tool calls.
     pub tool_calls: u32,
     /// Number of tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
-    /// Names of the tools called, in order of first use.
+    /// Names of the called tools, in the order of their first calls.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Input tokens of its model calls.
+    /// Input tokens of the iteration's model calls.
     #[serde(default)]
     pub tokens_in: u64,
-    /// Output tokens of its model calls.
+    /// Output tokens of the iteration's model calls.
     #[serde(default)]
     pub tokens_out: u64,
     /// Duration of the agent's run, in milliseconds.
@@ -61,80 +61,79 @@ pub struct Iteration {
     /// Size of the iteration's patch and of its new binary files, in bytes; 0 for a merge.
     #[serde(default)]
     pub change_bytes: u64,
-    /// Size of its new binary files, in bytes.
+    /// Size of the iteration's new binary files, in bytes; 0 for a merge.
     #[serde(default)]
     pub binary_bytes: u64,
-    /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not
-    /// measured.
+    /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not measured.
     #[serde(default, rename = "whole")]
     pub branch_stat: Option<DiffStat>,
     /// Protected paths that were restored.
     pub restored: Vec<String>,
-    /// Signs of weakened checks.
+    /// Findings of weakened checks in the iteration's change.
     pub findings: Vec<TamperFinding>,
-    /// Findings of the branch's complete change after the iteration; `None` if it was not measured.
+    /// Findings in the branch's complete change after the iteration; `None` if it was not measured.
     #[serde(default)]
     pub branch_findings: Option<Vec<BranchFinding>>,
-    /// Change of the tests without which the checks fail, as a patch; empty if there is none.
+    /// Changes to tests without which the checks fail, as a patch; empty if there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub test_changes: String,
     /// Results of the checks.
     pub checks: CheckReport,
     /// Measured completion.
     pub completion: Ratio,
-    /// Guidance that its prompt contained.
+    /// Guidance that the iteration's prompt contained.
     pub guidance: Vec<Guidance>,
-    /// Comments whose suggested changes are its commit.
+    /// Comments whose suggested changes are in the iteration's commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied: Vec<CommentId>,
-    /// Whether `/ralph retry` discarded it.
+    /// Whether `/ralph retry` discarded the iteration.
     pub discarded: bool,
-    /// Whether its commit was taken out of the branch, because the forge found a secret in it.
+    /// Whether the iteration's commit was removed from the branch, because the forge found a secret in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_back: bool,
     /// Record for supervision; `None` until the iteration has ended.
     #[serde(default)]
     pub record: Option<Record>,
-    /// Result of supervision.
+    /// Result of supervision; `None` until the iteration was judged.
     #[serde(default)]
     pub judged: Option<IterationJudgement>,
-    /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
+    /// Hosts, with ports, that the agent tried to reach in its last attempt and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
-    /// Requests to the model that the broker of keys refused in the agent's last attempt.
+    /// Model requests that the key broker refused in the agent's last attempt.
     #[serde(default)]
     pub refused_requests: Vec<String>,
-    /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
+    /// Whether the agent was killed: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
-    /// New files of the killed agent, which are not part of the commit.
+    /// New files that a killed agent left and that are not part of the commit.
     #[serde(default)]
     pub set_aside: Vec<String>,
-    /// Iteration whose files were restored afterwards; 0 is the baseline.
+    /// Iteration whose files were restored after this one, where 0 is the baseline. `None` if nothing was restored.
     #[serde(default)]
     pub restored_to: Option<u32>,
-    /// Whether the iteration contains a merge; the files of earlier iterations lack the merged changes.
+    /// Whether the iteration contains a merge. The files of earlier iterations then lack the merged changes.
     #[serde(default)]
     pub merged: bool,
 }
 
-/// Kind of an iteration's work. An iteration that was stored without it counts as one of the agent.
+/// Kind of an iteration's work. An iteration that was stored without a kind is one of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IterationKind {
     /// The agent ran.
     #[default]
     Agent,
-    /// The service merged the base or pushed commits, without conflicts.
+    /// The service merged the base or pushed commits without conflicts.
     Merge,
-    /// The service restored the base's version of weakened tests.
+    /// The service restored the base's versions of weakened tests.
     TestsPutBack,
     /// The service applied changes that maintainers suggested.
     Suggestions,
 }
 
 impl IterationKind {
-    /// Returns the summary of the service's own work; empty for the agent's.
+    /// Returns the summary of work that the service did itself; empty for work of the agent.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Agent => "",
@@ -148,15 +147,15 @@ impl IterationKind {
 /// Guidance from people or from CI for the next iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guidance {
-    /// Login of its author; empty for CI and for the service itself.
+    /// Login of the author; empty for CI and for the service itself.
     pub who: String,
     /// Source of the guidance.
     pub source: GuidanceSource,
     /// Text, not sanitized.
     pub text: String,
-    /// Path of the file that it refers to.
+    /// Path of the file that the guidance refers to; `None` if it refers to no file.
     pub path: Option<String>,
-    /// Whether to remember it as a rule of the repository.
+    /// Whether to remember the guidance as a rule of the repository.
     #[serde(default)]
     pub remember: bool,
 }
@@ -165,20 +164,20 @@ pub struct Guidance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuidanceSource {
-    /// A maintainer's command.
+    /// Command of a maintainer.
     Command,
-    /// A maintainer's review.
+    /// Review by a maintainer.
     Review,
     /// Failing CI.
     Ci,
-    /// The service: a fact that the next run has to know.
+    /// The service, for a fact that the next run has to know.
     Service,
-    /// Another model, which read the finished work.
+    /// Another model, which reviewed the finished work.
     SecondOpinion,
 }
 
 impl Iteration {
-    /// Iteration that begins at `started_at` on the commit `parent`.
+    /// Creates an iteration that starts at `started_at` from the commit `parent`.
     pub fn new(number: u32, started_at: Timestamp, parent: Sha, guidance: Vec<Guidance>) -> Self {
         Self {
             number,

@@ -1,4 +1,4 @@
-//! Result of supervision for one iteration, as it is kept with the loop and shown to people.
+//! Result of supervision for one iteration, as stored with the loop and shown to people.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +15,19 @@ use crate::domain::supervision::strategy::Approach;
 /// Result of supervision for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationJudgement {
-    /// Proportional term: the current error, 0..1.
+    /// Current error (P), 0..1.
     pub p: f64,
-    /// Integral term: the persistent error, -1..5.
+    /// Accumulated error (I), -1..5.
     pub i: f64,
-    /// Derivative term: change of the error, -1..1; positive if it grows.
+    /// Change of the error (D), -1..1; positive if the error grows.
     pub d: f64,
     /// Control signal, 0..1.
     pub signal: f64,
-    /// Band of the control signal.
+    /// Urgency that corresponds to the control signal.
     pub urgency: Urgency,
-    /// Trend of the loop.
+    /// Trend of the error.
     pub trend: Trend,
-    /// Name of the gain profile that control approaches.
+    /// Name of the target gain profile.
     pub profile: String,
     /// Estimated number of iterations to completion; `None` if it cannot be estimated.
     pub forecast: Option<u64>,
@@ -41,23 +41,23 @@ pub struct IterationJudgement {
     pub way: String,
     /// Reason of the choice.
     pub reasoning: String,
-    /// Actuators that changed, one sentence each, with the cause.
+    /// Actuators that changed, one sentence each with the cause.
     pub moved: Vec<String>,
-    /// Reason to stop the loop, if it stops.
+    /// Reason to stop the loop; `None` if it continues.
     pub stops: Option<String>,
-    /// Further figures of control; `None` if the judgement was stored without them.
+    /// Additional figures of control; `None` in judgements that were stored without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<ControlFigures>,
 }
 
-/// Figures of control by which a control signal can be explained.
+/// Figures of control that explain a control signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlFigures {
     /// Terms of the control signal.
     pub terms: Terms,
     /// Gains that were used.
     pub gains: Gains,
-    /// Change of the gain profile, if any.
+    /// Change of the gain profile; `None` if it did not change.
     pub transition: Option<ProfileTransition>,
     /// Active alarms, most severe first.
     pub alarms: Vec<KeptAlarm>,
@@ -65,7 +65,7 @@ pub struct ControlFigures {
     pub cleared: Vec<AlarmKind>,
 }
 
-/// Active alarm, as it is kept with an iteration.
+/// Active alarm, as stored with an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptAlarm {
     /// Kind.
@@ -74,16 +74,16 @@ pub struct KeptAlarm {
     pub severity: AlarmSeverity,
     /// Message of one sentence.
     pub message: String,
-    /// Iteration that raised it.
+    /// Iteration that raised the alarm.
     pub since: u64,
-    /// Whether it was raised in this iteration.
+    /// Whether the alarm was raised in this iteration.
     pub raised: bool,
-    /// Whether a person acknowledged it.
+    /// Whether a person acknowledged the alarm.
     pub acknowledged: bool,
 }
 
 impl ControlFigures {
-    /// Figures of a decision.
+    /// Extracts the figures of a decision.
     pub(in crate::domain) fn of(decision: &ControlDecision) -> Self {
         let stored = |alarm: &Alarm| KeptAlarm {
             kind: alarm.kind,
@@ -102,7 +102,7 @@ impl ControlFigures {
         }
     }
 
-    /// Returns the entries of the audit trail: a change of profile, alarms that were raised and alarms that were cleared.
+    /// Returns the audit log entries for a change of the profile, and for raised and cleared alarms.
     pub(in crate::domain) fn audit(&self, iteration: u32) -> Vec<AuditEntry> {
         let entry = |event, reason| AuditEntry::new(iteration, event, reason);
         let change = self.transition.iter().map(|change| {
@@ -120,12 +120,12 @@ impl ControlFigures {
 }
 
 impl IterationJudgement {
-    /// Returns the cause that is reported first.
+    /// Returns the cause that is reported first; `None` if nothing was detected.
     pub fn headline(&self) -> Option<&JudgedDetection> {
         self.found.iter().min_by_key(|found| found.rank())
     }
 
-    /// Returns the cause under which `found` is reported: itself, or the headline if it rests on words alone.
+    /// Returns the cause under which `found` is reported: `found` itself, or the headline if `found` is based on text alone.
     pub fn named<'a>(&'a self, found: &'a JudgedDetection) -> &'a JudgedDetection {
         match found.basis() {
             Basis::Measured | Basis::Derived => found,
@@ -133,20 +133,20 @@ impl IterationJudgement {
         }
     }
 
-    /// Returns the strongest level of intervention.
+    /// Returns the highest level of intervention; `None` if nothing was detected.
     pub fn level(&self) -> Option<InterventionLevel> {
         self.found.iter().map(|found| found.level).max()
     }
 }
 
-/// Detection and its intervention.
+/// Detection with its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgedDetection {
     /// Kind of the detection.
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
-    /// Basis of its evidence; `None` if it was stored without it.
+    /// Basis of the evidence; `None` in detections that were stored without it.
     #[serde(default)]
     pub basis: Option<Basis>,
     /// Level of the intervention.
@@ -160,12 +160,12 @@ pub struct JudgedDetection {
 }
 
 impl JudgedDetection {
-    /// Returns the basis of its evidence, which is that of its kind where it was stored without it.
+    /// Returns the basis of the evidence. A detection that was stored without it gets the basis of its kind.
     pub fn basis(&self) -> Basis {
         self.basis.unwrap_or_else(|| self.kind.row().basis())
     }
 
-    /// Returns its title and the first piece of its evidence, as the reason of a stop.
+    /// Returns the title and the first piece of evidence, as the reason of a stop.
     pub fn reason(&self) -> String {
         format!("{}: {}", self.kind.title(), self.evidence.split("; ").next().unwrap_or_default())
     }
@@ -175,8 +175,8 @@ impl JudgedDetection {
     }
 }
 
-/// Signature of the first error of the first failing check, else of the last line that the check printed. `None` if
-/// all checks passed.
+/// Returns the signature of the first error of the first failing check, or else of the last line that the check printed. `None`
+/// if all checks passed.
 pub fn error_signature(checks: &CheckReport) -> Option<String> {
     // The fact that a check failed does not identify the error; its last line is the least that does.
     let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;

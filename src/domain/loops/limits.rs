@@ -4,7 +4,7 @@ use super::aggregate::Loop;
 use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// Returns a clause in lower case about the use of all `count` iterations.
+/// Returns a clause, in lower case, that says that all `count` iterations were used.
 pub fn iterations_used(count: u32) -> String {
     match count {
         1 => "the only iteration is used".into(),
@@ -13,7 +13,7 @@ pub fn iterations_used(count: u32) -> String {
 }
 
 impl Loop {
-    /// Returns the limit that is reached; `None` if work can continue.
+    /// Returns the limit that the loop has reached; `None` if work can continue.
     pub fn exhausted_limit(&self, now: Timestamp) -> Option<LoopLimit> {
         let (spent, limits) = (&self.spent, &self.limits);
         if spent.iterations >= limits.iterations {
@@ -27,7 +27,8 @@ impl Loop {
         }
     }
 
-    /// Returns a sentence about the limit that is reached, with the command that raises it.
+    /// Returns a sentence about the limit that the loop has reached, with the command that raises it. `None` if no limit is
+    /// reached.
     pub fn exhausted_limit_hint(&self, now: Timestamp) -> Option<String> {
         let limits = &self.limits;
         Some(match self.exhausted_limit(now)? {

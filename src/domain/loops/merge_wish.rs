@@ -1,55 +1,55 @@
-//! Merge of the pull request by the forge, as a maintainer asked for it.
+//! Merging of the pull request by the forge, at the request of a maintainer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Number, Timestamp, User};
 
-/// Wish of a maintainer that the forge merges the pull request once it is ready.
+/// Request of a maintainer that the forge merges the pull request once it is ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeWish {
-    /// Maintainer, whose permission is checked again before the forge is asked.
+    /// Maintainer. Their permission is checked again before the forge is asked.
     pub by: User,
-    /// Issue or pull request where it was asked for; answers go there.
+    /// Issue or pull request of the request. Answers are posted there.
     pub on: Number,
-    /// Start of the wait for CI of the pull request: the time of the wish or of the review, whichever is later.
+    /// Time from which the loop waits for CI of the pull request: that of the request or of the review, whichever is later.
     pub since: Timestamp,
-    /// Whether the forge accepted it for the current commit.
+    /// Whether the forge accepted the request for the current commit.
     pub accepted: bool,
-    /// Time from which the forge is asked again, because it may have forgotten what it accepted; `None` if it does not forget.
+    /// Time at which to ask the forge again, because it may have forgotten its acceptance; `None` if it does not forget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask_again: Option<Timestamp>,
 }
 
-/// Answer of the forge to the request for a merge.
+/// Answer of the forge to the request to merge a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum MergeAnswer {
-    /// It merges once its rules are satisfied, or has merged.
+    /// The forge merges the pull request once its rules are satisfied, or has merged it.
     Accepted,
-    /// It accepted to merge once its rules are satisfied, but its version may forget that: it is asked again after some minutes in
-    /// which CI has passed.
+    /// The forge accepted to merge the pull request once its rules are satisfied, but its version may forget this. It is asked
+    /// again some minutes after CI passed.
     MayForget,
-    /// Not accepted yet; the forge is asked again after the next look at the pull request.
+    /// The forge cannot accept the request yet. It is asked again after the pull request was next read.
     NotYet {
         /// Reason, one sentence without a full stop.
         why: String,
     },
-    /// It does not merge.
+    /// The forge refuses to merge the pull request.
     Refused {
         /// Reason, one sentence without a full stop.
         why: String,
-        /// Remedy for people, one sentence without a full stop.
+        /// Advice for people, one sentence without a full stop.
         advice: String,
     },
 }
 
 impl MergeAnswer {
-    /// Answer that it is too early.
+    /// Creates the answer `NotYet`.
     pub fn not_yet(why: impl Into<String>) -> Self {
         Self::NotYet { why: why.into() }
     }
 
-    /// Answer that it is refused.
+    /// Creates the answer `Refused`.
     pub fn refused(why: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Refused { why: why.into(), advice: advice.into() }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Sha;
 
-/// Commit that is merged into the loop's branch.
+/// Commit to merge into the loop's branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeWith {
@@ -21,7 +21,7 @@ pub struct MergeInProgress {
     pub other: Sha,
     /// Paths of files with conflict markers.
     pub conflicts: Vec<String>,
-    /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
+    /// Commit of the base branch that the branch contains after the merge; `None` if the merge does not change it.
     #[serde(default)]
     pub base: Option<Sha>,
 }

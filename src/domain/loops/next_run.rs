@@ -16,21 +16,21 @@ pub struct NextRunPlan {
     pub directives: Vec<Directive>,
     /// Advice of control and strategy.
     pub advice: Vec<String>,
-    /// Factor for the usual time and number of turns.
+    /// Factor for the usual time and number of turns of a run.
     pub effort: f64,
     /// Model tier.
     pub model: ModelTier,
-    /// Breadth of the work to take on.
+    /// Amount of work that the agent should do.
     pub breadth: Breadth,
     /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
-    /// Names of the failing checks, first those that block most others.
+    /// Names of the failing checks. Those that most others depend on come first.
     #[serde(default)]
     pub checks: Vec<String>,
 }
 
 impl NextRunPlan {
-    /// Plan that follows from a review.
+    /// Creates the plan that follows from a review.
     pub(in crate::domain) fn of(review: &SupervisionReview) -> Self {
         let control = &review.control;
         let mut advice = control.prompt_adjustments.clone();
@@ -51,12 +51,12 @@ impl NextRunPlan {
         }
     }
 
-    /// Returns the time limit of a run whose usual limit is `usual`.
+    /// Returns the time limit of the run. `usual` is the limit without supervision.
     pub fn wall(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.sound_effort())
     }
 
-    /// Returns the maximum number of turns, at least 1, of a run whose usual maximum is `usual`.
+    /// Returns the maximum number of turns of the run, at least 1. `usual` is the maximum without supervision.
     pub fn turns(&self, usual: u32) -> u32 {
         (f64::from(usual) * self.sound_effort()).round().max(1.0) as u32
     }

@@ -1,13 +1,13 @@
-//! Open and accepted findings about tests of a loop.
+//! Open and accepted findings about tests in a loop's branch.
 
 use super::aggregate::Loop;
 use super::branch_findings::{BaseCounts, BranchFinding};
 use crate::domain::model::task::TamperFinding;
 
-/// Maximum number of paths that a sentence names.
+/// Maximum number of paths that are listed in a sentence.
 const MAX_NAMED: usize = 3;
 
-/// Returns paths as a part of a sentence; of many, the first.
+/// Formats paths as a part of a sentence. If there are many, only the first ones are listed and the rest is counted.
 pub fn named_paths(paths: &[String]) -> String {
     let shown: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| format!("`{path}`")).collect();
     match paths.len().saturating_sub(MAX_NAMED) {
@@ -17,8 +17,8 @@ pub fn named_paths(paths: &[String]) -> String {
 }
 
 impl Loop {
-    /// Tests that the checks count at the base; `None` if they did not run there, because the base was merged since, or because
-    /// the checks were named when the branch had work in it.
+    /// Returns the test counts at the base. `None` if the checks did not run there, because the base was merged since, or because
+    /// the checks were added after the branch had changes.
     pub fn base_counts(&self) -> Option<BaseCounts> {
         let base = self.base.as_ref()?;
         match &self.baseline {
@@ -27,18 +27,18 @@ impl Loop {
         }
     }
 
-    /// Findings of the branch, as measured last; `None` if no iteration measured them.
+    /// Returns the findings in the branch, as last measured; `None` if no iteration measured them.
     pub fn branch_findings(&self) -> Option<&[BranchFinding]> {
         self.standing().find_map(|iteration| iteration.branch_findings.as_deref())
     }
 
-    /// Findings that keep the loop from review: neither fixed nor accepted.
+    /// Returns the findings that prevent the review, because they are neither fixed nor accepted.
     pub fn open_findings(&self) -> Vec<&BranchFinding> {
         let open = |finding: &&BranchFinding| finding.blocks() && self.guard.accepted_by(finding).is_none();
         self.branch_findings().unwrap_or_default().iter().filter(open).collect()
     }
 
-    /// Paths of open findings, each once.
+    /// Returns the paths of the open findings, without repetitions.
     pub fn open_paths(&self) -> Vec<String> {
         let mut paths: Vec<String> =
             self.open_findings().into_iter().map(|finding| finding.found.path.clone()).collect();
@@ -46,14 +46,15 @@ impl Loop {
         paths
     }
 
-    /// Accepted findings that still exist, with the login of the person who accepted them.
+    /// Returns the accepted findings that still exist, each with the login of the person who accepted it.
     pub fn accepted_findings(&self) -> Vec<(&str, &BranchFinding)> {
         let findings = self.branch_findings().unwrap_or_default().iter();
         findings.filter_map(|finding| Some((self.guard.accepted_by(finding)?, finding))).collect()
     }
 
-    /// Signs of weakened checks for reviewers, without accepted ones. If the branch was not measured: findings of iterations
-    /// in files that the branch still changes, and in files whose names git may quote.
+    /// Returns the findings of weakened checks for reviewers, except accepted ones. If the branch was not measured, returns the
+    /// findings of the single iterations, except those in files that the branch no longer changes. A path that git may quote
+    /// cannot be compared, so findings in it are always returned.
     pub fn findings(&self) -> Vec<TamperFinding> {
         if let Some(measured) = self.branch_findings() {
             let not_accepted = measured.iter().filter(|finding| self.guard.accepted_by(finding).is_none());

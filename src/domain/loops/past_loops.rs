@@ -1,17 +1,17 @@
-//! Resources that earlier loops of a repository took: iterations, time and money.
+//! Resources that earlier loops of a repository used: iterations, time and money.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
-/// Minimum number of loops of the same task type; with as many, others are ignored.
+/// Minimum number of loops of the same task type. If there are as many, loops of other types are ignored.
 const ENOUGH: usize = 3;
 
-/// Resources that a loop took until its end.
+/// Resources that an ended loop used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedLoop {
-    /// Type of its task.
+    /// Type of the loop's task.
     pub task_type: TaskType,
     /// Number of iterations, at least 1.
     pub iterations: u32,
@@ -31,7 +31,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Returns the quantiles by nearest rank; `None` without a value.
+    /// Computes the quantiles by the nearest-rank method; `None` without values.
     fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
         let rank = |percent: usize| values.get((values.len() * percent).div_ceil(100).saturating_sub(1)).copied();
@@ -39,23 +39,24 @@ impl Quantiles {
     }
 }
 
-/// Summary of the resources that earlier loops of a repository took.
+/// Summary of the resources that earlier loops of a repository used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PastLoops {
-    /// Number of loops.
+    /// Number of loops in the summary.
     pub loops: u32,
-    /// Task type, if all are of it; `None` if there are too few of the same type.
+    /// Task type of all loops in the summary; `None` if there were too few loops of the same type, so that all types are
+    /// included.
     pub task_type: Option<TaskType>,
-    /// Number of iterations; `None` without a loop.
+    /// Number of iterations; `None` without loops.
     pub iterations: Option<Quantiles>,
-    /// Running time, in milliseconds; `None` without a loop.
+    /// Running time, in milliseconds; `None` without loops.
     pub time_ms: Option<Quantiles>,
-    /// Cost in millionths of a dollar, of the loops whose cost is known; `None` without one.
+    /// Cost in millionths of a dollar, of the loops whose cost is known; `None` without such loops.
     pub cost: Option<Quantiles>,
 }
 
 impl PastLoops {
-    /// Summarizes the loops of a task type; all loops if fewer than three are of it.
+    /// Summarizes the ended loops of a task type. If there are fewer than three of this type, summarizes all loops.
     pub fn of(ended: &[EndedLoop], task_type: TaskType) -> Self {
         let same: Vec<&EndedLoop> = ended.iter().filter(|one| one.task_type == task_type).collect();
         let enough = same.len() >= ENOUGH;

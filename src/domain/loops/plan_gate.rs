@@ -1,25 +1,25 @@
-//! Plan of a loop as a gate: what the loop may do before it has an approval.
+//! Plan gate: determines what a loop may do before its plan is approved.
 
 use super::aggregate::Loop;
 use super::planning::{PlanApproval, Planning, ProposedPlan};
 
 impl Loop {
-    /// Whether nothing may be implemented yet, because no plan is approved.
+    /// Whether a plan is required and not approved yet, so that nothing may be implemented.
     pub fn lacks_approval(&self) -> bool {
         self.planning.as_ref().is_some_and(|planning| planning.approval.is_none())
     }
 
-    /// Whether the next run of an agent makes a plan.
+    /// Whether the next agent run makes a plan.
     pub fn plans_next(&self) -> bool {
         self.planning.as_ref().is_some_and(Planning::plans_next)
     }
 
-    /// Returns the plan that waits for an approval, if any.
+    /// Returns the plan that is waiting for approval; `None` if there is none.
     pub fn waiting_plan(&self) -> Option<&ProposedPlan> {
         self.planning.as_ref()?.waiting()
     }
 
-    /// Returns the approved plan with its approval, if any.
+    /// Returns the approved plan with its approval; `None` if no plan is approved.
     pub fn approved_plan(&self) -> Option<(&ProposedPlan, &PlanApproval)> {
         let planning = self.planning.as_ref()?;
         planning.proposed.as_ref().zip(planning.approval.as_ref())

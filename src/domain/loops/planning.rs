@@ -13,44 +13,44 @@ use crate::domain::model::plan::{SHORT_HASH, TaskPlan};
 pub struct Planning {
     /// Wishes of maintainers for the plan, oldest first.
     pub wishes: Vec<Guidance>,
-    /// Runs that were to make a plan, oldest first.
+    /// Agent runs for a plan, oldest first.
     pub runs: Vec<PlanRun>,
-    /// Number of the last runs in a row that made none.
+    /// Number of consecutive runs, up to the last one, that made no plan.
     pub failed: u32,
-    /// Reason for which the last run made none; empty if it made one.
+    /// Reason why the last run made no plan; empty if it made one.
     pub problem: String,
-    /// Newest plan.
+    /// Newest plan; `None` if there is none yet.
     pub proposed: Option<ProposedPlan>,
-    /// Whether a maintainer wants another plan than the newest one.
+    /// Whether a maintainer requested another plan instead of the newest one.
     pub another: bool,
-    /// Approval of the newest plan.
+    /// Approval of the newest plan; `None` if it is not approved.
     pub approval: Option<PlanApproval>,
-    /// Number of the newest plan that channels were notified of; 0 for none.
+    /// Number of the newest plan about which channels were notified; 0 for none.
     pub notified: u32,
-    /// Number of the newest plan that people were reminded of; 0 for none.
+    /// Number of the newest plan about which people were reminded; 0 for none.
     pub reminded: u32,
 }
 
-/// A plan that people can approve.
+/// Plan that people can approve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProposedPlan {
     /// 1-based number among the loop's plans.
     pub number: u32,
     /// Plan.
     pub plan: TaskPlan,
-    /// SHA-256 of its text, hexadecimal.
+    /// SHA-256 of the plan's text, in hexadecimal.
     pub hash: String,
-    /// Time of the end of its run.
+    /// Time at which the run that made the plan ended.
     pub at: Timestamp,
 }
 
 impl ProposedPlan {
-    /// Beginning of the hash, as people see it.
+    /// Returns the beginning of the hash that is displayed.
     pub fn short_hash(&self) -> &str {
         self.hash.get(..SHORT_HASH).unwrap_or(&self.hash)
     }
 
-    /// Whether `typed` names this plan, by at least the part of the hash that people see.
+    /// Whether `typed` is the beginning of this plan's hash, at least as long as the displayed part.
     pub fn is_named(&self, typed: &str) -> bool {
         typed.len() >= SHORT_HASH && self.hash.starts_with(&typed.to_ascii_lowercase())
     }
@@ -67,27 +67,27 @@ pub struct PlanApproval {
     pub changes: String,
 }
 
-/// A run that was to make a plan.
+/// Agent run for a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRun {
-    /// Backend that served it.
+    /// Backend that served the run.
     pub served: ServedBy,
-    /// Cost of its model calls.
+    /// Cost of the run's model calls.
     pub cost: Money,
 }
 
 impl Planning {
-    /// Planning with the wishes that it was asked for with.
+    /// Creates a planning. `wishes` are the wishes in the request for the plan.
     pub fn new(wishes: Option<Guidance>) -> Self {
         Self { wishes: wishes.into_iter().collect(), ..Self::default() }
     }
 
-    /// Whether the next run of an agent makes a plan.
+    /// Whether the next agent run makes a plan.
     pub fn plans_next(&self) -> bool {
         self.approval.is_none() && (self.proposed.is_none() || self.another)
     }
 
-    /// Returns the plan that waits for an approval, if any.
+    /// Returns the plan that is waiting for approval; `None` if there is none.
     pub fn waiting(&self) -> Option<&ProposedPlan> {
         self.proposed.as_ref().filter(|_| self.approval.is_none() && !self.another)
     }

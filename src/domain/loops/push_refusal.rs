@@ -1,41 +1,41 @@
-//! Reasons for which a forge refuses a push, told apart by what git prints.
+//! Reasons why a forge refuses a push, recognized from the output of git.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of places, rules or files that are kept of a refusal.
+/// Maximum number of places, rules or files that are stored per refusal.
 const MAX_NAMED: usize = 10;
 
-/// Place of a secret that the forge found in the commits of a push.
+/// Location of a secret that the forge found in the commits of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretLocation {
-    /// Kind of the secret in the forge's words; empty if unknown.
+    /// Kind of the secret, as named by the forge; empty if unknown.
     pub kind: String,
-    /// Commit, abbreviated by the forge.
+    /// Commit, as abbreviated by the forge.
     pub commit: String,
-    /// Path and line, as `path:line`; the path alone if the forge reports no line.
+    /// Path and line as `path:line`. Only the path if the forge reports no line.
     pub path: String,
 }
 
-/// Reason for which a forge refused a push.
+/// Reason why a forge refused a push.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum PushRefusal {
-    /// A ruleset of the repository (GitHub's GH013), with its violated rules.
+    /// A ruleset of the repository (GitHub's GH013), with the violated rules.
     Ruleset { rules: Vec<String> },
     /// Protection of the branch (GitHub's GH006).
     ProtectedBranch,
-    /// Push protection: the commits hold secrets.
+    /// Push protection, because the commits contain secrets.
     Secrets { places: Vec<SecretLocation> },
-    /// The credential may not change the files of workflows.
+    /// The credential may not change workflow files.
     WorkflowFiles { path: String },
     /// Files are too large (GitHub's GH001).
     TooLarge { files: Vec<String> },
     /// The repository or its owner has no space left.
     Quota,
-    /// The forge failed; the same push may succeed later.
+    /// The forge had an error. The same push may succeed later.
     ServerError,
     /// Another reason.
     #[default]
@@ -43,7 +43,7 @@ pub enum PushRefusal {
 }
 
 impl PushRefusal {
-    /// Tells the reason from the lines that git and the forge print.
+    /// Recognizes the reason in the output of git, which includes the forge's messages.
     pub fn of(text: &str) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         if has(&["Push cannot contain secrets", "GITHUB PUSH PROTECTION"]) {
@@ -78,7 +78,7 @@ impl PushRefusal {
         *self == Self::ServerError
     }
 
-    /// Returns the reason as a sentence without a full stop; `None` for a reason that only the forge's own words tell.
+    /// Returns the reason as a sentence without a full stop; `None` if only the forge's own message explains the reason.
     pub fn sentence(&self, branch: &str) -> Option<String> {
         let listed =
             |items: &[String]| if items.is_empty() { String::new() } else { format!(" ({})", items.join("; ")) };
@@ -96,7 +96,7 @@ impl PushRefusal {
         })
     }
 
-    /// Returns what people can do, as an instruction without a full stop.
+    /// Returns advice for people, as an instruction without a full stop.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Ruleset { .. } => {
@@ -119,7 +119,7 @@ impl PushRefusal {
         }
     }
 
-    /// Returns what the next run of the agent has to know, if it should work differently.
+    /// Returns the information that the next agent run needs to avoid the refusal; `None` if the agent cannot avoid it.
     pub fn for_agent(&self) -> Option<String> {
         match self {
             Self::Secrets { places } => Some(format!(
@@ -150,7 +150,8 @@ fn secrets(places: &[SecretLocation]) -> String {
     }
 }
 
-/// Returns the places that push protection names. GitHub prints the kind between dashes, then commits and paths.
+/// Returns the locations of secrets that push protection lists. GitHub prints the kind between dashes, followed by commits and
+/// paths.
 fn places(text: &str) -> Vec<SecretLocation> {
     let mut found = Vec::new();
     let (mut kind, mut commit) = (String::new(), String::new());
@@ -172,11 +173,11 @@ fn places(text: &str) -> Vec<SecretLocation> {
     found
 }
 
-/// Refusal of a change to a workflow file, with its path.
+/// Message about a refused change to a workflow file, with the path.
 static WORKFLOW: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"refusing to allow .{0,60} to create or update workflow `([^`\n]{1,300})`").expect("pattern")
 });
-/// Refusal of a file for its size, with its path.
+/// Message about a file that is too large, with the path.
 static LARGE_FILE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?:File|file) (\S{1,300}) is [0-9.]+ [KMG]B").expect("pattern"));
 

@@ -1,15 +1,16 @@
-//! CI of a loop's pull request: whether it failed, and when the loop has to know of it.
+//! CI of a loop's pull request: whether it failed, and when its results matter.
 
 use super::{FailedCi, Guidance, GuidanceSource, Iteration, Loop, LoopState, LoopStep};
 
 impl Loop {
-    /// Returns the failed checks of CI for the head that do not fail on the base, if there are any.
+    /// Returns the failed CI of the head; `None` if no check failed there that does not also fail on the base.
     pub fn red_ci(&self) -> Option<&FailedCi> {
         let of_head = |ci: &&FailedCi| self.head.as_ref() == Some(&ci.commit) && !ci.names.is_empty();
         self.failed_ci.as_ref().filter(of_head)
     }
 
-    /// Whether the CI results of the pushed commit matter now: it is in review, its checks run, or its CI failed before.
+    /// Whether the CI results of the pushed commit matter now, because the commit is in review or its checks run, or because its
+    /// CI failed before.
     pub fn reads_ci(&self) -> bool {
         let failed_before = || self.failed_ci.as_ref().is_some_and(|ci| self.pushed.as_ref() == Some(&ci.commit));
         match self.state {
@@ -25,7 +26,7 @@ impl Loop {
         }
     }
 
-    /// Returns the CI failures that the agent was told of last: those in the newest prompt that had any.
+    /// Returns the CI failures that the agent was last told about: those in the newest prompt that contained any.
     pub fn told_ci_failures(&self) -> Vec<Guidance> {
         let of = |iteration: &Iteration| -> Vec<Guidance> {
             iteration.guidance.iter().filter(|one| one.source == GuidanceSource::Ci).cloned().collect()

@@ -1,28 +1,28 @@
-//! Changes on the forge that it refused for good, and that people miss.
+//! Changes on the forge that the forge refused permanently and whose absence people would notice.
 
 use serde::{Deserialize, Serialize};
 
-/// Change on the forge that people miss if it is refused.
+/// Change on the forge whose absence people would notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForgeChange {
-    /// The pull request is opened.
+    /// Open the pull request.
     OpenPull,
-    /// The text of the pull request is updated.
+    /// Update the text of the pull request.
     PullText,
-    /// The pull request becomes ready for review.
+    /// Mark the pull request as ready for review.
     ReadyPull,
-    /// Reviewers are requested.
+    /// Request reviewers.
     Reviewers,
-    /// The pull request becomes a draft again.
+    /// Convert the pull request to a draft.
     DraftPull,
-    /// The issue that asks people is opened, or commented on.
+    /// Open the escalation issue, or comment on it.
     Escalation,
-    /// The label of the loop's state is set.
+    /// Set the label for the loop's state.
     StateLabel,
-    /// An order to merge the pull request is taken back.
+    /// Withdraw the request to merge the pull request.
     WithdrawMerge,
-    /// The status of the branch's commit is set.
+    /// Set the status of the branch's commit.
     CommitStatus,
 }
 
@@ -40,7 +40,7 @@ impl ForgeChange {
         Self::CommitStatus,
     ];
 
-    /// Returns the name, as it is stored.
+    /// Returns the name, as stored.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenPull => "open_pull",
@@ -55,7 +55,7 @@ impl ForgeChange {
         }
     }
 
-    /// Returns what follows from the refusal, a sentence without a full stop.
+    /// Returns the consequence of the refusal, as a sentence without a full stop.
     pub fn consequence(self) -> &'static str {
         match self {
             Self::OpenPull => "The pull request could not be opened",
@@ -72,7 +72,7 @@ impl ForgeChange {
         }
     }
 
-    /// Returns what people can do, a sentence without a full stop.
+    /// Returns advice for people, as a sentence without a full stop.
     pub fn advice(self) -> &'static str {
         match self {
             Self::OpenPull => "Allow the bot's account to open pull requests here, then comment `/ralph resume`",
@@ -94,22 +94,22 @@ impl ForgeChange {
     }
 }
 
-/// Change that the forge refused, until it is made or tried again.
+/// Change that the forge refused. It is stored until it is made or retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedChange {
-    /// Change.
+    /// Change that was refused.
     pub change: ForgeChange,
-    /// Call and the forge's answer, without a full stop.
+    /// Request and the forge's answer, without a full stop.
     pub detail: String,
 }
 
 impl RefusedChange {
-    /// Returns what follows and what the forge said, a sentence without a full stop.
+    /// Returns the consequence and the forge's answer, as a sentence without a full stop.
     pub fn sentence(&self) -> String {
         format!("{}: the forge refused to {}", self.change.consequence(), self.detail.trim_end_matches('.'))
     }
 
-    /// Returns what follows, what the forge said, and what to do, in two sentences.
+    /// Returns the consequence, the forge's answer, and advice, in two sentences.
     pub fn words(&self) -> String {
         format!("{}. {}.", self.sentence(), self.change.advice())
     }

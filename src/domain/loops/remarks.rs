@@ -1,13 +1,13 @@
-//! Remarks of reviews: their keys among the requests that a loop has seen, and proposals of conventions because they recur.
+//! Remarks in reviews: the keys by which processed remarks are remembered, and proposals of conventions from recurring remarks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::CommentId;
 
-/// Prefix of the keys.
+/// Prefix of the keys of remarks.
 const PREFIX: &str = "remark/";
 
-/// Text for a review that requests changes without a text of its own.
+/// Text that stands for a review that requests changes without a text of its own.
 pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
 
 /// Proposal of a convention that a loop publishes.
@@ -15,18 +15,18 @@ pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
 pub struct PublishedProposal {
     /// Number of the proposal.
     pub number: u64,
-    /// Text of the remark that recurs.
+    /// Text of the recurring remark.
     pub text: String,
-    /// Number of loops in which it was made.
+    /// Number of loops in which the remark was made.
     pub loops: u32,
 }
 
-/// Returns the key of a comment on a line.
+/// Returns the key of a review comment on a line.
 pub fn remark_key(id: CommentId) -> String {
     format!("{PREFIX}{id}")
 }
 
-/// Returns the comment of a key; `None` for the key of a review's own text.
+/// Returns the comment that a key belongs to; `None` for the key of a review's own text.
 pub fn remark_of(key: &str) -> Option<CommentId> {
     key.strip_prefix(PREFIX)?.parse().ok().map(CommentId)
 }

@@ -1,4 +1,4 @@
-//! Options of a loop, as the command that started or resumed it gave them.
+//! Options of a loop, as given in the command that started or resumed it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,10 @@ use crate::domain::checks::criteria;
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{Check, CheckSource};
 
-/// Minimum length of a confirmation, in characters of the hash.
+/// Minimum length of the hash in a confirmation, in characters.
 const CONFIRM_MIN: usize = 8;
 
-/// Options of a loop. Omitted ones keep their configured value.
+/// Options of a loop. For an omitted option, the configured value applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunOptions {
@@ -21,7 +21,7 @@ pub struct RunOptions {
     pub timeout_s: Option<u64>,
     /// Cost limit, above 0.
     pub budget: Option<Money>,
-    /// Name of a backend.
+    /// Name of the backend to use.
     pub backend: Option<String>,
     /// Branch to start from.
     pub base: Option<String>,
@@ -30,13 +30,13 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Whether `--confirm` names this hash, by at least its first 8 characters.
+    /// Whether `--confirm` has the beginning of this hash, with at least 8 characters.
     pub fn confirms(&self, hash: &str) -> bool {
         let typed = self.confirm.as_deref().unwrap_or_default();
         typed.len() >= CONFIRM_MIN && hash.starts_with(&typed.to_ascii_lowercase())
     }
 
-    /// Returns the checks of these options.
+    /// Creates the checks of these options.
     pub fn to_checks(&self) -> Vec<Check> {
         self.checks.iter().map(|command| criteria::plain(command, CheckSource::Command)).collect()
     }

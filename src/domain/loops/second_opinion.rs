@@ -1,14 +1,15 @@
-//! Second opinions of a loop: the newest one, the iteration that followed from one, and their cost.
+//! Second opinions of a loop: the newest opinion, the iteration that worked on its findings, and the cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Sha};
 use crate::domain::model::opinion::{OpinionAnswer, OpinionEnd, OpinionRun};
 
-/// Verified state to which a loop returns if the iteration that followed from a second opinion comes to nothing.
+/// Verified state before the iteration that worked on the findings of a second opinion. The loop returns to it if that iteration
+/// fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifiedState {
-    /// Number of its iteration.
+    /// Number of the iteration that reached the state.
     pub iteration: u32,
     /// Commit.
     pub commit: Sha,
@@ -19,9 +20,9 @@ pub struct VerifiedState {
 pub struct OpinionCost {
     /// Backend.
     pub backend: String,
-    /// Sum of the costs.
+    /// Total cost.
     pub cost: Money,
-    /// Whether any of it is an estimate of the service.
+    /// Whether the service estimated any part of the cost.
     pub estimated: bool,
 }
 
@@ -29,27 +30,27 @@ pub struct OpinionCost {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecondOpinions {
-    /// Newest one, with an answer or the reason why there is none.
+    /// Newest opinion, or the reason why there is none; `None` if nobody was asked.
     pub last: Option<OpinionRun>,
-    /// Iteration that got the findings of one; at most one of a loop does.
+    /// Iteration that worked on the findings of an opinion; `None` if there was none. A loop has at most one.
     pub iteration: Option<u32>,
-    /// State to return to while that iteration is not verified.
+    /// State to return to, as long as that iteration is not verified.
     pub before: Option<VerifiedState>,
-    /// Whether that state was restored and is being verified.
+    /// Whether the earlier state was restored and is being verified.
     pub returned: bool,
-    /// Runs about the current commit that were lost with the process.
+    /// Number of runs about the current commit that were lost because the service stopped.
     pub lost: u32,
     /// Cost by backend.
     pub costs: Vec<OpinionCost>,
 }
 
 impl SecondOpinions {
-    /// Whether nobody was asked.
+    /// Whether no backend was asked.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the answer about a commit.
+    /// Returns the answer about a commit; `None` if there is none.
     pub fn answer(&self, commit: &Sha) -> Option<&OpinionAnswer> {
         match self.last.as_ref().filter(|last| last.commit == *commit).map(|last| &last.end) {
             Some(OpinionEnd::Answered(answer)) => Some(answer),
@@ -62,12 +63,12 @@ impl SecondOpinions {
         self.costs.iter().fold(Money(0), |sum, one| sum.plus(one.cost))
     }
 
-    /// Whether an opinion about a commit was given, or found to be missing.
+    /// Whether the newest opinion, or the reason for its absence, is about this commit.
     pub fn is_about(&self, commit: &Sha) -> bool {
         self.last.as_ref().is_some_and(|last| last.commit == *commit)
     }
 
-    /// Adds the cost of a run.
+    /// Adds the cost of a run to the total of its backend.
     pub fn charge(&mut self, run: &OpinionRun) {
         if run.cost <= Money(0) {
             return;

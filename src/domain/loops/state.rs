@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 pub enum LoopState {
     /// No verifiable completion criteria were found.
     NeedsCriteria,
-    /// The issue's text was edited by somebody without write access, or has parts of one that people do not see; a
-    /// maintainer has to confirm it.
+    /// The issue's text was edited by a person without write access, or such a person wrote parts of it that people do not see. A
+    /// maintainer has to confirm the text.
     NeedsConfirm,
-    /// A plan waits to be approved.
+    /// A plan is waiting for approval.
     NeedsApproval,
-    /// A plan that asks questions waits to be approved with answers.
+    /// A plan with questions is waiting for approval with answers.
     NeedsAnswer,
-    /// Waits for a free slot.
+    /// The loop is waiting for a free slot.
     Queued,
     /// Work is in progress.
     Running,
     /// Every backend is rate limited.
     Waiting,
-    /// Stopped by a person, an intervention, or the removal of the label.
+    /// The loop was stopped by a person, by an intervention, or because its label was removed.
     Paused,
-    /// Every check passed; the pull request waits for human review.
+    /// Every check passed, and the pull request is waiting for review by a person.
     Review,
     /// The limit of iterations, time or money is reached.
     LimitReached,
@@ -34,7 +34,7 @@ pub enum LoopState {
     Merged,
     /// The pull request or the issue was closed, or there was nothing to do.
     Closed,
-    /// Ended by a person.
+    /// A person ended the loop.
     Aborted,
 }
 
@@ -57,7 +57,7 @@ impl LoopState {
         LoopState::Aborted,
     ];
 
-    /// Name in the store, in JSON and on the command line.
+    /// Returns the name, as in the store, in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NeedsCriteria => "needs_criteria",
@@ -77,17 +77,17 @@ impl LoopState {
         }
     }
 
-    /// Parses a name in the store.
+    /// Parses a name as returned by `as_str`; `None` if it is unknown.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Name within a sentence.
+    /// Returns the name for use within a sentence.
     pub fn words(self) -> String {
         self.as_str().replace('_', " ")
     }
 
-    /// Name on the label, without the prefix.
+    /// Returns the name for the label, without the prefix.
     pub fn label(self) -> String {
         self.as_str().replace('_', "-")
     }
@@ -97,7 +97,7 @@ impl LoopState {
         !matches!(self, Self::Merged | Self::Closed | Self::Aborted)
     }
 
-    /// Whether a plan waits for a person.
+    /// Whether a plan is waiting for the decision of a person.
     pub fn waits_for_plan(self) -> bool {
         matches!(self, Self::NeedsApproval | Self::NeedsAnswer)
     }

@@ -1,4 +1,4 @@
-//! Suggested changes: replacements of lines that people wrote in comments on them, and their application to a file.
+//! Suggested changes: replacements of lines that people propose in review comments, and their application to a file.
 
 use comrak::Arena;
 use comrak::nodes::NodeValue;
@@ -8,47 +8,47 @@ use super::iteration::Guidance;
 use crate::domain::model::ids::{CommentId, Sha, User};
 use crate::domain::trust::sanitize::document;
 
-/// Language of the code block that holds a suggestion.
+/// Language of a code block with a suggestion.
 const LANGUAGE: &str = "suggestion";
 
-/// Lines that a comment is on.
+/// Lines that a review comment refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommentedLines {
-    /// First line, from 1, in the file of `commit`.
+    /// 1-based number of the first line, in the file at `commit`.
     pub first: u64,
-    /// Last line; not before the first.
+    /// 1-based number of the last line, not less than `first`.
     pub last: u64,
-    /// Commit whose file it is.
+    /// Commit at which the line numbers are valid.
     pub commit: Sha,
 }
 
-/// Replacement of lines that a maintainer suggested.
+/// Replacement of lines that a maintainer suggests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SuggestedChange {
-    /// Comment on the lines.
+    /// Comment that contains the suggestion.
     pub comment: CommentId,
     /// Author.
     pub by: User,
-    /// Path of the file from the root of the repository.
+    /// Path of the file relative to the root of the repository.
     pub path: String,
-    /// Replaced lines.
+    /// Lines to replace.
     pub lines: CommentedLines,
-    /// Replacement with its line ends; empty removes the lines.
+    /// Replacement, including line ends. If it is empty, the lines are removed.
     pub text: String,
-    /// The comment as an ordinary remark, for the agent if the change does not apply.
+    /// The comment as guidance, for the agent to handle if the replacement cannot be applied.
     pub remark: Guidance,
 }
 
 /// Suggested change that the service applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppliedSuggestion {
-    /// Iteration whose commit has it.
+    /// Iteration whose commit contains the change.
     pub iteration: u32,
     /// Change.
     pub change: SuggestedChange,
 }
 
-/// Returns the replacement in a comment: the content of its only suggestion block; `None` without one, or with several.
+/// Returns the content of the only suggestion block in a comment; `None` if there is no such block, or more than one.
 pub fn suggested_text(comment: &str) -> Option<String> {
     if !comment.contains(LANGUAGE) {
         return None;
@@ -65,11 +65,11 @@ pub fn suggested_text(comment: &str) -> Option<String> {
     blocks.next().is_none().then_some(found)
 }
 
-/// Returns a file with the change. `commented` is the file as the comment is on it, `now` as it is; lines that changed since, or
-/// whose place is not certain, are not replaced.
+/// Applies a suggested change to a file. `commented` is the content that the comment refers to, `now` the current one. Lines that
+/// changed since, or whose current position is not certain, are not replaced.
 ///
 /// # Errors
-/// Reason that the change does not apply, a sentence without a full stop.
+/// The change cannot be applied. The error is the reason, a sentence without a full stop.
 pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> Result<String, String> {
     let (first, last) = (change.lines.first, change.lines.last);
     let index = |line: u64| usize::try_from(line).unwrap_or(usize::MAX);
@@ -98,8 +98,8 @@ pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> 
     if changed == now { Err("the lines are as the suggestion has them".to_owned()) } else { Ok(changed) }
 }
 
-/// Returns where the lines `first..last` of `before` are in `now`: only if everything up to their end, or everything from their
-/// beginning on, is unchanged.
+/// Returns the range in `now` of the lines `first..last` of `before`. `None` unless everything before the end of these lines, or
+/// everything after their beginning, is unchanged.
 fn moved(before: &[&str], now: &[&str], first: usize, last: usize) -> Option<std::ops::Range<usize>> {
     let common = before.iter().zip(now).take_while(|(old, new)| old == new).count();
     if last <= common {

@@ -1,4 +1,4 @@
-//! Facts about a loop's task as people stated them, by source.
+//! Facts about a loop's task that people stated, by source.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ pub enum FactSource {
     Plan,
     /// The `ralph` block of the issue.
     Issue,
-    /// A label of the issue, by the repository's file.
+    /// A label of the issue, for which the repository's file states facts.
     Label,
     /// The repository's file.
     RepositoryFile,
 }
 
 impl FactSource {
-    /// Returns the source within a sentence.
+    /// Returns the name of the source for use within a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Self::Plan => "stated in the approved plan",
@@ -29,23 +29,23 @@ impl FactSource {
     }
 }
 
-/// Facts about a task as people stated them.
+/// Facts about a task that people stated, by source.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskStatements {
-    /// Facts of the approved plan: its scope.
+    /// Facts from the approved plan, which are its scope.
     #[serde(skip_serializing_if = "StatedFacts::is_empty")]
     pub plan: StatedFacts,
-    /// Facts of the issue's `ralph` block; those of an author without write access do not count.
+    /// Facts from the `ralph` block of the issue. Those of an author without write access are ignored.
     pub issue: StatedFacts,
-    /// Facts of the issue's labels together.
+    /// Combined facts for the labels of the issue.
     pub labels: StatedFacts,
     /// Facts of the repository's file.
     pub file: StatedFacts,
 }
 
 impl TaskStatements {
-    /// Returns a fact of the first source that states it, with the source.
+    /// Returns a fact from the first source that states it, with that source.
     pub fn get<T>(&self, of: impl Fn(&StatedFacts) -> Option<T>) -> Option<(T, FactSource)> {
         let sources = [
             (&self.plan, FactSource::Plan),
@@ -56,12 +56,12 @@ impl TaskStatements {
         sources.into_iter().find_map(|(facts, source)| Some((of(facts)?, source)))
     }
 
-    /// Returns the scope, with its source.
+    /// Returns the scope from the first source that states it, with that source.
     pub fn scope(&self) -> Option<(Vec<String>, FactSource)> {
         self.get(|facts| Some(facts.places()).filter(|places| !places.is_empty()))
     }
 
-    /// Whether nothing is stated.
+    /// Whether no source states any fact.
     pub fn is_empty(&self) -> bool {
         self.plan.is_empty() && self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Text of a task as the agent gets it.
+//! Text of a task, as passed to agents.
 
 use std::collections::HashSet;
 
@@ -7,32 +7,32 @@ use crate::domain::model::document::{Document, Unseen};
 use crate::domain::trust::sanitize::document;
 
 impl LoopTask {
-    /// Body as people see it.
+    /// Returns the body as displayed by the forge.
     pub fn document(&self) -> Document {
         document::read(&self.body)
     }
 
-    /// Title for the agent.
+    /// Returns the title for agents.
     pub fn agent_title(&self) -> String {
         document::read_title(&self.title).0
     }
 
-    /// Body for the agent.
+    /// Returns the body for agents.
     pub fn agent_body(&self) -> String {
         document::write(&self.document())
     }
 
-    /// Title and body for the agent.
+    /// Returns title and body for agents.
     pub fn agent_text(&self) -> String {
         Self::read_issue(&self.title, &self.body).0
     }
 
-    /// Title and body of an issue for the agent, and what people do not see of them.
+    /// Returns title and body of an issue for agents, and a report of the parts that the forge does not display.
     pub fn read_issue(title: &str, body: &str) -> (String, Unseen) {
         Self::read_issue_beside(title, body, &HashSet::new())
     }
 
-    /// Reads an issue as `read_issue` does, of a repository whose issue templates have these comments.
+    /// Like `read_issue`, for a repository whose issue templates contain the comments `known`.
     pub fn read_issue_beside(title: &str, body: &str, known: &HashSet<String>) -> (String, Unseen) {
         let (title, mut unseen) = document::read_title(title);
         let body = document::read_beside(body, known);
@@ -41,7 +41,7 @@ impl LoopTask {
         (text.trim().to_owned(), unseen)
     }
 
-    /// Whether a maintainer has to confirm parts of the text that people do not see.
+    /// Whether a maintainer has to confirm parts of the text that the forge does not display.
     pub fn has_unconfirmed_parts(&self) -> bool {
         !self.author_trusted && self.unseen.has_foreign()
     }

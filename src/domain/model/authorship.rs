@@ -9,18 +9,18 @@ use super::ids::User;
 pub struct CommitAuthor {
     /// Name.
     pub name: String,
-    /// Address; a forge shows its account beside commits with it.
+    /// Email address. A forge attributes a commit to the account with this address.
     pub email: String,
 }
 
 impl CommitAuthor {
-    /// Returns an account with GitHub's address that receives no mail, on the server `host`.
+    /// Returns `user` as author, with a no-reply address on `host` in the format of GitHub.
     pub fn noreply(user: &User, host: &str) -> Self {
         Self { name: user.login.clone(), email: format!("{}+{}@users.noreply.{host}", user.id, user.login) }
     }
 
-    /// Returns the author if neither part would break a commit's header; `None` for an empty part, a line break or a bracket in
-    /// the address.
+    /// Returns the author if name and address are valid in a commit header. `None` if one is empty or has a line break, or if the
+    /// address has an angle bracket.
     pub fn checked(name: &str, email: &str) -> Option<Self> {
         let plain = |text: &str, others: &[char]| {
             let text = text.trim();
@@ -36,7 +36,7 @@ impl CommitAuthor {
 pub enum CommitSigning {
     /// Private SSH key without a passphrase.
     Ssh { key_file: PathBuf },
-    /// Key without a passphrase in a folder of GnuPG.
+    /// OpenPGP key without a passphrase, in a GnuPG home directory.
     OpenPgp { key_id: String, home: PathBuf },
 }
 

@@ -13,7 +13,7 @@ static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a constant pattern")
 });
 
-/// Whether a character is invisible or changes how others are displayed.
+/// Whether a character is invisible or changes how other characters are displayed.
 pub(in crate::domain) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
@@ -25,13 +25,14 @@ pub(in crate::domain) fn is_invisible(c: char) -> bool {
         || is_private(c)
 }
 
-/// Whether a character is for private use or not assigned; usually it is displayed as nothing.
+/// Whether a character is in a private-use area or unassigned. Most fonts show nothing for such a character.
 fn is_private(c: char) -> bool {
     matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// Returns the text without terminal sequences, invisible characters and markers of the service, with line ends as `
-/// `, and the number of runs of invisible characters removed (line ends not counted).
+/// Removes terminal sequences, invisible characters and the service's own markers from a text, and converts line ends to `\n`.
+/// Returns the text, and the number of suspicious runs of invisible characters that were removed. Line ends and runs of ordinary
+/// writing (see `is_common`) are not counted.
 pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     let mut text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'], "\n");
     if text.contains(['\u{1b}', '\u{9b}', '\u{9d}']) {
@@ -57,17 +58,17 @@ fn is_removed(c: char) -> bool {
     is_invisible(c) && c != '\n' && c != '\t'
 }
 
-/// Whether a letter belongs to a script that is written with joiners or from right to left: Hebrew, Arabic to Sinhala,
-/// Tibetan to Khmer.
+/// Whether a letter belongs to a script that is written from right to left or with joiners: Hebrew, Arabic to Sinhala, Tibetan to
+/// Khmer.
 fn is_joining(c: char) -> bool {
     matches!(c, '\u{590}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
 }
 
-/// Whether a run of invisible characters is part of ordinary writing and too short to carry text: selectors and joiners
-/// in emoji, flags of regions, joiners and marks of direction in scripts that need them, a mark at the beginning. `mixed` says whether the text has
-/// letters of such scripts.
+/// Whether a run of invisible characters is part of ordinary writing and too short to carry hidden text. Examples are selectors
+/// and joiners in emoji, flags of regions, direction marks in scripts that need them, and a byte order mark at the start. `mixed`
+/// is true if the text contains letters of such scripts.
 fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) -> bool {
-    /// Tags in the flag of a region, with the last one.
+    /// Maximum number of tag characters in the flag of a region, including the terminating one.
     const FLAG: usize = 6;
     let pictures = |c: char| c >= '\u{2190}' || matches!(c, '#' | '*' | '0'..='9' | '©' | '®' | '‼' | '⁉' | '™' | 'ℹ');
     let mut characters = run.chars();
@@ -89,7 +90,8 @@ fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) 
     }
 }
 
-/// Returns the first invisible characters of a text: as letters if they are tags, as code points otherwise.
+/// Returns a readable form of the first invisible characters of a text: tag characters as the letters they encode, others as code
+/// points.
 pub(in crate::domain) fn code_points(text: &str) -> String {
     const SHOWN: usize = 60;
     let removed = || text.chars().filter(|c| is_removed(*c));
@@ -116,8 +118,8 @@ fn without_markers(text: &str) -> String {
     out
 }
 
-/// Decodes character references once: numbers, and names of ASCII punctuation and of invisible characters. References to `&`
-/// that begin another are followed at once.
+/// Decodes character references once: numeric ones, and names of ASCII punctuation and of invisible characters. If a decoded `&`
+/// begins another reference, that one is decoded as well.
 pub(in crate::domain) fn decode_once(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -137,8 +139,8 @@ pub(in crate::domain) fn decode_once(text: &str) -> String {
     decoded
 }
 
-/// Returns the reference that `text` continues after its `&`: its length in bytes and the character that it stands
-/// for.
+/// Parses the character reference at the start of `text`, which follows an `&`. Returns its length in bytes and the character
+/// that it encodes.
 fn reference(text: &str) -> Option<(usize, char)> {
     const LONGEST: usize = 40;
     let window = text.get(..text.floor_char_boundary(LONGEST))?;
@@ -157,8 +159,8 @@ fn reference(text: &str) -> Option<(usize, char)> {
     Some((end + 1, c))
 }
 
-/// Decodes character references until none is left and removes invisible characters in between, so that no new ones
-/// can form.
+/// Decodes character references repeatedly until none is left. Invisible characters are removed after each pass, because they
+/// could hide a further reference.
 pub(in crate::domain) fn decoded(text: &str) -> String {
     /// Maximum depth of nested references.
     const PASSES: usize = 8;

@@ -1,6 +1,6 @@
-//! Comparison of two reports of checks: what got worse.
+//! Comparison of two check reports: which checks got worse.
 //!
-//! Counts are compared if both reports have them. An interrupted run of a failing check proves nothing about fewer tests. If
+//! Counts are compared if both reports have them. A failing check whose run was interrupted is no evidence of fewer tests. If
 //! nothing is counted, the names of failing tests are compared, else the error lines, else whether the check ran to its end.
 
 use std::collections::BTreeSet;
@@ -8,29 +8,29 @@ use std::fmt;
 
 use super::task::{CheckOutcome, CheckReport};
 
-/// Loss of one check between two reports.
+/// Deterioration of one check between two reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckLoss {
     /// Name of the check.
     pub check: String,
-    /// Kind.
+    /// Kind of the deterioration.
     pub kind: CheckLossKind,
 }
 
-/// Kind of a loss.
+/// Kind of a deterioration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckLossKind {
-    /// Passed before and fails now.
+    /// The check passed before and fails now.
     Fails,
-    /// Fewer tests pass.
+    /// Fewer tests pass than before.
     FewerPassing { before: u64, now: u64 },
-    /// Passes, but its tests, some of which passed before, are no longer counted completely.
+    /// The check passes, but its output no longer has complete test counts, although some tests passed before.
     Uncounted { before: u64 },
-    /// Every test that failed before still fails, and others fail too; names of the others.
+    /// All tests that failed before still fail, and so do the tests in `added`.
     MoreFailing { added: Vec<String> },
-    /// Every earlier error is still there, and others are too; the others.
+    /// All errors that occurred before still occur, and so do the errors in `added`.
     MoreErrors { added: Vec<String> },
-    /// Failed with an exit code before, and was killed or timed out now.
+    /// The check failed with an exit code before, and was killed or timed out now.
     Killed,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for CheckLoss {
 }
 
 impl CheckReport {
-    /// Returns what got worse since the report `before`, check by check. Checks of only one report are ignored.
+    /// Returns each check that got worse since the report `before`. Checks that are in only one report are ignored.
     pub fn losses_since(&self, before: &Self) -> Vec<CheckLoss> {
         let lost = |(before, now): (&CheckOutcome, &CheckOutcome)| {
             Some(CheckLoss { check: now.name.clone(), kind: loss(before, now)? })
@@ -64,15 +64,15 @@ impl CheckReport {
         self.pairs(before).filter_map(lost).collect()
     }
 
-    /// Whether this report is worse than `other`: something got worse, and no check passes that failed there. A check that
-    /// passes because its tests are gone is not an improvement.
+    /// Whether this report is worse than `other`: a check got worse, and no failing check of `other` passes here. A check that
+    /// passes only because its tests are gone does not count as an improvement.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let gained =
             |(before, now): (&CheckOutcome, &CheckOutcome)| now.holds && !before.holds && loss(before, now).is_none();
         !self.losses_since(other).is_empty() && !self.pairs(other).any(gained)
     }
 
-    /// Pairs the outcomes of each check in both reports: before, now.
+    /// Returns each check that is in both reports, as a pair of its earlier and its current outcome.
     fn pairs<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a CheckOutcome, &'a CheckOutcome)> {
         self.outcomes
             .iter()
@@ -107,7 +107,8 @@ fn loss(before: &CheckOutcome, now: &CheckOutcome) -> Option<CheckLossKind> {
     tests.map(|added| CheckLossKind::MoreFailing { added }).or(errors.map(|added| CheckLossKind::MoreErrors { added }))
 }
 
-/// Returns the new names if every earlier one is still there; `None` if there were none before, or none is new.
+/// Returns the names that are only in `now`, if `now` has every name of `before`. `None` if a name of `before` is missing, if
+/// `before` is empty, or if nothing was added.
 pub fn added(before: &[String], now: &[String]) -> Option<Vec<String>> {
     let earlier: BTreeSet<&String> = before.iter().collect();
     let later: BTreeSet<&String> = now.iter().collect();

@@ -15,7 +15,7 @@ pub struct Dispersion {
 }
 
 impl Dispersion {
-    /// Dispersion of a single sample; of none if `value` is not finite.
+    /// Returns the dispersion of a single sample. If `value` is not finite, the result has no samples.
     pub fn of(value: f64) -> Self {
         Self::default().with(value)
     }
@@ -42,7 +42,7 @@ impl Dispersion {
         }
     }
 
-    /// Standard deviation of the samples; 0 with fewer than two.
+    /// Returns the standard deviation of the samples; 0 with fewer than two samples.
     pub fn deviation(self) -> f64 {
         if self.samples < 2 { 0.0 } else { (self.squares.max(0.0) / (self.samples - 1) as f64).sqrt() }
     }

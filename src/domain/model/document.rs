@@ -1,10 +1,10 @@
-//! Text of an issue or comment as people see it on the forge's page, and what of its source they do not see.
+//! Text of an issue or comment as the forge displays it, and the parts of its source that the forge does not display.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of excerpts that are kept of unseen parts.
+/// Maximum number of excerpts of unseen parts in a report.
 pub const MAX_EXCERPTS: usize = 5;
 /// Maximum length of an excerpt, in characters.
 pub const EXCERPT_CHARACTERS: usize = 120;
@@ -14,7 +14,7 @@ pub const EXCERPT_CHARACTERS: usize = 120;
 pub struct Document {
     /// Parts in reading order. Every `Open` has a `Close` with the same element; they nest.
     pub parts: Vec<DocumentPart>,
-    /// Parts of the source that people do not see as text.
+    /// Parts of the source that the forge does not display as text.
     pub unseen: Unseen,
 }
 
@@ -29,22 +29,22 @@ pub enum DocumentPart {
     Text(String),
     /// Inline code.
     Code(String),
-    /// Inline code that the forge shows with a sample of the color that it names.
+    /// Inline code that names a color, beside which the forge shows a sample.
     Color(String),
     /// Line break.
     Break,
     /// Horizontal rule.
     Rule,
-    /// Check box of a task.
+    /// Check box of a task list.
     Task {
-        /// Whether it is checked.
+        /// Whether the box is checked.
         done: bool,
     },
     /// Image.
     Image {
         /// Description; empty if there is none.
         text: String,
-        /// Address as it is written; empty if there is none. It is never part of a text.
+        /// Address as written in the source; empty if there is none. Addresses are never copied into prompts or other texts.
         address: String,
     },
     /// Code block.
@@ -53,16 +53,16 @@ pub enum DocumentPart {
         language: String,
         /// Code, verbatim, without invisible characters.
         text: String,
-        /// Whether the fence is closed; true for blocks without a fence.
+        /// Whether the fence of the block is closed. Also true for indented blocks, which have no fence.
         closed: bool,
     },
-    /// Source of what the forge draws.
+    /// Drawing: source text that the forge renders as a picture.
     Drawing {
         /// Kind of the drawing.
         kind: DrawnKind,
-        /// Source, without what is not drawn.
+        /// Source, without the parts that the forge does not render.
         source: String,
-        /// Whether it is within a line of text.
+        /// Whether the drawing is within a line of text.
         inline: bool,
     },
 }
@@ -76,7 +76,7 @@ pub enum DocumentElement {
     Heading(u8),
     /// Quotation.
     Quote,
-    /// List; the number of the first item, or none for bullets.
+    /// List. The value is the number of its first item, or `None` for a bulleted list.
     List(Option<u64>),
     /// Item of a list.
     Item,
@@ -86,7 +86,7 @@ pub enum DocumentElement {
     Row,
     /// Cell of a table.
     Cell,
-    /// Link to an address that is written beside its text.
+    /// Link; the value is its address, which is displayed after the link's text.
     Link(String),
     /// Reference to a footnote.
     FootnoteReference,
@@ -146,37 +146,37 @@ impl DrawnKind {
     }
 }
 
-/// Kind of a part that people do not see as text.
+/// Kind of a part that the forge does not display as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnseenKind {
     /// HTML comment, declaration or processing instruction.
     Comment,
-    /// HTML comment that a template of the repository puts into issues.
+    /// HTML comment from an issue template of the repository.
     TemplateComment,
-    /// Content of an element that is not shown, or that an attribute hides.
+    /// Content of an element that is never displayed, or that an attribute hides.
     Element,
-    /// Text in attributes of elements, titles of links included.
+    /// Text in attributes of elements, including titles of links.
     Attribute,
     /// Link reference definition that no link uses.
     Definition,
-    /// Footnote that nothing refers to.
+    /// Footnote that the text does not refer to.
     Footnote,
-    /// Words after the language of a code block.
+    /// Text after the language in the info string of a code block.
     CodeInfo,
-    /// Front matter.
+    /// Front matter (metadata at the start of the source).
     Metadata,
     /// Invisible characters.
     Character,
-    /// Address that cannot be shown: data, a script, or too long.
+    /// Address that cannot be displayed: a data or script URL, or one that is too long.
     Address,
     /// Text far below or far to the right of everything else, or too small to be read.
     Displaced,
-    /// Part of a drawing's source that is not drawn.
+    /// Part of a drawing's source that the forge does not render.
     Undrawn,
     /// Text beyond the limits of size and nesting.
     Excess,
-    /// Drawing; its source is in the document.
+    /// Drawing. The forge renders it as a picture, and the document contains its source.
     Drawn,
 }
 
@@ -186,7 +186,7 @@ impl UnseenKind {
         self != Self::Drawn
     }
 
-    /// Name for people, as a plural.
+    /// Returns the display name, in the plural.
     pub fn name(self) -> &'static str {
         match self {
             Self::Comment => "HTML comments",
@@ -207,33 +207,33 @@ impl UnseenKind {
     }
 }
 
-/// Beginning of an unseen part.
+/// Excerpt of an unseen part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnseenExcerpt {
     /// Kind of the part.
     pub kind: UnseenKind,
-    /// Beginning of its text on one line, at most `EXCERPT_CHARACTERS` and an ellipsis.
+    /// Beginning of its text on one line, at most `EXCERPT_CHARACTERS` characters plus an ellipsis.
     pub text: String,
 }
 
-/// Parts of a source that people do not see as text: counts by kind, and excerpts.
+/// Report of the parts that the forge does not display as text: counts by kind, and excerpts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unseen {
     /// Number of parts of each kind.
     pub counts: BTreeMap<UnseenKind, u32>,
-    /// Excerpts of the first parts, at most `MAX_EXCERPTS`; hidden parts displace drawn ones.
+    /// Excerpts, at most `MAX_EXCERPTS`. If the list is full, a hidden part replaces a drawing.
     pub excerpts: Vec<UnseenExcerpt>,
 }
 
 impl Unseen {
-    /// Counts a part and keeps its excerpt while there is room.
+    /// Counts a part, and stores an excerpt of it if there is room.
     pub fn add(&mut self, kind: UnseenKind, text: &str) {
         self.count(kind, 1);
         self.keep(kind, text);
     }
 
-    /// Counts several parts of which only one excerpt is kept.
+    /// Counts `count` parts of a kind, and stores one excerpt for all of them.
     pub fn add_all(&mut self, kind: UnseenKind, count: usize, text: &str) {
         if count > 0 {
             self.count(kind, u32::try_from(count).unwrap_or(u32::MAX));
@@ -265,7 +265,7 @@ impl Unseen {
         self.excerpts.push(UnseenExcerpt { kind, text });
     }
 
-    /// Adds all parts of another report.
+    /// Adds the counts and excerpts of another report.
     pub fn append(&mut self, other: Self) {
         for (kind, count) in other.counts {
             self.count(kind, count);
@@ -281,12 +281,12 @@ impl Unseen {
         hidden.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Whether people see everything as text.
+    /// Whether the forge displays the whole source as text.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// Whether a part is not text that people see, and was not written by the repository's maintainers either.
+    /// Whether there is any part other than comments of the repository's own issue templates.
     pub fn has_foreign(&self) -> bool {
         self.counts.keys().any(|kind| *kind != UnseenKind::TemplateComment)
     }
@@ -294,7 +294,7 @@ impl Unseen {
 
 /// Returns the beginning of a text on one line.
 fn excerpt(text: &str) -> String {
-    /// Characters that are read for each that is kept; the rest is white space.
+    /// Number of characters to read for each character of the excerpt, because runs of white space are collapsed.
     const READ: usize = 8;
     let start: String = text.chars().take(EXCERPT_CHARACTERS * READ).collect();
     let line = start.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,8 +1,8 @@
-//! Errors as one line of text.
+//! Formats an error with its sources.
 
 use std::error::Error;
 
-/// Returns an error and its sources in one line, without repeated messages.
+/// Returns the messages of an error and its sources in one line, without repetitions.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut detail = error.to_string();
     let mut cause = error.source();

@@ -6,22 +6,22 @@ pub use ralph_types::ids::ReviewVerdict;
 
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 
-/// An issue, or the issue part of a pull request, as stated by the forge.
+/// Snapshot of an issue, or of the issue part of a pull request, as returned by the forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     /// Number.
     pub number: Number,
     /// Title, not sanitized.
     pub title: String,
-    /// Body, Markdown, not sanitized; empty if the forge has none.
+    /// Body in Markdown, not sanitized; empty if there is none.
     pub body: String,
     /// Author; `None` if the account was deleted.
     pub author: Option<User>,
     /// Names of the labels.
     pub labels: Vec<String>,
-    /// Whether it is open.
+    /// Whether the issue is open.
     pub open: bool,
-    /// Whether it is a pull request.
+    /// Whether this is a pull request.
     pub is_pull: bool,
     /// Whether the conversation is locked.
     pub locked: bool,
@@ -32,29 +32,29 @@ pub struct IssueSnapshot {
 }
 
 impl IssueSnapshot {
-    /// Whether it has a label, by name without case.
+    /// Whether the issue has a label with this name, ignoring case.
     pub fn has_label(&self, name: &str) -> bool {
         names_label(&self.labels, name)
     }
 
-    /// Whether title and body are those of another snapshot; line ends and surrounding white space do not count.
+    /// Whether title and body equal those of `other`. Line ends and surrounding white space are ignored.
     pub fn has_text_of(&self, other: &Self) -> bool {
         let same = |a: &str, b: &str| a.trim().lines().eq(b.trim().lines());
         same(&self.title, &other.title) && same(&self.body, &other.body)
     }
 }
 
-/// Whether two names are those of the same label: forges keep the case, and compare without it.
+/// Whether two names belong to the same label. Forges preserve the case of label names but ignore it in comparisons.
 pub fn is_same_label(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
 
-/// Whether a list of labels has one, by name without case.
+/// Whether a list of labels contains a name, ignoring case.
 pub fn names_label(labels: &[String], name: &str) -> bool {
     labels.iter().any(|label| is_same_label(label, name))
 }
 
-/// Pull request, in the parts that the service uses.
+/// Snapshot of a pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullSnapshot {
     /// Number.
@@ -67,19 +67,19 @@ pub struct PullSnapshot {
     pub head_sha: Sha,
     /// Target branch.
     pub base_branch: String,
-    /// Whether it is open.
+    /// Whether the pull request is open.
     pub open: bool,
-    /// Whether it was merged.
+    /// Whether the pull request was merged.
     pub merged: bool,
-    /// Whether it is a draft (`WIP:` in the title if the forge has no drafts).
+    /// Whether the pull request is a draft. On a forge without drafts, whether its title begins with `WIP:`.
     pub draft: bool,
-    /// Whether it can be merged without conflicts; `None` while the forge does not know.
+    /// Whether the pull request can be merged without conflicts; `None` while the forge computes this.
     pub mergeable: Option<bool>,
     /// Address of the page.
     pub url: String,
 }
 
-/// Comment on an issue or pull request.
+/// Snapshot of a comment on an issue or pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommentSnapshot {
     /// Identifier.
@@ -90,13 +90,13 @@ pub struct CommentSnapshot {
     pub author: Option<User>,
     /// Time of creation.
     pub created_at: Timestamp,
-    /// Whether the text may differ from the one that was first written.
+    /// Whether the comment may have been edited since it was created.
     pub edited: bool,
     /// Address of the page.
     pub url: String,
 }
 
-/// Event on a forge. `sender` is the account that caused it, by the signed payload.
+/// Event on a forge. `sender` is the account that caused the event, according to the signed payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ForgeEvent {
@@ -104,9 +104,9 @@ pub enum ForgeEvent {
     Labeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
     /// One label was removed (GitHub).
     Unlabeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
-    /// The set of labels may have changed; the payload does not state the previous set (Gitea, Forgejo).
+    /// The set of labels may have changed. The payload does not contain the previous set (Gitea, Forgejo).
     LabelSet { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// A new issue, possibly with labels from a template. Starts nothing by itself.
+    /// An issue was opened, possibly with labels from a template. This event alone starts no loop.
     IssueOpened { repo: RepoRef, issue: IssueSnapshot, sender: User },
     /// Title or body were edited.
     IssueEdited { repo: RepoRef, issue: IssueSnapshot, sender: User },
@@ -114,13 +114,13 @@ pub enum ForgeEvent {
     IssueClosed { repo: RepoRef, issue: IssueSnapshot, sender: User },
     /// The issue was reopened.
     IssueReopened { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// The issue was deleted, transferred or converted, and left the repository.
+    /// The issue was deleted, transferred, or converted to a discussion.
     IssueGone { repo: RepoRef, number: Number, sender: User },
-    /// A new comment on an issue or in a pull request's conversation.
+    /// A comment was added to an issue or to a pull request's conversation.
     CommentCreated { repo: RepoRef, issue: IssueSnapshot, comment: CommentSnapshot, sender: User },
     /// A pull request was opened, closed, merged, updated or marked ready.
     PullChanged { repo: RepoRef, pull: PullSnapshot, sender: User },
-    /// A review was submitted. `id` is missing on Gitea.
+    /// A review was submitted. `id` is `None` on Gitea.
     ReviewSubmitted {
         repo: RepoRef,
         pull: PullSnapshot,
@@ -130,11 +130,11 @@ pub enum ForgeEvent {
         sender: User,
         at: Timestamp,
     },
-    /// A review comment on a line of a pull request.
+    /// A review comment was added to a line of a pull request.
     ReviewCommented { repo: RepoRef, pull: PullSnapshot, comment: CommentSnapshot, path: Option<String>, sender: User },
-    /// A check, status or workflow of a commit changed; details are read from the forge.
+    /// A check, status or workflow of a commit changed. The event has no details; they are read from the forge.
     ChecksChanged { repo: RepoRef, sha: Sha, branch: Option<String> },
-    /// A branch moved.
+    /// A branch was pushed to or deleted.
     Pushed { repo: RepoRef, branch: String, after: Option<Sha>, sender: User },
     /// A repository was renamed, transferred, archived, deleted, or its visibility changed.
     RepositoryChanged { repo: RepoRef, action: String },
@@ -142,7 +142,7 @@ pub enum ForgeEvent {
     InstallationChanged { action: String },
 }
 
-/// Returns the repository of an event, borrowed as the event is.
+/// Expands to the repository of an event, as a reference with the mutability of the matched event.
 macro_rules! repo_of {
     ($event:expr) => {
         match $event {
@@ -167,19 +167,19 @@ macro_rules! repo_of {
 }
 
 impl ForgeEvent {
-    /// Returns the repository of the event, if it has one.
+    /// Returns the repository of the event; `None` for events of an installation.
     pub fn repo(&self) -> Option<&RepoRef> {
         repo_of!(self)
     }
 
-    /// Replaces the repository, if the event has one.
+    /// Replaces the repository of the event. Does nothing for events of an installation.
     pub fn set_repo(&mut self, confirmed: RepoRef) {
         if let Some(repo) = repo_of!(self) {
             *repo = confirmed;
         }
     }
 
-    /// Returns the issue or pull request of the event, if it has one.
+    /// Returns the number of the event's issue or pull request; `None` for other events.
     pub fn number(&self) -> Option<Number> {
         match self {
             Self::Labeled { issue, .. }
@@ -201,7 +201,7 @@ impl ForgeEvent {
         }
     }
 
-    /// Returns the account that caused the event, if known.
+    /// Returns the account that caused the event; `None` if the payload does not state it.
     pub fn sender(&self) -> Option<&User> {
         match self {
             Self::Labeled { sender, .. }

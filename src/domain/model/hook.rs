@@ -1,4 +1,4 @@
-//! Hooks: programs of the operator that decide whether a loop continues. Their events, and the verdicts that they print.
+//! Hooks: programs of the operator that decide whether a loop continues. Defines their events and the verdicts that they print.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ impl HookEvent {
     /// All events.
     pub const ALL: [Self; 4] = [Self::BeforeAgent, Self::AfterIteration, Self::BeforeReady, Self::AfterEnd];
 
-    /// Name in files and in the hook's input.
+    /// Returns the name, as in configuration files and in the hook's input.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BeforeAgent => "before_agent",
@@ -35,7 +35,7 @@ impl HookEvent {
     }
 }
 
-/// A hook that applies to a loop, or that applies if the repository's file names it.
+/// Hook that applies to a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookName {
     /// Event.
@@ -64,19 +64,19 @@ pub enum HookVerdict {
     },
 }
 
-/// Reason that a hook does not let a loop continue.
+/// Reason why a hook prevents a loop from continuing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "objection", rename_all = "snake_case")]
 pub enum HookObjection {
-    /// The hook blocked.
+    /// The hook's verdict is `block`.
     Block { hook: String, reason: String },
-    /// The hook asks people.
+    /// The hook's verdict is `ask`.
     Ask { hook: String, question: String },
-    /// The hook gave no verdict: it failed, ran too long, or printed something else.
+    /// The hook gave no verdict: it failed, timed out, or printed invalid output.
     Broken { hook: String, problem: String },
 }
 
-/// Reads the output of a hook; `None` if the loop may continue. Anything but a valid verdict is an objection.
+/// Parses the output of a hook. Returns `None` if the loop may continue; anything but a valid verdict is an objection.
 pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
     let hook = hook.to_owned();
     let broken = |problem: String| Some(HookObjection::Broken { hook: hook.clone(), problem });

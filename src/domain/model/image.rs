@@ -1,13 +1,13 @@
-//! Images: formats by their first bytes, sizes as their headers state them, and the images of a task. No image is decoded.
+//! Images of a task: formats by their first bytes, and sizes as stated by their headers. No image is decoded.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of times that an image is fetched whose failure may be temporary, and that a task's images are looked up.
+/// Maximum number of attempts to fetch an image, or to list the images of an issue, while the failure may be temporary.
 pub const MOST_FETCHES: u32 = 3;
 
-/// Number of first bytes by which the format of every image can be recognized.
+/// Number of first bytes of a file that suffice to recognize any supported format.
 pub const FORMAT_BYTES: usize = 64;
 
 /// Format of an image.
@@ -22,7 +22,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// Name for people.
+    /// Returns the display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Png => "PNG",
@@ -32,7 +32,7 @@ impl ImageFormat {
         }
     }
 
-    /// Media type.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Png => "image/png",
@@ -42,7 +42,7 @@ impl ImageFormat {
         }
     }
 
-    /// Extension of file names, without a dot.
+    /// Returns the extension of file names, without a dot.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Png => "png",
@@ -53,7 +53,7 @@ impl ImageFormat {
     }
 }
 
-/// Format and size of an image, as its header states them.
+/// Format and size of an image, as stated by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
     /// Format.
@@ -70,7 +70,7 @@ impl fmt::Display for ImageHeader {
     }
 }
 
-/// Reason why a file is not used as an image; a sentence without its subject.
+/// Reason why a file cannot be used as an image. Displayed as a sentence without its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageFault {
     /// The file is an SVG image, which is a document with scripts.
@@ -79,18 +79,18 @@ pub enum ImageFault {
     /// The file is a web page.
     #[error("the forge answered with a web page instead of an image")]
     Page,
-    /// The file has another format.
+    /// The file has no supported image format.
     #[error("its content is not a PNG, JPEG, GIF or WebP image")]
     Other,
-    /// The header has no size.
+    /// The header does not state a size.
     #[error("the header of the {} image has no valid size", .0.name())]
     NoSize(ImageFormat),
-    /// The image is larger than allowed.
+    /// The image is wider or higher than `max` pixels.
     #[error("it has {width} x {height} pixels, at most {max} x {max} are allowed")]
     TooManyPixels { width: u32, height: u32, max: u32 },
 }
 
-/// Returns the format of a file by its first bytes; `FORMAT_BYTES` are enough.
+/// Returns the format of a file by its first bytes, of which `FORMAT_BYTES` are enough.
 ///
 /// # Errors
 /// The file has no supported format.
@@ -116,10 +116,10 @@ pub fn format_of(start: &[u8]) -> Result<ImageFormat, ImageFault> {
     })
 }
 
-/// Returns format and size of an image as its header states them. `max` is the maximum width and height, in pixels.
+/// Returns format and size of an image as stated by its header. `max` is the maximum of width and of height, in pixels.
 ///
 /// # Errors
-/// The file is no supported image, or one with more pixels.
+/// The format is not supported, the header states no size, or the image exceeds `max`.
 pub fn header_of(bytes: &[u8], max: u32) -> Result<ImageHeader, ImageFault> {
     let format = format_of(bytes)?;
     let size = match format {
@@ -139,13 +139,13 @@ fn both((width, height): (Option<u32>, Option<u32>)) -> Option<(u32, u32)> {
     width.zip(height)
 }
 
-/// Returns a number of up to four bytes, the lowest first.
+/// Reads a little-endian number of `length` bytes (at most four) at the offset `at`; `None` beyond the end.
 fn little(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
     let part = bytes.get(at..at.checked_add(length)?)?;
     Some(part.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
 }
 
-/// Returns a number of up to four bytes, the highest first.
+/// Reads a big-endian number of `length` bytes (at most four) at the offset `at`; `None` beyond the end.
 fn big(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
     let part = bytes.get(at..at.checked_add(length)?)?;
     Some(part.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
@@ -156,7 +156,7 @@ fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
     both((big(bytes, 16, 4), big(bytes, 20, 4))).filter(|_| is_header)
 }
 
-/// Finds the frame header of a JPEG image behind its other segments.
+/// Returns width and height of a JPEG image from its frame header, which follows other segments.
 fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -195,19 +195,19 @@ fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Image of a task: one that the agent gets, or one that is not used.
+/// Image that a task refers to, with the outcome of fetching it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskImage {
     /// 1-based number among the images of its loop.
     pub number: u32,
-    /// Identifier of the attachment on the forge, or the address in the text if it is no attachment.
+    /// Identifier of the attachment on the forge. For an image that is no attachment, its address in the text.
     pub attachment: String,
-    /// Description in the text, without what people do not see; may be empty.
+    /// Alternative text, without characters that are not displayed; may be empty.
     pub description: String,
-    /// Login of the person whose comment shows it; empty for the issue's text.
+    /// Login of the author of the comment that contains the image; empty if the issue's body contains it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commenter: String,
-    /// Outcome.
+    /// Outcome of fetching the image.
     pub outcome: ImageOutcome,
 }
 
@@ -215,18 +215,18 @@ pub struct TaskImage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ImageOutcome {
-    /// It is kept with the loop.
+    /// The image was fetched and is stored with the loop.
     Kept {
         /// Format and size.
         header: ImageHeader,
         /// Length of the file, in bytes.
         bytes: u64,
     },
-    /// It is not used.
+    /// The image is not used.
     NotUsed {
-        /// Reason, as the end of a sentence.
+        /// Reason, as the last part of a sentence.
         why: String,
-        /// Number of times that it was fetched in vain for a reason that may be temporary; 0 if another fetch gives the same.
+        /// Number of failed attempts; 0 if the failure is permanent, so that another attempt is useless.
         #[serde(default, skip_serializing_if = "is_zero")]
         tries: u32,
     },
@@ -237,14 +237,14 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl ImageOutcome {
-    /// Outcome of an image that is not used and not fetched again, with the reason.
+    /// Creates the outcome for an image that is not used because of a permanent failure.
     pub fn not_used(why: impl Into<String>) -> Self {
         Self::NotUsed { why: why.into(), tries: 0 }
     }
 }
 
 impl TaskImage {
-    /// Number of times that it was fetched in vain and may be fetched again; `None` if it is not fetched again.
+    /// Returns the number of failed attempts if the image is to be fetched again, else `None`.
     pub fn failed_tries(&self) -> Option<u32> {
         match self.outcome {
             ImageOutcome::NotUsed { tries, .. } if (1..MOST_FETCHES).contains(&tries) => Some(tries),
@@ -252,12 +252,12 @@ impl TaskImage {
         }
     }
 
-    /// Whether it is the same image in the same text.
+    /// Whether this is the image with that identifier in the texts of that commenter (empty for the issue's body).
     fn is_same(&self, attachment: &str, commenter: &str) -> bool {
         self.attachment == attachment && self.commenter == commenter
     }
 
-    /// Name of the file; `None` if the image is not used.
+    /// Returns the name of the image's file; `None` if the image is not used.
     pub fn file(&self) -> Option<String> {
         match &self.outcome {
             ImageOutcome::Kept { header, .. } => Some(format!("image-{}.{}", self.number, header.format.extension())),
@@ -265,7 +265,7 @@ impl TaskImage {
         }
     }
 
-    /// Source, in words.
+    /// Describes the text that contains the image, as in "in a comment by alice".
     pub fn source(&self) -> String {
         match self.commenter.as_str() {
             "" => "in the issue".to_owned(),
@@ -273,7 +273,7 @@ impl TaskImage {
         }
     }
 
-    /// Outcome as a sentence, without a full stop.
+    /// Describes the outcome in one sentence, without a full stop.
     pub fn words(&self) -> String {
         let (number, source) = (self.number, self.source());
         match &self.outcome {
@@ -294,33 +294,33 @@ impl TaskImage {
 pub struct TaskImages {
     /// Images.
     pub images: Vec<TaskImage>,
-    /// Sentences about images that are not listed, without a full stop.
+    /// Sentences about images that are not in the list, without a full stop.
     pub notes: Vec<String>,
-    /// Number of times in a row that the forge did not list the issue's images.
+    /// Number of consecutive failures to list the issue's images.
     #[serde(skip_serializing_if = "is_zero")]
     pub unlisted: u32,
-    /// Whether the forge listed the issue's images after it had failed to.
+    /// Whether the forge listed the issue's images after earlier failures.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub listed_again: bool,
 }
 
 impl TaskImages {
-    /// Whether nothing was found.
+    /// Whether there are no images, notes or failures.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether images may be fetched that were not before, because of a failure that may be temporary.
+    /// Whether an image, or the list of images, is to be fetched again after a temporary failure.
     pub fn lacks_some(&self) -> bool {
         (1..MOST_FETCHES).contains(&self.unlisted) || self.images.iter().any(|image| image.failed_tries().is_some())
     }
 
-    /// Images that are kept, each with the name of its file.
+    /// Returns the stored images, each with its file name.
     pub fn kept(&self) -> impl Iterator<Item = (&TaskImage, String)> {
         self.images.iter().filter_map(|image| Some((image, image.file()?)))
     }
 
-    /// Length of the kept files, in bytes.
+    /// Returns the total size of the stored files, in bytes.
     pub fn bytes(&self) -> u64 {
         let length = |image: &TaskImage| match &image.outcome {
             ImageOutcome::Kept { bytes, .. } => *bytes,
@@ -329,31 +329,30 @@ impl TaskImages {
         self.images.iter().map(length).fold(0, u64::saturating_add)
     }
 
-    /// Sentences about all images, without full stops.
+    /// Describes all images and notes, one sentence each, without full stops.
     pub fn words(&self) -> Vec<String> {
         self.images.iter().map(TaskImage::words).chain(self.notes.iter().cloned()).collect()
     }
 
-    /// Whether an attachment is kept, or was found in the texts of this commenter (empty for the issue's text) and is not fetched
-    /// again.
+    /// Whether an attachment needs no further attempt: it is stored, or it failed permanently for this commenter (empty for the
+    /// issue's body).
     pub fn knows(&self, attachment: &str, commenter: &str) -> bool {
         let same = |image: &&TaskImage| image.attachment == attachment;
         let settled = |image: &TaskImage| image.commenter == commenter && image.failed_tries().is_none();
         self.images.iter().filter(same).any(|image| image.file().is_some() || settled(image))
     }
 
-    /// Returns an image of the texts of this commenter that is to be fetched again.
+    /// Returns an image of this commenter that failed temporarily and is to be fetched again.
     pub fn failed(&self, attachment: &str, commenter: &str) -> Option<&TaskImage> {
         self.images.iter().find(|image| image.is_same(attachment, commenter) && image.failed_tries().is_some())
     }
 
-    /// Number of the next image.
+    /// Returns the number for the next image.
     pub fn next_number(&self) -> u32 {
         self.images.iter().map(|image| image.number).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Adds images that are not known yet or were fetched again, and sentences that were not said; returns the sentences about
-    /// what is new.
+    /// Adds images and notes that are new, and updates images that were fetched again. Returns one sentence for each change.
     pub fn add(&mut self, more: Self) -> Vec<String> {
         let mut added = Vec::new();
         self.unlisted = if more.listed_again { 0 } else { self.unlisted.saturating_add(more.unlisted) };

@@ -1,4 +1,4 @@
-//! Second opinion about finished work: the answer of a reviewing model, and what became of asking for it.
+//! Second opinion about finished work: the answer of a reviewing model, and the outcome of requesting it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub enum OpinionSeverity {
 }
 
 impl OpinionSeverity {
-    /// Name in texts.
+    /// Returns the display name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Minor => "minor",
@@ -72,34 +72,34 @@ pub struct OpinionAnswer {
     pub findings: Vec<OpinionFinding>,
 }
 
-/// Outcome of asking for a second opinion.
+/// Outcome of requesting a second opinion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpinionEnd {
     /// The model answered.
     Answered(OpinionAnswer),
-    /// There is no opinion, for a reason in one sentence without a full stop.
+    /// There is no opinion. The value is the reason, one sentence without a full stop.
     Missing(String),
-    /// The service stopped before the answer was stored.
+    /// The service stopped before it stored the answer.
     Lost,
 }
 
-/// Run of a reviewing backend, after it ended.
+/// Finished run of a reviewing backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpinionRun {
-    /// Commit that the opinion is about.
+    /// Commit that was reviewed.
     pub commit: Sha,
     /// Backend that was asked.
     pub backend: String,
-    /// Model, if one was requested.
+    /// Model; `None` if none was requested, so that the backend used its default.
     #[serde(default)]
     pub model: Option<String>,
     /// Outcome.
     pub end: OpinionEnd,
-    /// Cost, if known.
+    /// Cost; 0 if unknown.
     #[serde(default)]
     pub cost: Money,
-    /// Whether the cost is an estimate of the service.
+    /// Whether the service estimated the cost because the backend did not report it.
     #[serde(default)]
     pub estimated: bool,
     /// Input tokens.
@@ -111,7 +111,7 @@ pub struct OpinionRun {
 }
 
 impl OpinionRun {
-    /// Returns a run without usage.
+    /// Creates a run without cost and tokens.
     pub fn free(commit: Sha, backend: &str, end: OpinionEnd) -> Self {
         let backend = backend.to_owned();
         Self { commit, backend, model: None, end, cost: Money(0), estimated: false, tokens_in: 0, tokens_out: 0 }

@@ -2,7 +2,7 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// Compiles globs of paths relative to the root of the tree; `*` does not match `/`.
+/// Compiles glob patterns for paths relative to the root of the tree. `*` does not match `/`.
 ///
 /// # Errors
 /// The first invalid pattern.

@@ -1,41 +1,42 @@
-//! A plan for a task, as an agent proposes it: parsing, limits, text and hash.
+//! Plan for a task, as proposed by an agent: parsing, limits, text and hash.
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Maximum number of entries of a list.
+/// Maximum number of entries in a list of the plan.
 const MAX_ENTRIES: usize = 40;
 /// Maximum length of an entry, in bytes.
 const MAX_ENTRY: usize = 600;
 /// Maximum length of the summary, in bytes.
 const MAX_SUMMARY: usize = 2_000;
-/// Maximum length of the whole text, in bytes, so that a comment shows all of it.
+/// Maximum length of the plan's text, in bytes. A comment can display a text of this length completely.
 const MAX_TEXT: usize = 8_000;
-/// Number of characters of a hash that are shown and have to be typed.
+/// Number of characters of a hash that are displayed, and that a person types to approve a plan.
 pub const SHORT_HASH: usize = 8;
 
-/// A plan. Untrusted data until a person approves it; the text that people see is the text that is approved.
+/// Plan for a task. It is untrusted data until a person approves it. The approved text is exactly the displayed text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskPlan {
-    /// Summary of what is to be done, in a few sentences.
+    /// Summary of the planned change, in a few sentences.
     pub summary: String,
     /// Steps, in order.
     pub steps: Vec<String>,
     /// Files and folders to change, from the root of the tree.
     pub files: Vec<String>,
-    /// Checks that show that it is done.
+    /// Checks that verify the result.
     pub checks: Vec<String>,
-    /// Things that will not be done.
+    /// Work that the plan excludes.
     pub not_doing: Vec<String>,
-    /// Questions to people.
+    /// Questions for people.
     pub questions: Vec<String>,
 }
 
 impl TaskPlan {
-    /// Returns the plan in the last message of an agent that wrote no report: the last JSON object in it that has one.
+    /// Extracts a plan from the last message of an agent that wrote no report. Uses the last JSON object of the message that has
+    /// the key `plan`; `None` if there is none.
     pub fn in_message(message: &str) -> Option<Self> {
         let begins = message.match_indices('{').map(|(at, _)| at).collect::<Vec<_>>();
         // A message is short, and every text before the object has few braces.
@@ -47,8 +48,8 @@ impl TaskPlan {
         })
     }
 
-    /// Returns the plan with every text changed and on one line, without empty entries and repetitions: sentences by `prose`,
-    /// files and checks by `literal`.
+    /// Returns the plan with every text on one line, without empty and repeated entries. `prose` is applied to sentences,
+    /// `literal` to files and checks.
     #[must_use]
     pub fn cleaned(&self, prose: impl Fn(&str) -> String, literal: impl Fn(&str) -> String) -> Self {
         Self {
@@ -61,7 +62,7 @@ impl TaskPlan {
         }
     }
 
-    /// Returns why it cannot be proposed, as a sentence without a full stop; `None` if it can.
+    /// Returns the reason why the plan cannot be proposed, as a sentence without a full stop; `None` if the plan is valid.
     pub fn problem(&self) -> Option<String> {
         if self.summary.is_empty() {
             return Some("the plan has no `summary`".to_owned());
@@ -89,7 +90,7 @@ impl TaskPlan {
         (length > MAX_TEXT).then(|| format!("the plan has {length} bytes; at most {MAX_TEXT} are allowed"))
     }
 
-    /// Returns the text that the agent gets and that the hash identifies.
+    /// Returns the text that is displayed, hashed, and given to the agent.
     pub fn text(&self) -> String {
         let mut text = self.summary.clone();
         let titles = ["Steps", "Files", "Checks", "Not part of it", "Questions"];
@@ -108,12 +109,12 @@ impl TaskPlan {
         text
     }
 
-    /// Returns the SHA-256 of the text, hexadecimal.
+    /// Returns the SHA-256 hash of the text, in hexadecimal.
     pub fn hash(&self) -> String {
         HEXLOWER.encode(&Sha256::digest(self.text()))
     }
 
-    /// Lists by the names of their fields.
+    /// Returns the lists of the plan, each with the name of its field.
     fn lists(&self) -> [(&'static str, &[String]); 5] {
         [
             ("steps", &self.steps),
@@ -125,12 +126,12 @@ impl TaskPlan {
     }
 }
 
-/// Returns a text without line breaks.
+/// Applies `clean` to a text and joins its lines.
 fn line(text: &str, clean: &dyn Fn(&str) -> String) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the entries that are not empty, each once.
+/// Applies `clean` to each entry. Returns the distinct entries that are not empty.
 fn list(entries: &[String], clean: &dyn Fn(&str) -> String) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::new();
     for entry in entries.iter().map(|entry| line(entry, clean)).filter(|entry| !entry.is_empty()) {

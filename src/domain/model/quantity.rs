@@ -11,10 +11,10 @@ use crate::domain::model::ids::Money;
 /// Units of durations and their lengths in seconds, the longest first.
 const UNITS: [(char, u64); 4] = [('d', 24 * 3600), ('h', 3600), ('m', 60), ('s', 1)];
 
-/// Longest duration that can be configured: a year, in seconds.
+/// Maximum duration in a configuration, in seconds (366 days).
 const DURATION_MAX_S: u64 = 366 * 24 * 3600;
 
-/// Maximum amount of money that can be configured, in dollars.
+/// Maximum amount of money in a configuration, in dollars.
 const MONEY_MAX_USD: f64 = 1e6;
 
 /// A duration in whole seconds, written `90s`, `30m`, `2h`, `1h30m` or as a number of seconds.
@@ -22,22 +22,22 @@ const MONEY_MAX_USD: f64 = 1e6;
 pub struct Duration(u64);
 
 impl Duration {
-    /// Duration of `seconds` seconds.
+    /// Creates a duration of `seconds` seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds)
     }
 
-    /// Duration of `minutes` minutes.
+    /// Creates a duration of `minutes` minutes.
     pub const fn minutes(minutes: u64) -> Self {
         Self(minutes * 60)
     }
 
-    /// Duration of `hours` hours.
+    /// Creates a duration of `hours` hours.
     pub const fn hours(hours: u64) -> Self {
         Self(hours * 3600)
     }
 
-    /// Duration of `days` days.
+    /// Creates a duration of `days` days.
     pub const fn days(days: u64) -> Self {
         Self(days * 24 * 3600)
     }
@@ -52,7 +52,7 @@ impl Duration {
         self.0
     }
 
-    /// Parses `1h30m`, `90s`, `2d`; `None` for anything else and for more than a year.
+    /// Parses a duration such as `1h30m`, `90s` or `2d`; `None` for any other text, and for more than a year.
     pub fn parse(text: &str) -> Option<Self> {
         let mut total: u64 = 0;
         let mut rest = text.trim();
@@ -97,13 +97,13 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// Description of a valid duration, for messages.
+/// Description of a valid duration, for error messages.
 pub const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, at most a year";
 
-/// Description of a valid amount of money, for messages.
+/// Description of a valid amount of money, for error messages.
 pub const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
 
-/// Parses a duration; a bare number is in seconds.
+/// Parses a duration; a number without a unit is in seconds. `None` if the value is invalid.
 pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
     match value {
         serde_json::Value::String(text) => Duration::parse(text),
@@ -111,7 +111,7 @@ pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
     }
 }
 
-/// Parses an amount in dollars.
+/// Parses an amount in dollars; `None` if the value is invalid.
 pub fn money_of(value: &serde_json::Value) -> Option<Usd> {
     value.as_f64().filter(|usd| (0.0..=MONEY_MAX_USD).contains(usd)).map(|usd| Usd(Money::from_usd(usd)))
 }

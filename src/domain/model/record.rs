@@ -1,4 +1,4 @@
-//! Measured facts of one iteration: the input of control and oversight, and one line of a trace for `replay`.
+//! Measurements of one iteration: the input of control and oversight, and one line of a trace for `replay`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,22 +23,22 @@ pub struct CheckFact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeChange {
-    /// Not recorded; the hashes of neighboring iterations tell whether it changed.
+    /// The origin was not recorded. Comparing the tree hashes of neighboring iterations shows whether the tree changed.
     #[default]
     Unknown,
-    /// Nothing: the tree is as it was at the start of the iteration, whatever the service restored before that.
+    /// The tree did not change since the iteration started. (The service may have restored the tree before that.)
     Nothing,
-    /// The agent.
+    /// The agent changed the tree.
     Agent,
-    /// The service, without the agent: a merge, or tests of the base that were put back.
+    /// The service changed the tree, and the agent did not: by a merge, or by restoring tests of the base.
     Service,
 }
 
-/// Measured facts of one iteration. Values are as measured; [`Record::cleaned`] clamps them.
+/// Measurements of one iteration. Values are as measured; [`Record::cleaned`] clamps them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// 1-based number.
+    /// 1-based number of the iteration.
     pub iteration: f64,
     /// Measured completion, 0..1.
     pub completion: Ratio,
@@ -46,23 +46,23 @@ pub struct Record {
     pub quality: f64,
     /// Number of failed checks and failed tool calls.
     pub errors: f64,
-    /// Number of passing tests, if counted.
+    /// Number of passing tests; `None` if not counted.
     pub tests_passing: Option<f64>,
-    /// Number of failing tests, if counted.
+    /// Number of failing tests; `None` if not counted.
     pub tests_failing: Option<f64>,
-    /// Number of skipped tests, if counted.
+    /// Number of skipped tests; `None` if not counted.
     pub tests_skipped: Option<f64>,
-    /// Failing tests, or error lines of failing checks whose tests are not counted, each after the name of its check.
+    /// Failing tests of checks whose tests are not counted, or else their error lines. Each begins with the name of its check.
     pub failures: Vec<String>,
-    /// Coverage in percent, if measured.
+    /// Coverage in percent; `None` if not measured.
     pub coverage: Option<f64>,
-    /// Signature of the first error.
+    /// Signature of the first error; `None` without an error.
     pub error_signature: Option<String>,
     /// Blockers that the agent reported.
     pub blockers: Vec<String>,
     /// Learnings that the agent reported.
     pub learnings: Vec<String>,
-    /// Reflection on the iteration.
+    /// Reflection on the iteration by a model.
     pub reflection: Option<String>,
     /// Summary that the agent reported.
     pub summary: String,
@@ -72,11 +72,11 @@ pub struct Record {
     pub tree: Option<String>,
     /// Origin of the change of the work tree in the iteration.
     pub change: TreeChange,
-    /// Outcomes of the checks, if known one by one.
+    /// Outcomes of the single checks; may be empty if they are unknown.
     pub checks: Vec<CheckFact>,
-    /// Signs of weakened checks, one sentence each.
+    /// Findings of weakened checks, one sentence each.
     pub tampering: Vec<String>,
-    /// Problem that ended the agent's run; `None` if it succeeded.
+    /// Problem that ended the agent's run; `None` if the run succeeded.
     pub agent_failure: Option<String>,
     /// Duration, in seconds.
     pub duration_s: f64,
@@ -88,9 +88,9 @@ pub struct Record {
     pub tokens_out: f64,
     /// Cost, in US dollars.
     pub cost_usd: f64,
-    /// Whether the agent reported that it is done.
+    /// Whether the agent reported that the task is done.
     pub completion_signal: bool,
-    /// Similarity of work and objective by an embedding model, 0..1; `None` if not computed.
+    /// Similarity of the work and the objective by an embedding model, 0..1; `None` if not computed.
     pub objective_similarity: Option<f64>,
 }
 
@@ -128,14 +128,14 @@ impl Default for Record {
     }
 }
 
-/// Maximum number of blockers of an iteration that are considered.
+/// Maximum number of blockers per iteration that are considered.
 pub const MAX_BLOCKERS: usize = 256;
 
 /// Largest plausible count; larger values are treated as invalid.
 const LARGEST_COUNT: f64 = 1e12;
 
 impl Record {
-    /// Returns the record with every value in its range, and the number of values that were not.
+    /// Returns the record with every value clamped to its range, and the number of values that were out of range.
     #[must_use]
     pub fn cleaned(mut self) -> (Self, u32) {
         let mut wrong = 0;
@@ -169,8 +169,8 @@ impl Record {
         (self, wrong)
     }
 
-    /// Returns the record with only its numbers, each in its range, and how many were not. Texts and lists are empty, so that
-    /// the cost does not depend on their length.
+    /// Returns a record with only the numbers, clamped to their ranges, and the number of values that were out of range. Texts
+    /// and lists are empty, so that the result has a bounded size.
     #[must_use]
     pub fn figures(&self) -> (Self, u32) {
         let figures = Self {
@@ -193,7 +193,7 @@ impl Record {
         figures.cleaned()
     }
 
-    /// Records of iterations whose checks were not weakened; weakened checks measure nothing.
+    /// Returns the records of iterations without findings of weakened checks. Weakened checks are no valid measurement.
     pub fn measured(history: &[Self]) -> Cow<'_, [Self]> {
         match history.iter().any(|record| !record.tampering.is_empty()) {
             false => Cow::Borrowed(history),
@@ -201,8 +201,8 @@ impl Record {
         }
     }
 
-    /// Whether completion in `history` changed only by whole checks, because no tests were counted. A
-    /// constant completion is then no sign of a stuck loop; new errors are a better one.
+    /// Whether completion in `history` can only change by whole checks, because no tests are counted. A constant completion is
+    /// then no evidence of a stuck loop; the absence of new errors is better evidence.
     pub fn is_all_or_nothing(history: &[Self]) -> bool {
         let all_or_nothing = |record: &Self| {
             let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
@@ -215,7 +215,7 @@ impl Record {
         !history.is_empty() && history.iter().all(|record| all_or_nothing(record) || record.is_finished())
     }
 
-    /// Whether every check passed.
+    /// Whether every check passed. Without checks, whether completion is 1.
     pub fn is_finished(&self) -> bool {
         match self.checks.as_slice() {
             [] => self.completion.get() >= 1.0,
@@ -224,12 +224,12 @@ impl Record {
     }
 }
 
-/// Error signatures that occurred so far in a history.
+/// Set of the error signatures that have occurred in a history.
 #[derive(Debug, Default)]
 pub struct SeenErrors<'a>(BTreeSet<&'a str>);
 
 impl<'a> SeenErrors<'a> {
-    /// Whether the record's error (or the lack of one) has not occurred before.
+    /// Adds the record's error signature (empty if there is no error). Returns whether it had not occurred before.
     pub fn is_new(&mut self, record: &'a Record) -> bool {
         self.0.insert(record.error_signature.as_deref().unwrap_or_default())
     }

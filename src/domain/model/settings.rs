@@ -1,5 +1,5 @@
-//! Configuration keys: a section is declared with `config_section!`, one field per key; sections of two files are merged key
-//! by key, and each problem names its key, the value and what is allowed.
+//! Configuration keys. `config_section!` declares a section with one field per key. Sections of two files are merged key by key.
+//! Each problem names its key, the value and the allowed values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::domain::model::quantity::{Duration, Usd};
 
-/// Maximum length of a value or name in a message, in characters.
+/// Maximum length of a value or name in an error message, in characters.
 const MAX_SHOWN: usize = 60;
 
 /// Declares a section of the configuration, one field per key:
@@ -32,8 +32,8 @@ const MAX_SHOWN: usize = 60;
 /// }
 /// ```
 ///
-/// Generates the struct, its `Default`, reading and writing (unknown keys are refused, missing ones have their default), the
-/// JSON Schema, and [`ConfigSection`].
+/// Generates the struct, its `Default`, its serialization (unknown keys are rejected, missing keys get their default), its JSON
+/// Schema, and its [`ConfigSection`] implementation.
 macro_rules! config_section {
     (
         $(#[$meta:meta])*
@@ -110,15 +110,15 @@ macro_rules! config_section {
 }
 pub(crate) use config_section;
 
-/// A group of configuration keys; implemented by `config_section!`.
+/// Group of configuration keys, implemented by `config_section!`.
 pub trait ConfigSection {
-    /// Adds a problem for each number that is out of its range. `key` is the section's own, empty at the top.
+    /// Adds a problem for each number that is out of its range. `key` is the full key of this section; empty at the top level.
     fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
-    /// Adds a problem for each key that contradicts another key of its section.
+    /// Adds a problem for each key that contradicts another key of the section.
     fn check_order(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
-    /// Adds the rules of each number, in the order of declaration.
+    /// Adds the rule of each number, in the order of declaration.
     fn rules(key: &str, rules: &mut Vec<KeyRule>);
 
     /// Returns all problems of the section: numbers out of range first, then contradictions.
@@ -144,21 +144,21 @@ impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
     }
 }
 
-/// Placeholder in the key of a rule for a name that the operator chooses.
+/// Placeholder in the key of a rule. It stands for a name that the operator chooses.
 pub const ANY_NAME: &str = "NAME";
 
-/// Bounds of one number of the configuration.
+/// Bounds of one number in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRule {
-    /// Full key, with dots; [`ANY_NAME`] is a placeholder for a name that the operator chooses.
+    /// Full key, separated by dots. [`ANY_NAME`] is a placeholder for a name that the operator chooses.
     pub key: String,
-    /// Lowest value; a duration's in seconds, an amount's in dollars.
+    /// Minimum value, in seconds for a duration and in dollars for an amount; `None` if unbounded.
     pub min: Option<f64>,
-    /// Highest value.
+    /// Maximum value, in the same unit; `None` if unbounded.
     pub max: Option<f64>,
-    /// Keys of the same section that it must be below.
+    /// Keys of the same section whose values must be greater.
     pub below: &'static [&'static str],
-    /// Keys of the same section that it must not exceed.
+    /// Keys of the same section whose values must be greater or equal.
     pub at_most: &'static [&'static str],
 }
 
@@ -175,19 +175,19 @@ impl KeyRule {
     }
 }
 
-/// A number that a configuration key can hold, or an optional one.
+/// Number that a configuration key can hold, possibly optional.
 pub trait ConfigNumber {
-    /// Type of the bounds of its range.
+    /// Type of the range's bounds.
     type Bound: PartialOrd + Copy + fmt::Display;
 
-    /// Returns the number, or `None` if the key is left out.
+    /// Returns the number; `None` if the key is omitted.
     fn number(&self) -> Option<Self::Bound>;
 
-    /// Converts a bound for the JSON Schema.
+    /// Converts a bound to a number for the JSON Schema.
     fn as_f64(bound: Self::Bound) -> f64;
 }
 
-/// Implements [`ConfigNumber`] for types that are their own bounds.
+/// Implements [`ConfigNumber`] for types that serve as their own bounds.
 macro_rules! config_number {
     ($($type:ty: $as_f64:expr;)*) => {$(
         impl ConfigNumber for $type {
@@ -238,7 +238,7 @@ fn included<T: Copy>(bound: Bound<&T>) -> Option<T> {
     }
 }
 
-/// Adds a problem if `value` is out of `range`; not-a-number always is.
+/// Adds a problem if `value` is out of `range`. NaN is always out of range.
 pub fn check_range<T: ConfigNumber>(
     key: &str,
     value: &T,
@@ -255,7 +255,7 @@ pub fn check_range<T: ConfigNumber>(
     problems.push(KeyProblem::new(key, format!("is {value}; it must be {allowed}")));
 }
 
-/// Adds a problem if a value exceeds another one of its section, or equals it if `strictly`.
+/// Adds a problem if a value exceeds another value of its section, or, with `strictly`, if both are equal.
 pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     section: &str,
     (key, value): (&str, &A),
@@ -279,16 +279,16 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
 /// Problem of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyProblem {
-    /// Full key, with dots.
+    /// Full key, separated by dots.
     pub key: String,
-    /// Key that it contradicts.
+    /// Other key that `key` contradicts; `None` if the value is invalid by itself.
     pub other: Option<String>,
-    /// Sentence with key, value and what is allowed.
+    /// Sentence with the key, its value and the allowed values.
     pub message: String,
 }
 
 impl KeyProblem {
-    /// Creates a problem of `key`; `what` is the rest of the sentence that begins with the key.
+    /// Creates a problem of `key`. `what` completes a sentence that begins with the key.
     pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let message = format!("`{key}` {what}");
@@ -309,19 +309,18 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     /// Key of the section.
     const GROUP: &'static str;
 
-    /// Returns the initial value of a new name under `key`; `None` if names are fixed.
+    /// Returns the initial value for a new entry under `key`; `None` if the section has a fixed set of keys.
     fn new_name(_key: &str) -> Option<Value> {
         None
     }
 
-    /// Finds problems that ranges and orders cannot express. Keys are relative to the section.
+    /// Adds problems that ranges and orders cannot express. Keys are relative to the section.
     fn check_further(&self, _problems: &mut SectionProblems) {}
 
-    /// Returns these settings with the values of `layer` in place of their own. Sections are merged key by key, lists are
-    /// replaced.
+    /// Returns these settings overridden by the values of `layer`. Sections are merged key by key; lists are replaced.
     ///
     /// # Errors
-    /// All problems of the result.
+    /// All problems of the merged settings.
     fn merged(&self, layer: &Value) -> Result<Self, Vec<KeyProblem>> {
         let unreadable =
             |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
@@ -336,7 +335,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
         if problems.is_empty() { Ok(merged) } else { Err(problems) }
     }
 
-    /// Returns all problems: ranges, then contradictions, then the rest.
+    /// Returns all problems: values out of range first, then contradictions, then those of `check_further`.
     fn validate(&self) -> Vec<KeyProblem> {
         let mut problems = SectionProblems { section: Self::GROUP, list: self.check(Self::GROUP) };
         self.check_further(&mut problems);
@@ -360,20 +359,20 @@ impl SectionProblems {
         if key.is_empty() { self.section.to_owned() } else { join(self.section, key) }
     }
 
-    /// Adds a problem of `key`; `what` is the rest of the sentence that begins with the key.
+    /// Adds a problem of `key`. `what` completes a sentence that begins with the key.
     pub fn add(&mut self, key: &str, what: impl fmt::Display) {
         self.list.push(KeyProblem::new(self.full(key), what));
     }
 }
 
-/// Merges a layer into settings.
+/// State of merging a layer into settings.
 struct Merge {
     problems: SectionProblems,
     new_name: fn(&str) -> Option<Value>,
 }
 
 impl Merge {
-    /// Merges `layer` into `base`, which has every key and shows the type of each value.
+    /// Merges `layer` into `base`. `base` has every key, and its values show the expected types.
     fn value(&mut self, base: &mut Value, layer: &Value, path: &str) {
         match (base, layer) {
             (Value::Object(base), Value::Object(layer)) => {
@@ -401,7 +400,7 @@ impl Merge {
     }
 }
 
-/// Whether a value can replace `slot`. Only numbers can be null.
+/// Whether `value` has a type that can replace `slot`. Only numbers can be replaced by null.
 fn fits(slot: &Value, value: &Value) -> bool {
     match slot {
         Value::Null => value.is_number() || value.is_null(),
@@ -425,17 +424,17 @@ fn kind(slot: &Value) -> &'static str {
     }
 }
 
-/// Returns a value for a message, shortened.
+/// Returns a shortened form of a value, for error messages.
 fn shown(value: &Value) -> String {
     shortened(&value.to_string())
 }
 
-/// Returns at most [`MAX_SHOWN`] characters, with control characters replaced.
+/// Returns the first [`MAX_SHOWN`] characters of a text, with control characters replaced.
 pub(in crate::domain) fn shortened(text: &str) -> String {
     text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Merges `layer` into `base` key by key; neither has to have every key.
+/// Merges `layer` into `base` key by key. Both may lack keys.
 pub fn overlay(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
     for (key, value) in layer {
         match (base.get_mut(key), value) {
@@ -447,7 +446,7 @@ pub fn overlay(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
     }
 }
 
-/// Returns "; did you mean `x`?" for the nearest of `candidates`, or an empty text if none is near.
+/// Returns `; did you mean X?` with the candidate most similar to `word`; empty if none is similar.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     const MIN_SIMILARITY: f64 = 0.75;
     let score = |candidate: &str| {
@@ -462,13 +461,13 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
         .map_or_else(String::new, |(_, candidate)| format!("; did you mean `{candidate}`?"))
 }
 
-/// Returns the messages, one per line.
+/// Returns the messages of the problems, one per line.
 #[cfg(test)]
 pub(in crate::domain) fn lines(problems: &[KeyProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the keys of numbers without a range.
+/// Returns the keys of all numbers that have no range.
 #[cfg(test)]
 pub(in crate::domain) fn without_range<S: Settings + Default>() -> Vec<String> {
     fn numbers(value: &Value, path: &str, keys: &mut Vec<String>) {

@@ -1,7 +1,7 @@
-//! Error signatures: the same failure has the same signature on another line, in another folder, at another time.
+//! Error signatures. The same failure has the same signature even if its line number, folder or time differs.
 //!
-//! Parts that vary between runs (numbers, hashes, addresses, times, folders) become placeholders. Words, identifiers,
-//! error codes and paths within the repository stay, so that different failures differ.
+//! Parts that vary between runs (numbers, hashes, addresses, times, folders) are replaced by placeholders. Words, identifiers,
+//! error codes and paths within the repository are kept, so that different failures have different signatures.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,11 +12,12 @@ mod first_error;
 
 pub use first_error::{error_lines, first_error};
 
-/// Maximum length of text that is read, in bytes; the beginning of an error identifies it.
+/// Maximum length of a text that is read, in bytes. The beginning of an error is enough to identify it.
 const MAX_TEXT: usize = 2_000;
 /// Maximum length of a signature, in characters.
 const MAX_SIGNATURE: usize = 300;
-/// Folders at which a path in a signature begins, so that it does not depend on the place of the repository.
+/// Folders at which a path in a signature may begin. Parent folders are dropped, because they depend on where the repository is
+/// checked out.
 const ROOTS: [&str; 16] = [
     "src",
     "tests",
@@ -40,7 +41,7 @@ static ANSI: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
 });
 
-/// Parts that vary between runs; one group for each kind, in the order of [`placeholder`].
+/// Parts that vary between runs. The groups are in the order of the kinds in [`placeholder`].
 static VARYING: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
@@ -73,8 +74,8 @@ static VARYING: LazyLock<Regex> = LazyLock::new(|| {
 static IN_PATH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?-u:\b)[0-9a-fA-F]{7,64}(?-u:\b)|[0-9]{5,}").expect("constant pattern"));
 
-/// Returns the text on one line with varying parts replaced, without colors, at most 300 characters. Reads the first
-/// 2,000 bytes.
+/// Returns the signature of a text: one line without colors, with varying parts replaced, at most 300 characters. Only the first
+/// 2,000 bytes are read.
 pub fn normalize(text: &str) -> String {
     let plain = without_ansi(cut(text, MAX_TEXT));
     let mut replaced = String::with_capacity(plain.len());
@@ -127,8 +128,8 @@ fn without_digits(text: &str) -> String {
     out
 }
 
-/// Returns a path without the folders above the repository: from its last well-known folder on, else its name. The
-/// name of a file directly in a folder for temporary files is replaced.
+/// Shortens an absolute path: keeps the part from its last well-known folder on, or else the file name. The name of a file
+/// directly in a folder for temporary files is replaced.
 fn absolute(path: &str) -> String {
     let path = path.replace('\\', "/");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();

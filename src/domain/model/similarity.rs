@@ -1,12 +1,12 @@
 //! Similarity of texts: cosine of their words, weighted by rarity (TF-IDF).
 //!
-//! Identifiers and paths are split into words (`parseHttpHeader`, `parse_http_header`, `parse/http/header` have three
-//! words each), endings of English words are removed, and words without content (articles, `fix`, `src`, extensions)
-//! are left out.
+//! Identifiers and paths are split into words: `parseHttpHeader`, `parse_http_header` and `parse/http/header` have three words
+//! each. Endings of English words are removed. Words without meaning for a comparison (articles, `fix`, `src`, file extensions)
+//! are dropped.
 
-/// Maximum length of text that is read, in bytes.
+/// Maximum length of a text that is read, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
-/// Words without content.
+/// Words that are dropped, because most texts contain them.
 const EMPTY_WORDS: [&str; 82] = [
     "about", "add", "added", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "before",
     "bug", "but", "by", "can", "change", "changed", "changes", "code", "do", "file", "files", "fix", "fixed", "fixes",
@@ -44,11 +44,11 @@ impl WordCounts {
     }
 }
 
-/// Rarity of words among some texts. Without texts, all words weigh the same.
+/// Rarity of words among a set of texts. In an empty set, all words have the same weight.
 #[derive(Debug, Clone, Default)]
 pub struct Rarity {
     texts: f64,
-    /// Number of texts with each word, by hash in ascending order.
+    /// Number of texts that contain each word, as pairs of the word's hash and the count, by ascending hash.
     in_texts: Vec<(u64, u32)>,
 }
 
@@ -71,7 +71,7 @@ impl Rarity {
         self.weigh(a).cosine(&self.weigh(b))
     }
 
-    /// Returns a text with the weights of its words, for comparison with many others.
+    /// Computes the weights of a text's words, for comparison with many other texts.
     pub fn weigh(&self, words: &WordCounts) -> Weighed {
         let weighed: Vec<(u64, f64)> = words.0.iter().map(|(word, n)| (*word, self.weight(*word, *n))).collect();
         let length = weighed.iter().map(|(_, weight)| weight.powi(2)).sum::<f64>().sqrt();
@@ -88,7 +88,7 @@ impl Rarity {
 /// Text as a vector of word weights.
 #[derive(Debug, Clone)]
 pub struct Weighed {
-    /// Weights by hash, in ascending order.
+    /// Pairs of a word's hash and its weight, by ascending hash.
     words: Vec<(u64, f64)>,
     length: f64,
 }
@@ -115,14 +115,14 @@ pub fn similarity(a: &str, b: &str) -> f64 {
     Rarity::default().cosine(&WordCounts::of(a), &WordCounts::of(b))
 }
 
-/// Returns the words of a text as they are compared: lower case, without endings, in order.
+/// Returns the normalized words of a text in order: lower case, without endings.
 pub fn words(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     split(text, |word| all.push(word.to_owned()));
     all
 }
 
-/// Passes each word with content to `take`, in lower case and without its ending.
+/// Calls `take` with each normalized word of a text, except those of `EMPTY_WORDS`.
 fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut word = String::new();
     let mut flush = |word: &mut String| {

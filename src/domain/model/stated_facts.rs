@@ -1,10 +1,10 @@
-//! Facts about a task that people state: in the repository's file, for a label, or in the `ralph` block of an issue.
+//! Facts about a task that people state: in `.ralph.yml`, for a label, or in the `ralph` block of an issue.
 
 use crate::domain::model::settings::{ConfigSection as _, config_section};
 
-/// Maximum number of files and folders of a scope.
+/// Maximum number of files and folders in a scope.
 const MAX_SCOPE: usize = 50;
-/// Maximum length of a file or folder of a scope, in bytes.
+/// Maximum length of a path in a scope, in bytes.
 const MAX_PLACE: usize = 200;
 
 config_section! {
@@ -24,7 +24,8 @@ config_section! {
 }
 
 impl StatedFacts {
-    /// Returns the first problem, as a sentence that names the key below `key`; `None` if there is none.
+    /// Returns the first problem of the facts as a sentence, `None` if they are valid. `key` is the key under which the facts are
+    /// stated.
     pub fn problem(&self, key: &str) -> Option<String> {
         if let Some(wrong) = self.check(key).into_iter().next() {
             return Some(wrong.message);
@@ -39,13 +40,13 @@ impl StatedFacts {
         ))
     }
 
-    /// Facts that state only this scope; entries that name no file or folder below the root of the tree are left out.
+    /// Creates facts that state only a scope. Entries that are not a path below the root of the tree are dropped.
     pub fn of_scope(places: &[String]) -> Self {
         let scope = places.iter().filter(|place| is_place(place)).take(MAX_SCOPE).cloned().collect();
         Self { scope, ..Self::default() }
     }
 
-    /// Returns the files and folders of the scope, without a pattern for all that a folder contains.
+    /// Returns the files and folders of the scope. A trailing pattern such as `/**` is removed.
     pub fn places(&self) -> Vec<String> {
         let plain = |place: &String| {
             let place = place.trim().trim_start_matches("./");
@@ -54,7 +55,7 @@ impl StatedFacts {
         self.scope.iter().map(plain).filter(|place| !place.is_empty()).collect()
     }
 
-    /// Combines the facts of several labels: the higher numbers, a warning before its absence, all places.
+    /// Combines the facts of several labels. The higher number and `true` take precedence, and the scopes are joined.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.complexity = self.complexity.max(other.complexity);
@@ -69,7 +70,7 @@ impl StatedFacts {
         self
     }
 
-    /// Whether nothing is stated.
+    /// Whether no fact is stated.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Checks of a task, and completion as measured by their outcomes.
+//! Checks of a task, their outcomes, and the completion that is measured by them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,28 +9,28 @@ use crate::domain::model::plan::TaskPlan;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckSource {
-    /// `/ralph run --check` of a person with permission.
+    /// Command `/ralph run --check` of a person with permission.
     Command,
-    /// The issue's text when it was labeled, by an author with write access.
+    /// Text of the issue when it was labeled, if its author has write access.
     Issue,
-    /// The repository's file on the default branch.
+    /// File `.ralph.yml` on the default branch.
     RepositoryFile,
-    /// Detected from the tree (Cargo.toml, package.json, …).
+    /// Detection from the tree (Cargo.toml, package.json, …).
     Detected,
 }
 
-/// Rule by which a command's outcome counts as passed.
+/// Rule that decides whether a command's outcome passes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CheckRule {
     /// The command exits 0.
     ExitCode,
-    /// The command exits 0 and prints white space only.
+    /// The command exits 0 and prints only white space.
     EmptyOutput,
-    /// The percentage in the first group of `pattern` (last match) is at least `min`.
+    /// The first group of the last match of `pattern` is a percentage of at least `min`.
     Coverage { pattern: String, min: Percent },
-    /// The command exits 0, or with any code where `any_exit` is set, and the number in the first group of `pattern` (last match)
-    /// is within the bounds, both inclusive.
+    /// The command exits 0 (with `any_exit`, any code), and the first group of the last match of `pattern` is a number within the
+    /// bounds, both inclusive.
     Count {
         pattern: String,
         at_least: Option<f64>,
@@ -53,15 +53,15 @@ pub struct Check {
     pub source: CheckSource,
     /// Time limit of one run, in seconds; `None` for the operator's default.
     pub timeout_s: Option<u64>,
-    /// Pattern with the groups `passed`, `failed`, `skipped` that reads test counts if no runner is recognized.
+    /// Pattern with the groups `passed`, `failed` and `skipped`. It reads test counts if no known test runner is recognized.
     #[serde(default)]
     pub counts: Option<String>,
-    /// Glob of the JUnit files that it writes, relative to the tree; their counts take precedence over printed ones.
+    /// Glob of the JUnit files that the command writes, relative to the tree. Their counts take precedence over printed ones.
     #[serde(default)]
     pub junit: Option<String>,
 }
 
-/// Test counts of a runner.
+/// Number of tests by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestCounts {
     /// Number of tests that passed.
@@ -73,7 +73,7 @@ pub struct TestCounts {
 }
 
 impl TestCounts {
-    /// Returns the sum of both.
+    /// Returns the sum of two counts.
     pub fn plus(self, other: Self) -> Self {
         Self {
             passing: self.passing.saturating_add(other.passing),
@@ -83,15 +83,14 @@ impl TestCounts {
     }
 }
 
-/// Tests of a check, as counted in its output or its JUnit files.
+/// Test results of a check, from its output or its JUnit files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TestResults {
-    /// Counts; `None` if no runner's closing line was found.
+    /// Counts; `None` if the output has no summary line of a known test runner.
     pub counts: Option<TestCounts>,
-    /// Names of failing tests as the runner prints them; a bounded number of bounded length.
+    /// Names of failing tests as printed by the runner; their number and length are bounded.
     pub failing: Vec<String>,
-    /// Whether a run ended early (crash, broken test file, stop at the first failure), so that the counts are only a
-    /// part.
+    /// Whether a run ended early (crash, broken test file, stop at the first failure), so that the counts are incomplete.
     pub incomplete: bool,
 }
 
@@ -100,54 +99,54 @@ pub struct TestResults {
 pub struct CheckOutcome {
     /// Name.
     pub name: String,
-    /// Command, for people.
+    /// Command that was run, for display.
     pub command: String,
-    /// Whether it passed.
+    /// Whether the check passed.
     pub holds: bool,
-    /// Reason of the failure, in one sentence ("exit code 1", "timed out after 300 s", "found 79.5 %, needs 80 %");
-    /// empty if it passed.
+    /// Reason of the failure, in one sentence ("exit code 1", "timed out after 300 s", "found 79.5 %, needs 80 %"); empty if the
+    /// check passed.
     pub why: String,
     /// Exit code; `None` after a signal or a timeout.
     pub exit_code: Option<i32>,
     /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// Test counts, if the runner was recognized.
+    /// Test counts; `None` if no test runner was recognized.
     pub tests: Option<TestCounts>,
-    /// Names of failing tests, if the runner prints them; a bounded number.
+    /// Names of failing tests, if printed by the runner; at most `MAX_TEST_NAMES`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing_tests: Vec<String>,
-    /// Whether a test run ended early, so that `tests` is only a part.
+    /// Whether a test run ended early, so that `tests` is incomplete.
     #[serde(default, skip_serializing_if = "is_false")]
     pub incomplete: bool,
-    /// Whether it failed although the command succeeded, because of what its test runner reported.
+    /// Whether the check failed although the command exited 0, because the test runner reported a failure or no tests.
     #[serde(default, skip_serializing_if = "is_false")]
     pub contradicted: bool,
-    /// Whether it failed once and passed once on the same commit.
+    /// Whether the check failed once and passed once on the same commit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub flaky: bool,
-    /// Whether it is the evidence of a verification and ran once there, because a second run takes too long.
+    /// Whether the check ran only once during verification, because a second run would take too long.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ran_once: bool,
-    /// Distinct error lines of a failed check, normalized; a bounded number.
+    /// Distinct error lines of a failed check, normalized; their number is bounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// Coverage that a known tool printed, in percent.
+    /// Coverage in percent, if printed by a known tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
-    /// Number that the rule compares, for all rules except `ExitCode`.
+    /// Number that the rule compares; `None` for `ExitCode`.
     pub measured: Option<f64>,
-    /// Required number, if the check failed.
+    /// Required number; `None` if the check passed.
     #[serde(default)]
     pub wanted: Option<f64>,
-    /// End of the output, masked, at most 16 KiB of valid text.
+    /// End of the output with secrets masked; at most 16 KiB of valid text.
     pub output: String,
 }
 
-/// Maximum number of failing tests that are named.
+/// Maximum number of failing tests whose names are stored.
 pub const MAX_TEST_NAMES: usize = 50;
 
 impl TestResults {
-    /// Returns the tests of both.
+    /// Combines the results of two test runs.
     pub fn plus(mut self, other: Self) -> Self {
         self.counts = [self.counts, other.counts].into_iter().flatten().reduce(TestCounts::plus);
         self.incomplete |= other.incomplete;
@@ -160,21 +159,21 @@ impl TestResults {
     }
 }
 
-/// Whether a flag is unset, for serde.
+/// Whether a flag is false; used to skip the field when serializing.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
 impl CheckOutcome {
-    /// Number of passing tests, if all were counted.
+    /// Returns the number of passing tests; `None` if the tests were not counted completely.
     pub fn passing_tests(&self) -> Option<u64> {
         self.tests.filter(|_| !self.incomplete).map(|tests| tests.passing)
     }
 
-    /// Part of the failure at `start` that is repaired, 0..1; exactly 1.0 if the check passes, and 0 if that is not due to a change of
-    /// the commit. Computed from the tests that
-    /// failed at `start` or were added since, else from the distance between the measured and the required number. 0 if
-    /// nothing was counted.
+    /// Returns the repaired share of the failure at `start`, 0..1. It is 1.0 if and only if the check passes, except that a flaky
+    /// check that failed at `start` has 0, because no change repaired it. For a failing check, the share is computed from the
+    /// tests that failed at `start` or were added since, or else from the distance between the measured and the required number.
+    /// 0 if nothing was counted.
     fn part(&self, start: Option<&Self>) -> f64 {
         const ALMOST: f64 = 0.99;
         if self.holds {
@@ -198,7 +197,7 @@ impl CheckOutcome {
     }
 }
 
-/// Outcomes of all checks at one time.
+/// Outcomes of all checks in one run of the checks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Outcomes in the order of the checks.
@@ -206,27 +205,28 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether there is at least one check and all pass.
+    /// Whether there is at least one check and all checks pass.
     pub fn all_hold(&self) -> bool {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds)
     }
 
-    /// Whether no check fails in every run.
+    /// Whether there is at least one check, and each check passed in at least one run.
     pub fn may_hold(&self) -> bool {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds || o.flaky)
     }
 
-    /// Number of checks that pass.
+    /// Returns the number of checks that pass.
     pub fn held(&self) -> usize {
         self.outcomes.iter().filter(|o| o.holds).count()
     }
 
-    /// Adds a second run on the same commit, after one in which all checks passed, or of those that failed.
+    /// Merges a second run on the same commit. If all checks passed before, one that fails now is flaky and fails. Otherwise
+    /// `again` has the checks that failed, and one that passes now is flaky and passes.
     pub fn run_twice(self, again: Self) -> Self {
         if self.all_hold() { self.repeated(again) } else { self.retried(again) }
     }
 
-    /// Adds a second run of checks that failed on the same commit: one that passes now is flaky, and counts as passing.
+    /// Merges a second run of the failed checks on the same commit. A check that passes now is flaky, and counts as passing.
     fn retried(mut self, again: Self) -> Self {
         for second in again.outcomes.into_iter().filter(|second| second.holds) {
             if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && !first.holds) {
@@ -236,12 +236,12 @@ impl CheckReport {
         self
     }
 
-    /// Whether a check passed.
+    /// Whether there is a check with this name and it passed.
     pub fn holds(&self, name: &str) -> bool {
         self.outcomes.iter().any(|outcome| outcome.name == name && outcome.holds)
     }
 
-    /// Adds a second run of checks that passed on the same commit: one that fails now is flaky, and counts as failing.
+    /// Merges a second run of the passed checks on the same commit. A check that fails now is flaky, and counts as failing.
     pub fn repeated(mut self, again: Self) -> Self {
         for second in again.outcomes.into_iter().filter(|second| !second.holds) {
             if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && first.holds) {
@@ -252,19 +252,19 @@ impl CheckReport {
         self
     }
 
-    /// Sum of the test counts, if any check has some.
+    /// Returns the sum of the test counts; `None` if no check has any.
     pub fn tests(&self) -> Option<TestCounts> {
         self.outcomes.iter().filter_map(|o| o.tests).reduce(TestCounts::plus)
     }
 
-    /// Number of passing tests of all checks, if any check counts some and none ended early.
+    /// Returns the number of passing tests of all checks; `None` if no check counts tests, or if a run ended early.
     pub fn passing_tests(&self) -> Option<u64> {
         let counted = !self.outcomes.iter().any(|outcome| outcome.incomplete);
         self.tests().filter(|_| counted).map(|tests| tests.passing)
     }
 
-    /// Failing tests by name, else error lines, of the failing checks whose tests are not counted, each after the name
-    /// of its check.
+    /// Returns the failures of failing checks whose tests are not counted: names of failing tests, or else error lines. Each
+    /// begins with the name of its check.
     pub fn uncounted_failures(&self) -> Vec<String> {
         let uncounted = self.outcomes.iter().filter(|outcome| !outcome.holds && outcome.passing_tests().is_none());
         let of = |outcome: &CheckOutcome| {
@@ -274,9 +274,8 @@ impl CheckReport {
         uncounted.flat_map(of).collect()
     }
 
-    /// Measured completion: mean of the repaired part over the checks that failed at `start` or fail now, each 1 if it
-    /// passes, else by its counts; exactly 1.0 if all checks pass. `claimed` (the agent's figure) is used only if nothing was
-    /// measured.
+    /// Returns the measured completion: the mean repaired share of the checks that failed at `start` or fail now. It is 1.0 if
+    /// and only if all checks pass. `claimed`, the agent's own figure, is used only if there are no checks.
     pub fn completion(&self, start: Option<&Self>, claimed: Option<Ratio>) -> Ratio {
         const ALMOST: f64 = 0.99;
         if self.outcomes.is_empty() {
@@ -294,18 +293,18 @@ impl CheckReport {
     }
 }
 
-/// Sign that an agent's change weakened a check.
+/// Evidence that an agent's change weakened a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TamperFinding {
     /// Path of the file.
     pub path: String,
-    /// Line that shows it, from 1: of the file after the change, of a deleted file before it. `None` if the file as a
-    /// whole shows it.
+    /// 1-based line of the evidence: in the file after the change, or before the change if the file was deleted. `None` if the
+    /// evidence is the file as a whole.
     #[serde(default)]
     pub line: Option<u32>,
-    /// Kind.
+    /// Kind of the weakening.
     pub kind: TamperKind,
-    /// Line or fact that shows it, at most 200 characters.
+    /// Line or fact that is the evidence, at most 200 characters.
     pub evidence: String,
     /// Strength of the evidence.
     #[serde(default)]
@@ -318,7 +317,7 @@ impl TamperFinding {
         Self { path: path.into(), line: None, kind, evidence: evidence.into(), grade: TamperGrade::Blocking }
     }
 
-    /// Whether the finding has to be resolved before the work is done.
+    /// Whether the finding must be resolved before the work can be done.
     pub fn blocks(&self) -> bool {
         self.grade == TamperGrade::Blocking
     }
@@ -328,10 +327,10 @@ impl TamperFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TamperGrade {
-    /// Strong: honest work rarely looks like this.
+    /// Strong evidence; legitimate work rarely looks like this.
     #[default]
     Blocking,
-    /// Weak: honest work often looks like this; shown to the reviewer only.
+    /// Weak evidence; legitimate work often looks like this. It is only shown to the reviewer.
     Notice,
 }
 
@@ -349,7 +348,7 @@ pub enum TamperKind {
     CheckConfigEdited,
     /// A CI workflow was edited.
     WorkflowEdited,
-    /// The repository's file of the bot was edited.
+    /// The file `.ralph.yml` was edited.
     RalphFileEdited,
     /// A threshold was lowered.
     ThresholdLowered,
@@ -357,24 +356,24 @@ pub enum TamperKind {
     AssertionWeakened,
     /// The expected value of an existing assertion was changed.
     ExpectationChanged,
-    /// A test, or all tests, end before their assertions.
+    /// A test, or the whole test run, ends before its assertions.
     EarlyExit,
     /// A failure of a test or check is caught and ignored.
     FailureIgnored,
     /// A mock or a file of the same name replaces the code under test.
     CodeReplaced,
-    /// Functions of the program return what tests expect, and compute nothing.
+    /// Functions of the program return the values that tests expect, without computing them.
     AnswersHardCoded,
-    /// The checks pass only with the branch's changes to tests of the base.
+    /// The checks pass only because the branch changed existing tests.
     OnlyChangedTests,
     /// A check counts fewer tests than at the base.
     TestCountFell,
-    /// Tests or files that start checks were written while the checks ran.
+    /// Tests, or files that start checks, were rewritten while the checks ran.
     TestsRewritten,
 }
 
 impl TamperKind {
-    /// Clause for people: `a test was removed`.
+    /// Returns a clause for display, such as `a test was removed`.
     pub fn description(self) -> &'static str {
         match self {
             Self::TestDeleted => "a test was removed",
@@ -396,13 +395,13 @@ impl TamperKind {
         }
     }
 
-    /// Whether the finding keeps a loop from review until it is fixed or accepted. Workflows and the bot's own file are
-    /// protected paths, which have a separate policy.
+    /// Whether the finding prevents review until it is fixed or accepted. False for workflows and `.ralph.yml`: those are
+    /// protected paths and have their own policy.
     pub fn blocks_review(self) -> bool {
         !matches!(self, Self::WorkflowEdited | Self::RalphFileEdited)
     }
 
-    /// Whether a task can require such a change, so that a person decides instead of the service undoing it.
+    /// Whether a task can legitimately require such a change. A person then decides about it; otherwise the service reverts it.
     pub fn may_be_required(self) -> bool {
         matches!(self, Self::OnlyChangedTests | Self::ExpectationChanged | Self::AnswersHardCoded)
     }
@@ -439,9 +438,9 @@ pub enum ChangeKind {
     Created,
     /// Its content, its mode or its type changed.
     Modified,
-    /// It was removed.
+    /// The file was removed.
     Deleted,
-    /// It was moved, and its content may have changed.
+    /// The file was moved, and its content may have changed.
     Renamed {
         /// Path before, relative to the tree.
         from: String,
@@ -449,13 +448,13 @@ pub enum ChangeKind {
 }
 
 impl DiffStat {
-    /// Returns the added and removed lines of all files.
+    /// Returns the total numbers of added and removed lines.
     pub fn lines(&self) -> (u64, u64) {
         self.files.iter().fold((0, 0), |(a, r), f| (a + f.added, r + f.removed))
     }
 }
 
-/// Report of the agent about its run (`RALPH_REPORT`). Untrusted data.
+/// Report of the agent about its run (the file at `RALPH_REPORT`). Untrusted data.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentReport {
@@ -471,11 +470,11 @@ pub struct AgentReport {
     pub blockers: Vec<String>,
     /// Steps taken to resolve blockers.
     pub resolution_steps: Vec<String>,
-    /// Steps that it proposes next.
+    /// Next steps that the agent proposes.
     pub next_steps: Vec<String>,
-    /// Whether it claims to be done.
+    /// Whether the agent claims that the task is done.
     pub completion_signal: bool,
-    /// Plan, of a run that makes one.
+    /// Plan, if the run was asked for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<TaskPlan>,
 }

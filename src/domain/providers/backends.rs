@@ -1,14 +1,14 @@
 //! State of the backends, shared by all loops: availability, cooldowns, and the choice of a backend for a call.
 //!
 //! Only [`transition()`] changes the state; [`choose()`] reads it. A caller that was given a backend reports
-//! [`BackendObservation::CallStarted`] in the same transaction, so that two loops cannot take the same slot, and later
-//! one outcome. The next observation ends a cooldown that is over, so that no timer is needed.
+//! [`BackendObservation::CallStarted`] in the same transaction, so that two loops cannot take the same slot. Later it reports one
+//! outcome. A cooldown that is over is ended by the next observation, so that no timer is needed.
 //!
-//! A backend is on probation after a cooldown: one call tries it, and all others use other backends until that call is
-//! answered. After repeated cooldowns another backend is preferred for increasing periods.
+//! After a cooldown, a backend is on probation: one call tries it, and all other calls use other backends until that call is
+//! answered. After repeated cooldowns, other backends are preferred for increasing periods.
 //!
-//! A refusal is held against a backend for all loops only if the service saw it: in its own calls, and in those that go through
-//! the broker of keys. What a run reported holds for its loop until another loop reports the same ([`Claims`]).
+//! A refusal affects all loops only if the service observed it: in its own calls, or in calls that pass its key broker. A refusal
+//! that only a run reported affects its own loop, until another loop reports the same ([`Claims`]).
 
 mod choice;
 mod choose;
@@ -45,7 +45,7 @@ pub use state::{
 pub use thompson::{Posterior, Posteriors};
 pub use transition::transition;
 
-/// Returns a random number generator for a seed; `purpose` separates the generators of one seed.
+/// Creates a random number generator. Generators with the same seed and a different `purpose` are independent.
 fn luck(seed: u64, purpose: &str) -> fastrand::Rng {
     let mixed = purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
@@ -53,7 +53,7 @@ fn luck(seed: u64, purpose: &str) -> fastrand::Rng {
     fastrand::Rng::with_seed(mixed)
 }
 
-/// Returns at most 300 characters of a text, without control characters.
+/// Returns the first 300 characters of a text, without control characters.
 fn shortened(text: &str) -> String {
     text.trim().chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,7 +1,7 @@
-//! A conversation with a model as values, independent of any provider.
+//! Chat with a model: requests, messages and answers, independent of any provider.
 //!
-//! Used by the clients of providers and by the built-in agent, so that neither has to know the other: a model is a function
-//! from a [`ChatRequest`] to a [`ChatAnswer`] or a [`CallError`].
+//! Shared by the clients of providers and by the built-in agent, so that neither depends on the other. A client maps a
+//! [`ChatRequest`] to a [`ChatAnswer`] or a [`CallError`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::domain::providers::prices::TokenUsage;
 /// One call to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
-    /// Provider's name of the model.
+    /// Name of the model, as used by the provider.
     pub model: String,
     /// System prompt; empty for none.
     pub system: String,
-    /// The conversation so far, oldest first; it begins with a user's message.
+    /// Conversation so far, oldest message first. The first message is the user's.
     pub messages: Vec<ChatMessage>,
     /// Tools that the model can call.
     pub tools: Vec<ToolDefinition>,
@@ -27,7 +27,7 @@ pub struct ChatRequest {
     pub max_tokens: u32,
     /// Required shape of the answer; `None` for any text.
     pub schema: Option<AnswerSchema>,
-    /// Whether a request with the same beginning will follow soon, so that caching it is worth its price.
+    /// Whether a request with the same beginning will follow soon, so that it pays to cache the prompt.
     pub cache: bool,
     /// Maximum wait for the whole answer.
     pub timeout: Duration,
@@ -38,18 +38,18 @@ pub struct ChatRequest {
 pub enum ChatMessage {
     /// Message of the user.
     User(String),
-    /// Message of the user with images after the text.
+    /// Message of the user, with images after the text.
     UserWithImages(String, Vec<ChatImage>),
     /// Answer of the model.
     Model(ModelTurn),
-    /// Results of the tools called in the previous turn, one per call.
+    /// Results of the tool calls in the previous turn, one per call.
     Results(Vec<ToolResult>),
 }
 
 /// Image in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatImage {
-    /// Name, by which the text names it.
+    /// Name by which the text refers to the image.
     pub name: String,
     /// Media type, such as `image/png`.
     pub media_type: &'static str,
@@ -58,10 +58,10 @@ pub struct ChatImage {
 }
 
 impl ChatImage {
-    /// Size that an image counts for in a conversation, in bytes of text: about 1,500 tokens.
+    /// Size at which an image is counted in a conversation, in bytes of text; corresponds to about 1,500 tokens.
     pub const SIZE: usize = 6_000;
 
-    /// Returns it as a `data:` address.
+    /// Returns the image as a `data:` URL.
     pub fn data_url(&self) -> String {
         format!("data:{};base64,{}", self.media_type, self.base64)
     }
@@ -70,30 +70,30 @@ impl ChatImage {
 /// One turn of the model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelTurn {
-    /// Text; may be empty if it only calls tools.
+    /// Text; may be empty if the turn has tool calls.
     pub text: String,
     /// Tool calls, in order.
     pub calls: Vec<ToolCall>,
-    /// Turn in the provider's own form, which is sent back unchanged: it may contain encrypted reasoning. `Null` if
-    /// not needed.
+    /// Turn in the provider's own format. It is sent back unchanged, because it may contain encrypted reasoning. `Null` if the
+    /// provider does not need it.
     pub original: Value,
 }
 
-/// A tool call of the model.
+/// Tool call of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Identifier that the result refers to; unique within a turn.
+    /// Identifier of the call, unique within a turn.
     pub id: String,
     /// Name of the tool, as the model wrote it.
     pub name: String,
-    /// Arguments as the model wrote them: usually valid JSON.
+    /// Arguments as written by the model; usually, but not always, valid JSON.
     pub arguments: String,
 }
 
 /// Result of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// The call's id.
+    /// Identifier of the call.
     pub id: String,
     /// Text for the model.
     pub text: String,
@@ -124,13 +124,13 @@ pub struct AnswerSchema {
 /// Answer of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatAnswer {
-    /// The model's turn. If a schema was requested and the provider supports it, `text` is the JSON.
+    /// Turn of the model. If a schema was requested and the provider supports schemas, `text` is JSON.
     pub turn: ModelTurn,
     /// Reason for the end of the answer.
     pub stop: ModelStop,
     /// Tokens used; `None` if the server does not report them.
     pub usage: Option<TokenUsage>,
-    /// Model that answered, as the server reports it; the requested one if it does not.
+    /// Model that answered, as reported by the server; the requested model if the server reports none.
     pub model: String,
 }
 
@@ -139,13 +139,13 @@ pub struct ChatAnswer {
 pub enum ModelStop {
     /// The answer is complete.
     End,
-    /// The model waits for the results of tools.
+    /// The model waits for the results of its tool calls.
     Tools,
-    /// The maximum number of tokens is reached; the answer is cut.
+    /// The answer was cut off at the maximum number of tokens.
     MaxTokens,
     /// The model, or a filter of the provider, refused to answer.
     Refused,
-    /// Conversation and answer fill the model's context.
+    /// The conversation and the answer fill the model's context window.
     ContextFull,
     /// Another reason, in the provider's words.
     Other(String),
@@ -165,12 +165,12 @@ impl ModelStop {
     }
 }
 
-/// A call without an answer. Contains no secrets.
+/// Error of a call that got no answer. Contains no secrets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallError {
-    /// Evidence of a limit.
+    /// Evidence of a limit, for [`classify`](crate::domain::providers::limit::classify).
     pub signals: LimitSignals,
-    /// Whether the same call may succeed in a moment, because the server or the connection had a problem.
+    /// Whether the same call may succeed soon, because the problem was with the server or the connection.
     pub retryable: bool,
     /// Error in one sentence: the request, its recipient and the response.
     pub what: String,
@@ -184,7 +184,8 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// Estimates the tokens of a text: about four bytes of English or code per token. For servers that do not count tokens.
+/// Estimates the number of tokens of a text with this many bytes, at about four bytes per token. Used for servers that do not
+/// report tokens.
 pub fn estimated_tokens(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
 }

@@ -1,8 +1,8 @@
-//! Limits of providers, recognized from the results of a call.
+//! Limits of providers, recognized from the result of a call.
 //!
-//! [`classify`] reads the most reliable sources first: exit code, structured output, headers, and error messages, which are
-//! read only if a run failed and only at the beginning of a line. A time without a date is the next one after now; a time
-//! that has passed, or is more than [`LONGEST_MS`] away, is ignored.
+//! [`classify`] reads the most reliable sources first: exit code, structured output, headers, then error messages. Messages are
+//! read only if a run failed, and only at the beginnings of lines. A time without a date is taken as the next such time after
+//! now. A time that has passed, or is more than [`LONGEST_MS`] away, is ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,9 @@ mod tests;
 
 pub use refusal::{http_error, status_in};
 
-/// Maximum plausible duration of a limit, in milliseconds: 40 days, somewhat more than a monthly plan.
+/// Maximum plausible duration of a limit, in milliseconds: 40 days, slightly more than the period of a monthly plan.
 pub const LONGEST_MS: i64 = 40 * 24 * 3_600 * 1_000;
-/// Maximum length of evidence, in characters.
+/// Maximum length of the evidence, in characters.
 const EVIDENCE: usize = 300;
 
 /// Kind of a limit.
@@ -34,15 +34,15 @@ const EVIDENCE: usize = 300;
 pub enum LimitKind {
     /// Too many requests or tokens in a short time; ends by itself, usually within minutes.
     Rate,
-    /// The plan's share for hours, days or a month is used up; ends at its reset.
+    /// The plan's allowance for some hours, a day or a month is used up; ends when the allowance is renewed.
     Quota,
     /// The provider is overloaded or has an outage; ends by itself.
     Overload,
-    /// Not logged in, or a key that is not accepted; a person has to act.
+    /// The backend is not logged in, or its key is rejected; a person has to act.
     Auth,
-    /// No money on the account; a person has to act.
+    /// The account has no credit; a person has to act.
     Billing,
-    /// The prompt is longer than the model accepts; another prompt or model helps, waiting does not.
+    /// The prompt is longer than the model accepts. Another prompt or model helps; waiting does not.
     ContextTooLong,
     /// The provider does not know the model, or the account has no access to it; another model helps.
     ModelMissing,
@@ -54,62 +54,60 @@ pub enum LimitKind {
 pub enum LimitSource {
     /// The program's exit code.
     Exit,
-    /// A field of the program's structured output, or the status of an answer.
+    /// A field of the program's structured output, or the HTTP status of a response.
     Stream,
-    /// A header of an answer.
+    /// A header of a response.
     Headers,
-    /// Error messages of a failed run.
+    /// An error message of a failed run.
     Text,
 }
 
-/// A limit that a call met.
+/// Limit that a call met.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Kind.
     pub kind: LimitKind,
-    /// End of the limit, if the provider named one.
+    /// End of the limit; `None` if the provider stated none.
     pub until: Option<Timestamp>,
     /// Source.
     pub source: LimitSource,
-    /// Text or field that shows the limit, at most 300 characters.
+    /// Text or field that indicates the limit, at most 300 characters.
     pub evidence: String,
 }
 
-/// Evidence of a call to a provider that can indicate a limit. It never contains text that a model wrote about its
-/// work.
+/// Evidence from a call to a provider that can indicate a limit. It never contains text that a model wrote.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitSignals {
-    /// Whether the call succeeded; then there is no limit, whatever the messages say.
+    /// Whether the call succeeded. A successful call met no limit, even if its messages mention one.
     pub succeeded: bool,
-    /// Exit code of the program, if there was one.
+    /// Exit code of the program; `None` for a call without a program.
     pub exit_code: Option<i32>,
-    /// Whether the program's exit code is the HTTP status of the answer (Gemini CLI: 429 becomes 173). The exit code of other
-    /// programs is ignored.
+    /// Whether the program's exit code is an HTTP status (Gemini CLI: 429 becomes 173). If false, the exit code is ignored.
     pub exit_is_status: bool,
-    /// HTTP status of the answer that ended the call.
+    /// HTTP status of the response that ended the call.
     pub status: Option<u16>,
-    /// Provider's code of the error: `overloaded_error`, `usage_limit_reached`, `insufficient_quota`.
+    /// Error code of the provider, such as `overloaded_error`, `usage_limit_reached` or `insufficient_quota`.
     pub code: Option<String>,
-    /// End of a limit, if a field of the structured output states it. Does not prove that the limit is reached.
+    /// End of a limit, as stated by a field of the structured output. It does not prove that the limit is reached.
     pub resets_at: Option<Timestamp>,
-    /// Headers of the answer, names in any case.
+    /// Headers of the response. Names may be in upper or lower case.
     pub headers: Vec<(String, String)>,
-    /// Error messages: from the structured output first, then the end of standard error. Never text of a model.
+    /// Error messages: first those of the structured output, then the end of standard error. Never text of a model.
     pub messages: Vec<String>,
-    /// IANA name of the time zone that applies to times without a zone; UTC if missing or unknown.
+    /// IANA name of the time zone for times that state none; UTC if it is missing or unknown.
     pub zone: Option<String>,
 }
 
-/// Returns the kind of the limit that a call met, as [`classify`] finds it; `None` if there was none.
+/// Returns the kind of the limit that a call met, as recognized by [`classify`]; `None` if there was no limit.
 pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
     classify(signals, Timestamp(0)).map(|limit| limit.kind)
 }
 
-/// Returns the limit that a call met, if any. Never for a call that succeeded.
+/// Returns the limit that a call met; `None` if there was none or the call succeeded.
 ///
-/// The source is the first place that shows a limit. The kind is the most specific of all places (the message of a 429 states
-/// whether it is a rate or a plan). The time is the first valid one of the structured output, the headers and the messages.
-/// Reads at most 128 KiB and some 400 lines of messages, from their ends.
+/// The `source` is the first source that shows a limit. The kind is the most specific one of all sources; for example, the
+/// message of a 429 states whether it is a rate or a plan limit. The time is the first valid one of the structured output, the
+/// headers and the messages. Of the messages, at most 128 KiB and some 400 lines are read, from their ends.
 pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     if signals.succeeded {
         return None;
@@ -147,14 +145,14 @@ pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     Some(Limit { kind, until, source, evidence: evidence.unwrap_or_default().trim().chars().take(EVIDENCE).collect() })
 }
 
-/// Returns the code, status or exit code, for errors without a message.
+/// Returns the error code, HTTP status or exit code as evidence for an error without a message.
 fn evidence_without_message(signals: &LimitSignals) -> Option<String> {
     let code = signals.code.clone();
     let status = || signals.status.map(|status| format!("status {status}"));
     code.or_else(status).or_else(|| signals.exit_code.map(|code| format!("exit code {code}")))
 }
 
-/// Returns the time if it is in the future and not too far away.
+/// Returns the time if it is in the future and at most `LONGEST_MS` away.
 fn plausible(at: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (at > now && at.since(now) <= LONGEST_MS).then_some(at)
 }

@@ -1,9 +1,9 @@
-//! Money of a call: its likely cost is reserved before the call, its real cost is settled after it.
+//! Budget of calls: the likely cost of a call is reserved before the call, and its real cost is settled afterwards.
 //!
-//! Several limits apply simultaneously: one of the loop, one of the repository per day, one of the service per day, and for
-//! assistants a share of the loop's. A run begins only if its likely cost fits into all of them, next to the reservations of
-//! other runs. It is ended when its stream shows that a limit is reached, so that a limit is exceeded by at most one turn of
-//! each concurrent run.
+//! Several limits apply at the same time: of the loop, of the repository per day, of the service per day, and for assistants a
+//! share of the loop's limit. A run begins only if its likely cost fits into all of them, in addition to the reservations of
+//! other runs. A run is ended when its event stream shows that a limit is reached. A limit is therefore exceeded by at most one
+//! turn of each concurrent run.
 
 mod cumulative;
 mod reservation;
@@ -28,9 +28,9 @@ const EPOCH: Date = Date::constant(1970, 1, 1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
-    /// Limit of the loop, over its whole life.
+    /// Limit of the loop, for its whole lifetime.
     Loop,
-    /// Share of the loop's limit for all calls with one purpose.
+    /// Share of the loop's limit for all its calls with the same purpose.
     Purpose,
     /// Limit of the repository per day, in UTC.
     RepositoryDay,
@@ -49,14 +49,14 @@ impl fmt::Display for LimitScope {
     }
 }
 
-/// State of one limit.
+/// Spending against one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccount {
-    /// Settled cost: of the whole loop, or of this day.
+    /// Settled cost, of the whole loop or of the current day.
     pub spent: Money,
-    /// Sum of the open reservations of other runs ([`Reservation::held`]), including those from before midnight.
+    /// Sum of the open reservations of other runs ([`Reservation::held`]), including those that were made before midnight.
     pub reserved: Money,
-    /// Limit; `None` without one.
+    /// Limit; `None` if unlimited.
     pub limit: Option<Money>,
 }
 
@@ -66,14 +66,13 @@ impl CostAccount {
         Money(self.spent.0.max(0)).plus(Money(self.reserved.0.max(0)))
     }
 
-    /// Returns the remaining amount, 0 or more; `None` without a limit.
+    /// Returns the remaining amount, 0 or more; `None` if unlimited.
     pub fn remaining(&self) -> Option<Money> {
         self.limit.map(|limit| Money(limit.0.saturating_sub(self.used().0).max(0)))
     }
 
-    /// Returns the amount to reserve for a run of `likely` cost; `None` if it does not fit. The first reservation
-    /// of an account may take all of it, because the likely cost is a guess that should not prevent a first call
-    /// with a small budget.
+    /// Returns the amount to reserve for a run of `likely` cost; `None` if it does not fit. The first reservation may take the
+    /// whole rest, because the likely cost is a guess, which should not prevent the first call in a small budget.
     fn fitting(&self, likely: Money) -> Option<Money> {
         let Some(remaining) = self.remaining() else { return Some(likely) };
         let is_first = self.used() == Money(0) && remaining > Money(0);
@@ -81,7 +80,7 @@ impl CostAccount {
     }
 }
 
-/// Accounts that a run is charged to, before the run.
+/// Accounts that a run is charged to, in their state before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccounts {
     /// Account of the loop.
@@ -94,21 +93,21 @@ pub struct CostAccounts {
     pub of_service: CostAccount,
 }
 
-/// Whether a run may begin.
+/// Decision whether a run may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permit {
     /// The run may begin.
     Yes {
         /// Amount to reserve.
         reserve: Money,
-        /// Cost at which the run is ended, by the current limits; `None` without a limit.
+        /// Cost at which the run has to be ended, by the current limits; `None` if unlimited.
         at_most: Option<Money>,
     },
     /// The run may not begin.
     No(CostLimitReached),
 }
 
-/// A limit that prevents a run.
+/// Limit that prevents a run, or ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostLimitReached {
     /// Scope of the limit.
@@ -119,8 +118,7 @@ pub struct CostLimitReached {
     pub limit: Money,
     /// Likely cost of the run, or its cost so far.
     pub wanted: Money,
-    /// Time at which money becomes available again: the next midnight in UTC; `None` if a person has to raise the
-    /// limit.
+    /// Time at which money becomes available again: the next midnight in UTC. `None` if a person has to raise the limit.
     pub free_at: Option<Timestamp>,
 }
 
@@ -132,8 +130,8 @@ impl fmt::Display for CostLimitReached {
 }
 
 impl CostAccounts {
-    /// Whether a run of `likely` cost may begin now. If several limits prevent it, one that a person has to raise is reported
-    /// first. A run without cost is always permitted.
+    /// Decides whether a run of `likely` cost may begin now. If several limits prevent it, returns one that a person has to
+    /// raise, if there is one. A run without cost is always permitted.
     pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;
@@ -153,10 +151,11 @@ impl CostAccounts {
         Permit::Yes { reserve, at_most: self.at_most() }
     }
 
-    /// Checks whether a run that has cost `shown` so far may continue. The accounts' `spent` and `reserved` exclude this run.
+    /// Checks whether a run that has cost `shown` so far may continue. `spent` and `reserved` of the accounts do not include this
+    /// run.
     ///
     /// # Errors
-    /// The limit that is reached; the run has to be ended.
+    /// The limit that is reached, so that the run has to be ended.
     pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), CostLimitReached> {
         let reached_by = |account: &CostAccount| {
             account.remaining().is_some_and(|remaining| shown > remaining || (shown == remaining && shown.0 > 0))
@@ -167,7 +166,8 @@ impl CostAccounts {
         }
     }
 
-    /// Checks whether the total cost of a run may reach `committed`. The accounts' `spent` and `reserved` exclude this run.
+    /// Checks whether the total cost of a run may reach `committed`. `spent` and `reserved` of the accounts do not include this
+    /// run.
     ///
     /// # Errors
     /// The limit that this would exceed.
@@ -199,18 +199,19 @@ fn reached(scope: LimitScope, account: &CostAccount, wanted: Money, now: Timesta
     CostLimitReached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
 }
 
-/// Returns the day of a time in UTC, in whole days since 1970-01-01; daily limits count by it.
+/// Returns the UTC day of a time, in whole days since 1970-01-01. Daily limits apply to these days.
 pub fn day_of(moment: Timestamp) -> i64 {
     moment.0.div_euclid(DAY_MS)
 }
 
-/// Returns the date of a day that is counted from 1970-01-01, such as `2026-11-01`; the number itself beyond the calendar.
+/// Returns the date of a day that is counted from 1970-01-01, such as `2026-11-01`. For a day beyond the calendar, returns the
+/// number itself.
 pub fn date_of(day: i64) -> String {
     let date = Span::new().try_days(day).ok().and_then(|span| EPOCH.checked_add(span).ok());
     date.map_or_else(|| day.to_string(), |date| date.to_string())
 }
 
-/// Parses a date from 1970 to 9000 such as `2026-11-01`; returns its day, counted from 1970-01-01.
+/// Parses a date from 1970 to 9000 such as `2026-11-01`. Returns its day, counted from 1970-01-01; `None` if it is invalid.
 pub fn day_of_date(text: &str) -> Option<i64> {
     let date = text.parse::<Date>().ok().filter(|date| (1970..=9000).contains(&date.year()))?;
     date.since(EPOCH).ok().map(|span| i64::from(span.get_days()))

@@ -1,8 +1,8 @@
-//! Cost of tokens: a table of prices by model, for backends that do not report the cost of a call.
+//! Prices of tokens by model, for backends that do not report the cost of a call.
 //!
-//! The result is marked as an estimate ([`CostSource::Estimated`]): prices are those of ordinary requests; providers
-//! charge more for fast modes and some regions, and less for batches and plans. Long prompts cost more where the tokens of one
-//! request are known ([`PriceTable::price_or_highest`]); counts of a whole run do not show them.
+//! The result is marked as an estimate ([`CostSource::Estimated`]). Prices are those of ordinary requests; providers charge more
+//! for fast modes and some regions, and less for batches and plans. The higher price of long prompts is considered where the
+//! tokens of each request are known ([`PriceTable::price_or_highest`]), but not for totals of a whole run.
 
 mod name;
 mod published;
@@ -32,54 +32,53 @@ pub enum Vendor {
     Moonshot,
 }
 
-/// Highest plausible price, in dollars per million tokens; a higher one is an error of the unit.
+/// Highest plausible price, in dollars per million tokens. A higher one is probably in another unit.
 const PRICE_MAX_USD: f64 = 10_000.0;
 
-/// Tokens of one or several calls. No token is counted in two fields.
+/// Number of tokens of one or several calls. Each token is counted in exactly one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenUsage {
-    /// Tokens read, excluding those read from or written to a cache.
+    /// Input tokens, excluding those read from or written to a cache.
     pub input: u64,
-    /// Tokens written, including those of reasoning.
+    /// Output tokens, including those of reasoning.
     pub output: u64,
-    /// Tokens read from a cache.
+    /// Input tokens read from a cache.
     pub cache_read: u64,
-    /// Tokens written into a cache.
+    /// Input tokens written to a cache.
     pub cache_write: u64,
 }
 
 impl TokenUsage {
-    /// Creates the usage of a call whose `read` tokens include those read from or written to a cache, as most CLIs
+    /// Creates the usage of a call whose input tokens `read` include those read from and those written to a cache, as most CLIs
     /// count.
     pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
         let input = read.saturating_sub(cache_read.saturating_add(cache_write));
         Self { input, output, cache_read, cache_write }
     }
 
-    /// Creates the usage of an interface whose count of tokens read includes those from a cache (OpenAI, Gemini,
-    /// Moonshot).
+    /// Creates the usage of a call whose input tokens include those read from a cache (OpenAI, Gemini, Moonshot).
     pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
         Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
     }
 
-    /// Returns the tokens read, including those read from or written to a cache; saturates.
+    /// Returns the input tokens, including those read from or written to a cache. Saturates.
     pub fn read(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 
-    /// Returns the sum of all tokens; saturates.
+    /// Returns the sum of all tokens. Saturates.
     pub fn total(&self) -> u64 {
         [self.input, self.output, self.cache_read, self.cache_write].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Returns the number of tokens of each kind, with its name.
+    /// Returns the number of tokens of each kind, with the name of the kind.
     pub fn by_kind(&self) -> [(&'static str, u64); 4] {
         let Self { input, output, cache_read, cache_write } = *self;
         [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)]
     }
 
-    /// Returns the sum, field by field; saturates.
+    /// Returns the sum of each field. Saturates.
     pub fn plus(self, other: TokenUsage) -> TokenUsage {
         TokenUsage {
             input: self.input.saturating_add(other.input),
@@ -96,11 +95,11 @@ impl TokenUsage {
 pub enum CostSource {
     /// Reported by the backend.
     Reported,
-    /// Tokens times the prices of a table.
+    /// Computed from the number of tokens and a table of prices.
     Estimated,
 }
 
-/// Cost, reported or estimated.
+/// Cost, with its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Amount.
@@ -113,14 +112,14 @@ pub struct Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceEntry {
-    /// Tokens read.
+    /// Price of input tokens that are not read from a cache.
     pub input: f64,
-    /// Tokens written.
+    /// Price of output tokens.
     pub output: f64,
-    /// Tokens read from a cache; the price of tokens read by default.
+    /// Price of input tokens that are read from a cache; `input` by default.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Tokens written to a cache; the price of tokens read by default.
+    /// Price of input tokens that are written to a cache; `input` by default.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
@@ -128,18 +127,18 @@ pub struct PriceEntry {
 /// Price of a model per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPrice {
-    /// Tokens read.
+    /// Price of input tokens that are not read from a cache.
     pub input: Money,
-    /// Tokens written.
+    /// Price of output tokens.
     pub output: Money,
-    /// Tokens read from a cache.
+    /// Price of input tokens that are read from a cache.
     pub cache_read: Money,
-    /// Tokens written to a cache (the shortest lifetime that the provider offers).
+    /// Price of input tokens that are written to a cache, with the shortest lifetime that the provider offers.
     pub cache_write: Money,
 }
 
 impl TokenPrice {
-    /// Converts figures in dollars, which must be in range.
+    /// Converts a configured price, whose figures must be in range.
     fn of(entry: &PriceEntry) -> Self {
         let input = Money::from_usd(entry.input);
         Self {
@@ -150,7 +149,7 @@ impl TokenPrice {
         }
     }
 
-    /// Returns the higher price of each kind of token.
+    /// Returns the higher price for each kind of token.
     fn highest(self, other: Self) -> Self {
         Self {
             input: self.input.max(other.input),
@@ -160,7 +159,7 @@ impl TokenPrice {
         }
     }
 
-    /// Returns these percents of the prices of what is read and of what is written; saturates.
+    /// Multiplies the prices of input by `read` percent and the price of output by `written` percent. Saturates.
     fn raised(self, read: i64, written: i64) -> Self {
         let part = |price: Money, percent: i64| Money(price.0.saturating_mul(percent) / 100);
         Self {
@@ -171,7 +170,7 @@ impl TokenPrice {
         }
     }
 
-    /// Returns the cost of `usage`, rounded up to a millionth of a dollar; saturates, never negative.
+    /// Returns the cost of `usage`, rounded up to a millionth of a dollar. Saturates and is never negative.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         const MILLION: i128 = 1_000_000;
         let part = |tokens: u64, price: Money| i128::from(tokens) * i128::from(price.0.max(0));
@@ -183,15 +182,15 @@ impl TokenPrice {
     }
 }
 
-/// Prices by model: those of the configuration, then the published ones.
+/// Table of prices by model. Configured prices take precedence over published ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriceTable {
-    /// Prices of the configuration; the flag marks prefixes of names.
+    /// Configured prices. The flag is true if the name is a prefix of model names.
     entries: Vec<(String, bool, TokenPrice)>,
 }
 
 impl PriceTable {
-    /// Returns the published prices only.
+    /// Creates the table with published prices only.
     pub fn published() -> Self {
         Self { entries: Vec::new() }
     }
@@ -212,9 +211,9 @@ impl PriceTable {
         if problems.is_empty() { Ok(Self { entries: parsed }) } else { Err(problems) }
     }
 
-    /// Returns the price of `model`, which can have a provider before it and a date after it. Configured whole
-    /// names count first, then the longest configured prefix, then published names; `None` if nothing matches: an
-    /// unknown model is not free.
+    /// Returns the price of `model`, whose name may have a provider as prefix and a date as suffix. Complete configured names
+    /// take precedence, then the longest configured prefix, then published names. `None` if nothing matches, because an unknown
+    /// model is not free.
     pub fn price(&self, model: &str) -> Option<TokenPrice> {
         let model = name::canonical(model);
         if model.is_empty() {
@@ -232,9 +231,10 @@ impl PriceTable {
             .or_else(|| published::price(&model))
     }
 
-    /// Returns the price of a request whose prompt has so many tokens, of the first of these names of a model that has a price;
-    /// else, field by field, the highest price of the configuration and of the vendor (of all vendors for `None`), so that an
-    /// unknown model is never free. Where the provider asks more for long prompts, it does so of configured prices, too.
+    /// Returns the price of a request whose prompt has this many tokens. Uses the first of the given names of a model that has a
+    /// price. If none has one, returns for each kind of token the highest price of the configuration and the vendor (of all
+    /// vendors for `None`), so that an unknown model is never free. Surcharges of the provider for long prompts are applied to
+    /// configured prices, too.
     pub fn price_or_highest<'m>(
         &self,
         models: impl IntoIterator<Item = &'m str>,
@@ -250,7 +250,7 @@ impl PriceTable {
         })
     }
 
-    /// Returns the cost of `usage` of `model`; `None` if the price of the model is unknown.
+    /// Estimates the cost of `usage` with `model`; `None` if the price of the model is unknown.
     pub fn estimate(&self, usage: &TokenUsage, model: &str) -> Option<Cost> {
         let money = self.price(model)?.cost(usage);
         Some(Cost { money, source: CostSource::Estimated })

@@ -1,9 +1,9 @@
-//! Rules of the configuration about a loop: its model, and its schedule.
+//! Configurable rules for a loop: the choice of its model, and its schedule.
 //!
-//! Conditions are expressions of the Common Expression Language (CEL), parsed by a library and typed here. Supported is
-//! a subset: names of [`RuleFacts`], numbers, texts, `&& || !`, comparisons, `+ - * / %`, `in` with a list, `? :`, and
-//! a few functions. Without loops, the time of an evaluation is bounded by the length of the text. Errors are reported
-//! when the configuration is read, not while a loop runs.
+//! Conditions are expressions of the Common Expression Language (CEL). A library parses them, and their types are checked here. A
+//! subset is supported: names of [`RuleFacts`], numbers, texts, `&& || !`, comparisons, `+ - * / %`, `in` with a list, `? :`, and
+//! a few functions. There are no loops, so that the length of the text bounds the time of an evaluation. Errors are reported when
+//! the configuration is read, not while a loop runs.
 
 mod facts;
 mod models;
@@ -31,23 +31,24 @@ use typing::{ExpressionProblem, Typing};
 /// Maximum length of an expression, in characters.
 pub const EXPRESSION_MAX: usize = 500;
 
-/// Maximum nesting of parentheses, brackets and conditions. The parser takes about 100 KiB of stack for each level
-/// without optimisation, and runs on threads with 2 MiB.
+/// Maximum nesting of parentheses, brackets and conditions. Without optimization, the parser needs about 100 KiB of stack per
+/// level, and it runs on threads with 2 MiB.
 const NESTING_MAX: u16 = 8;
 
-/// Name of the division of decimals while an expression is evaluated; CEL itself allows a division of decimals by 0.
+/// Internal name for the division of decimals in a compiled expression. Division by 0 fails here, whereas CEL allows it for
+/// decimals.
 const DIVIDE: &str = "divide_decimals";
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// Problem of a rule, and its position.
+/// Problem of a rule, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleProblem {
     /// Path of the key (`models.rules[1].when`).
     pub key: String,
     /// 1-based line and column within the value; `None` if the problem concerns the whole value.
     pub at: Option<(usize, usize)>,
-    /// Problem and remedy, without the key.
+    /// Problem and how to fix it, without the key.
     pub message: String,
 }
 
@@ -71,28 +72,28 @@ impl fmt::Display for RuleProblem {
 
 impl std::error::Error for RuleProblem {}
 
-/// Result of a condition.
+/// Result of evaluating a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleOutcome {
     /// The condition is true.
     Holds,
     /// The condition is false.
     Fails,
-    /// The condition could not be evaluated and counts as false; with the reason, for people.
+    /// The condition could not be evaluated, which counts as false. The value is the reason, for people.
     Broken(String),
 }
 
-/// Condition that was parsed and typed.
+/// Condition whose syntax and types were checked.
 #[derive(Debug, Clone)]
 pub struct CompiledCondition {
     text: String,
     expression: IdedExpr,
-    /// Names that it uses, of [`RuleFacts`].
+    /// Names of [`RuleFacts`] that the condition uses.
     names: Vec<&'static str>,
 }
 
 impl CompiledCondition {
-    /// Parses an expression. `key` is its path in the configuration, for errors.
+    /// Compiles an expression. `key` is its path in the configuration, for errors.
     ///
     /// # Errors
     /// The expression is empty, too long or nested too deeply; it has a syntax error; it uses an unknown name or function, or
@@ -114,7 +115,7 @@ impl CompiledCondition {
         &self.text
     }
 
-    /// Evaluates the condition. The evaluation cannot panic or take long.
+    /// Evaluates the condition. The evaluation never panics, and takes bounded time.
     pub fn evaluate(&self, facts: &RuleFacts) -> RuleOutcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         for name in &self.names {
@@ -148,7 +149,7 @@ fn divide(dividend: f64, divisor: f64) -> Result<f64, ExecutionError> {
     Ok(dividend / divisor)
 }
 
-/// Returns the reason of a failed evaluation, in the terms of a configuration.
+/// Describes the reason of a failed evaluation in terms of the configuration.
 fn reason(error: &ExecutionError) -> String {
     match error {
         ExecutionError::DivisionByZero(_) => "it divides by 0".to_owned(),

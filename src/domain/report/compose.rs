@@ -1,4 +1,4 @@
-//! Fills the views of a loop from its state.
+//! Fills the views of a loop with its state.
 
 mod annotations;
 mod commit_status;
@@ -34,12 +34,12 @@ use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::{MinimumAccess, Policy};
 
-/// Maximum number of files listed in a comment; the rest is counted.
+/// Maximum number of files listed in a comment; further files are only counted.
 const FILES_SHOWN: usize = 20;
-/// Maximum length of the title's part of a branch name, in characters.
+/// Maximum length of the part of a branch name that is made from the title, in characters.
 const SLUG_LENGTH: usize = 40;
 
-/// Returns a title as part of a branch name: `[a-z0-9-]+`, without a dash at either end.
+/// Converts a title to a part of a branch name: `[a-z0-9-]+`, without a hyphen at either end.
 pub fn slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
@@ -70,7 +70,7 @@ pub fn wants_person(state: LoopState) -> bool {
     )
 }
 
-/// Returns the people who may give commands, in words.
+/// Describes the people who may give commands.
 pub fn who_may(policy: &Policy) -> String {
     let floor = match policy.floor {
         MinimumAccess::Write => "people with write access",
@@ -91,7 +91,7 @@ fn link(text: impl Into<String>, url: impl Into<String>) -> Link {
     Link { text: text.into(), url: url.into() }
 }
 
-/// Returns the repository's page, derived from the issue's page; empty if there is none.
+/// Returns the URL of the repository's page, derived from that of the issue's page; empty if it cannot be derived.
 fn repository_page(current: &Loop) -> &str {
     current.task.url.rsplit_once("/issues/").map_or("", |(page, _)| page)
 }
@@ -142,7 +142,7 @@ fn file_lines(stat: &DiffStat) -> (Vec<FileLine>, usize) {
     (lines, files.len().saturating_sub(FILES_SHOWN))
 }
 
-/// Returns the approach of an iteration in a few words: as the agent reported it, else its failure, else its changes.
+/// Describes the approach of an iteration in a few words: as reported by the agent, else by its failure, else by its changes.
 pub fn approach(iteration: &Iteration) -> String {
     let reported = [&iteration.report.approach, &iteration.report.summary];
     match reported.into_iter().find(|text| !text.trim().is_empty()) {
@@ -250,7 +250,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     }))
 }
 
-/// Returns the note that the forge merges the pull request, if somebody asked for it.
+/// Returns the note about a requested merge by the forge; `None` if nobody requested it.
 fn merge_note(current: &Loop) -> Option<String> {
     let wish = current.merge_wish.as_ref().filter(|_| current.state.is_open())?;
     let who = &wish.by.login;
@@ -271,7 +271,7 @@ fn learnings(current: &Loop) -> Vec<String> {
     learnings
 }
 
-/// Returns the backend of the last run with its model; before the first run, the configured backend.
+/// Returns the backend of the last run with its model. Before the first run, returns `first`, the configured backend.
 fn served_words(current: &Loop, first: &str) -> String {
     let served = current.retained_iterations().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
     match served {
@@ -297,7 +297,7 @@ fn course_line(judged: &IterationJudgement) -> CourseLine {
     }
 }
 
-/// Returns the strategy of the next iteration in a few words; empty if it does not change.
+/// Describes the strategy of the next iteration in a few words; empty if the loop continues as before.
 fn strategy_words(judged: &IterationJudgement) -> String {
     let approach = match judged.approach {
         Approach::Persist => "",
@@ -312,7 +312,7 @@ fn strategy_words(judged: &IterationJudgement) -> String {
     }
 }
 
-/// Returns the detections of the last iteration, if the loop still works on the task.
+/// Returns the detections of the last iteration; empty if the loop no longer works on the task.
 fn open_detections(current: &Loop) -> Vec<DetectionLine> {
     let judged = current.judged().filter(|_| current.state.is_open() && current.state != LoopState::Review);
     judged.map_or_else(Vec::new, |judged| judged.found.iter().map(detection_line).collect())
@@ -327,7 +327,7 @@ fn detection_line(found: &JudgedDetection) -> DetectionLine {
     }
 }
 
-/// Returns the reason of the loop's state; of a running loop, its current step.
+/// Returns the reason of the loop's state; for a running loop, its current step.
 fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
         return sentence(&current.why);
@@ -336,7 +336,7 @@ fn headline(current: &Loop) -> String {
     format!("{red}{}", step_words(current))
 }
 
-/// Returns the current step of a running loop.
+/// Describes the current step of a running loop.
 fn step_words(current: &Loop) -> String {
     let n = current.spent.iterations;
     match current.step {
@@ -357,7 +357,8 @@ fn step_words(current: &Loop) -> String {
     }
 }
 
-/// Returns the next action, of a person or of the bot; empty after the end, and if one of `commands` is the next action.
+/// Returns the next action of a person or of the bot. Empty after the end of the loop, and if the next action is one of
+/// `commands`.
 pub(super) fn next_action(current: &Loop) -> String {
     match current.state {
         LoopState::NeedsCriteria
@@ -378,7 +379,7 @@ pub(super) fn next_action(current: &Loop) -> String {
     }
 }
 
-/// Whether every check passed before the first iteration.
+/// Whether every check passed before the first iteration, so that there was nothing to do.
 fn nothing_to_do(current: &Loop) -> bool {
     current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
 }
@@ -394,7 +395,7 @@ pub fn reply(ok: bool, lines: Vec<String>) -> View {
     View::Reply(CommandReply { command: String::new(), ok, lines, nearest: None })
 }
 
-/// Fills the help.
+/// Fills the help text.
 pub fn help(policy: &Policy) -> View {
     let limits = &policy.limits;
     let setting = |name: &str, value: String| HelpSetting { name: name.into(), value };
@@ -420,7 +421,8 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
     })
 }
 
-/// Fills the notice that the loop waits until a time because of `why`; `mention` mentions the person who started the loop.
+/// Fills the notice that the loop waits until `until` because of `why`. If `mention` is true, it mentions the person who started
+/// the loop.
 pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> View {
     let who = Some(&current.requested_by).filter(|who| mention && who.kind == AccountKind::User);
     View::Waiting(WaitingView {
@@ -433,18 +435,18 @@ pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> Vi
     })
 }
 
-/// Formats a time for people, in UTC, to the minute.
+/// Formats a time for people: in UTC, to the minute.
 pub fn moment(at: Timestamp) -> String {
     let utc = jiff::Timestamp::from_millisecond(at.0).map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
     utc.unwrap_or_else(|_| at.0.to_string())
 }
 
-/// Fills the comment of the newest iteration; `None` before the first.
+/// Fills the comment on the newest iteration; `None` before the first.
 pub fn iteration(current: &Loop) -> Option<View> {
     current.current().map(|last| View::Iteration(Box::new(iteration_view(current, last))))
 }
 
-/// Fills the comment of an earlier iteration, folded to one line; `None` if there is no such iteration.
+/// Fills the comment on an earlier iteration, folded to one line; `None` if there is no such iteration.
 pub fn folded_iteration(current: &Loop, number: u32) -> Option<View> {
     let found = current.iterations.iter().rev().find(|i| i.number == number)?;
     let view =
@@ -497,7 +499,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
     }
 }
 
-/// Returns the hosts that the sandbox refused for the first time in this loop.
+/// Returns the hosts that the sandbox refused in this iteration for the first time in the loop.
 fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
     let before = |host: &&String| {
         current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.refused_hosts.contains(host))
@@ -505,12 +507,12 @@ fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
     last.refused_hosts.iter().filter(|host| !before(host)).cloned().collect()
 }
 
-/// Whether another iteration may follow.
+/// Whether the loop may run another iteration after this one.
 fn continues(current: &Loop, last: &Iteration) -> bool {
     last.number < current.limits.iterations && (!last.checks.all_hold() || !current.guidance.is_empty())
 }
 
-/// Returns the next step after an iteration.
+/// Describes the next step after an iteration.
 fn next_words(current: &Loop, last: &Iteration) -> String {
     match (last.checks.all_hold(), current.guidance.is_empty()) {
         (true, true) => return "run the checks again in a fresh checkout.".into(),
@@ -535,7 +537,8 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     }
 }
 
-/// Returns what follows a judgement that stops the loop. The loop itself stops only after the iteration is reported.
+/// Describes the consequence of a judgement that stops the loop. At that time the loop is still running, because it stops only
+/// after the iteration was reported.
 fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
     let asks = match current.policy.supervision().oversight.auto_escalate {
         true => "asks for a decision in an escalation issue",
@@ -548,7 +551,7 @@ fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
     }
 }
 
-/// Returns the result of an iteration's checks, in a few words.
+/// Describes the result of an iteration's checks in a few words.
 pub fn outcome_words(iteration: &Iteration) -> String {
     let failing: Vec<_> = iteration.checks.outcomes.iter().filter(|o| !o.holds).map(|o| o.name.as_str()).collect();
     match (iteration.checks.outcomes.is_empty(), failing.is_empty()) {

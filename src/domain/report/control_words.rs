@@ -1,11 +1,11 @@
-//! Figures of control in words: how a control signal came about, changes of profile, alarms.
+//! Descriptions of control: how a control signal is composed, changes of profile, and alarms.
 
 use std::collections::BTreeMap;
 
 use crate::domain::loops::{ControlFigures, IterationJudgement, KeptAlarm};
 use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ProfileTransition};
 
-/// Returns the control signal as the sum of its terms (`0.44 = 0.23 (P) + 0.18 (I) + 0.03 (D)`); empty if they are not known.
+/// Formats the control signal as the sum of its terms (`0.44 = 0.23 (P) + 0.18 (I) + 0.03 (D)`); empty if they are not stored.
 pub fn terms(judged: &IterationJudgement) -> String {
     let Some(ControlFigures { terms, .. }) = &judged.control else { return String::new() };
     let sum = terms.p + terms.i + terms.d;
@@ -15,20 +15,20 @@ pub fn terms(judged: &IterationJudgement) -> String {
     format!("{sum:.2} = {:.2} (P){}{}{clamped}", terms.p, signed(terms.i, "I"), signed(terms.d, "D"))
 }
 
-/// Returns the gains (`kp 0.50, ki 0.15, kd 0.25`); empty if they are not known.
+/// Formats the gains (`kp 0.50, ki 0.15, kd 0.25`); empty if they are not stored.
 pub fn gains(judged: &IterationJudgement) -> String {
     judged.control.as_ref().map_or_else(String::new, |ControlFigures { gains, .. }| {
         format!("kp {:.2}, ki {:.2}, kd {:.2}", gains.kp, gains.ki, gains.kd)
     })
 }
 
-/// Returns the change of the gain profile with its reason; empty if it did not change.
+/// Describes the change of the gain profile with its reason; empty if it did not change.
 pub fn transition(judged: &IterationJudgement) -> String {
     let change = judged.control.as_ref().and_then(|figures| figures.transition.as_ref());
     change.map_or_else(String::new, |ProfileTransition { from, to, reason }| format!("{from} -> {to}: {reason}"))
 }
 
-/// Returns the active alarms, most severe first, without those for information.
+/// Describes the active alarms, most severe first, except those of the severity `Info`.
 pub fn alarms(judged: &IterationJudgement) -> Vec<String> {
     let active = judged.control.iter().flat_map(|figures| &figures.alarms);
     active.filter(|alarm| alarm.severity > AlarmSeverity::Info).map(alarm).collect()
@@ -50,14 +50,14 @@ pub fn raised_counts<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -
     counts
 }
 
-/// Returns how often each alarm was raised in these iterations (`stuck_loop 2, regression 1`), or `none`.
+/// Formats how often each alarm was raised in these iterations (`stuck_loop 2, regression 1`); `none` if there were none.
 pub fn raised<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> String {
     let counts = raised_counts(judged).into_iter();
     let words: Vec<String> = counts.map(|(kind, count)| format!("{} {count}", kind.name())).collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-/// Returns the judgement of an iteration, line by line: control signal, profile, alarms, detections.
+/// Describes the judgement of an iteration line by line: control signal, profile, alarms, detections.
 pub fn lines(judged: &IterationJudgement) -> Vec<String> {
     let IterationJudgement { p, i, d, signal, urgency, trend, profile, .. } = judged;
     let mut first = format!(

@@ -1,37 +1,37 @@
-//! Links of texts on the forge to the pages of the dashboard.
+//! Links from texts on the forge to pages of the dashboard.
 
 use url::Url;
 
 use super::view::{Link, View};
 use crate::domain::model::ids::LoopId;
 
-/// Text of a link.
+/// Text of the links.
 const TEXT: &str = "dashboard";
 
-/// Pages of a dashboard that people reach from elsewhere.
+/// URLs of the dashboard's pages, for a dashboard that people can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardPages {
-    /// Address without a slash at the end.
+    /// Base URL without a trailing slash.
     base: String,
 }
 
 impl DashboardPages {
-    /// Pages of the dashboard at an address without a path.
+    /// Creates the URLs for the dashboard at `base`, whose path is ignored.
     pub fn at(base: &Url) -> Self {
         Self { base: base.as_str().trim_end_matches('/').to_owned() }
     }
 
-    /// Returns the address of a loop's page.
+    /// Returns the URL of a loop's page.
     pub fn of_loop(&self, id: &LoopId) -> String {
         format!("{}/loops/{id}", self.base)
     }
 
-    /// Returns the address of an iteration's page.
+    /// Returns the URL of an iteration's page.
     fn of_iteration(&self, id: &LoopId, number: u32) -> String {
         format!("{}/iterations/{number}", self.of_loop(id))
     }
 
-    /// Adds the link of its page to a text about a loop: to the status, an iteration, the pull request, and escalations.
+    /// Adds a link to the matching page: to the status comment, the comment on an iteration, the pull request, and escalations.
     pub fn link(&self, view: &mut View) {
         let (dashboard, url) = match view {
             View::Status(view) => (&mut view.dashboard, self.of_loop(&view.loop_id)),
@@ -44,7 +44,8 @@ impl DashboardPages {
     }
 }
 
-/// Adds the lines of an iteration's transcript at which the outputs of its failing checks begin; `line` knows them by name.
+/// Adds to each failing check the line of the iteration's transcript at which its output begins. `line` returns that line for the
+/// name of a check.
 pub fn add_check_lines(view: &mut View, line: impl Fn(&str) -> Option<usize>) {
     if let View::Iteration(view) = view {
         for check in view.checks.iter_mut().filter(|check| !check.holds) {

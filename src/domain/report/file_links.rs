@@ -1,4 +1,4 @@
-//! Links of the files that a text names to their pages at a commit.
+//! Links from file names in a text to the files' pages at a commit.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,12 +8,12 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::TamperFinding;
 
-/// Maximum number of places of failing checks that a text lists.
+/// Maximum number of locations of failing checks that a text lists.
 pub const MAX_PLACES: usize = 10;
-/// Maximum number of links of a text.
+/// Maximum number of links in a text.
 const MAX_LINKS: usize = 60;
 
-/// Returns the commit whose files a text shows; `None` for a text that names no files.
+/// Returns the commit whose files the text is about; `None` if the text mentions no files.
 pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
     match view {
         View::Iteration(view) if !view.folded => {
@@ -25,7 +25,7 @@ pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
     }
 }
 
-/// Returns the files of a text's table that its commit has, because the commit added lines to them.
+/// Returns the files in the table of a text that certainly exist at its commit, because the commit added lines to them.
 pub fn certain_files(current: &Loop, view: &View) -> BTreeSet<String> {
     let View::Iteration(view) = view else { return BTreeSet::new() };
     let mut iterations = current.iterations.iter();
@@ -34,7 +34,8 @@ pub fn certain_files(current: &Loop, view: &View) -> BTreeSet<String> {
     files.map(|file| file.path.clone()).collect()
 }
 
-/// Returns the paths that a text names, which may not exist; without those that are only in its table and are `certain`.
+/// Returns the paths that a text mentions and that may not exist. Paths in `certain` are omitted, unless they are mentioned
+/// outside of the table.
 pub fn named_paths_of(view: &View, certain: &BTreeSet<String>) -> BTreeSet<String> {
     let (checks, findings, mut paths) = match view {
         View::Iteration(view) => {
@@ -49,8 +50,8 @@ pub fn named_paths_of(view: &View, certain: &BTreeSet<String>) -> BTreeSet<Strin
     paths
 }
 
-/// Adds links to a text: to those of the files and lines that exist by `lines`, the number of lines of each file. `page` is the
-/// address of the commit's files, with a slash at the end.
+/// Adds links for the mentioned files and lines that exist. `lines` has the number of lines of each existing file. `page` is the
+/// URL of the files at the commit, with a trailing slash.
 pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
     let (checks, findings, named, links, shown) = match view {
         View::Iteration(view) => {
@@ -84,14 +85,14 @@ pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
     }
 }
 
-/// Returns path, line, check and message of each place that failing checks name.
+/// Returns path, line, check and message of each location that failing checks mention.
 fn places(checks: &[CheckLine]) -> Vec<(String, u64, String, String)> {
     let failing = checks.iter().filter(|check| !check.holds);
     let found = named_lines_of(failing.map(|check| (check.name.as_str(), check.output.as_str())));
     found.into_iter().map(|one| (one.path, one.line, one.check, one.message)).collect()
 }
 
-/// Returns a path as part of an address.
+/// Escapes a path for use in a URL.
 fn escaped(path: &str) -> String {
     path.bytes().fold(String::new(), |mut out, byte| {
         match byte {

@@ -1,7 +1,7 @@
-//! Notices of escalations for channels outside the forge, and their bodies per service.
+//! Notices about escalations for channels outside the forge, and their message bodies for each service.
 //!
-//! Foreign text (titles, output of checks) is escaped in every body: it mentions nobody, links to nothing, and stays
-//! within the service's limits.
+//! Foreign text (titles, output of checks) is escaped in every body. It therefore mentions nobody, contains no links, and stays
+//! within the limits of the service.
 
 mod definition;
 mod discord;
@@ -28,10 +28,10 @@ pub use generic::VERSION as GENERIC_VERSION;
 pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
 
-/// Cause of notices about plans that wait for a person.
+/// Cause of notices about plans that are waiting for a person.
 const PLAN_APPROVAL: &str = "plan_approval";
 
-/// Declares `ChannelKind` from a row per service: its name in the code and its definition.
+/// Declares `ChannelKind` from one row per service: the name of its variant and its definition.
 macro_rules! channel_kinds {
     ($($(#[$doc:meta])* $kind:ident: $definition:path,)+) => {
         /// Services that accept notices.
@@ -56,9 +56,9 @@ macro_rules! channel_kinds {
 }
 
 channel_kinds! {
-    /// Incoming webhook of Slack or a compatible service; its messages cannot be changed.
+    /// Incoming webhook of Slack or of a compatible service. Its messages cannot be edited.
     Slack: slack::WEBHOOK,
-    /// Slack app with a bot token, which changes its messages.
+    /// Slack app with a bot token, which can edit its messages.
     SlackBot: slack::BOT,
     /// Webhook of Discord.
     Discord: discord::CHANNEL,
@@ -71,23 +71,23 @@ channel_kinds! {
 }
 
 impl ChannelKind {
-    /// Name for people.
+    /// Returns the display name.
     pub fn as_str(self) -> &'static str {
         self.definition().name
     }
 
-    /// Whether a message of a loop is changed instead of repeated.
+    /// Whether the service edits its message about a loop instead of posting another one.
     pub fn changes_messages(self) -> bool {
         matches!(self.definition().transport, NoticeTransport::SlackMessage | NoticeTransport::DiscordMessage)
     }
 
-    /// Whether the channel is notified when the loop continues or has ended.
+    /// Whether the channel is notified that a loop continues or has ended.
     pub fn shows_resolution(self) -> bool {
         self.definition().keeps_incidents || self.changes_messages()
     }
 }
 
-/// Configured channel and the levels it receives.
+/// Configured channel, with the levels that it receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audience {
     /// Name in the configuration.
@@ -104,9 +104,9 @@ pub struct Audience {
 pub enum Occasion {
     /// The loop needs a person.
     Raised,
-    /// No reply yet.
+    /// Nobody has replied yet.
     Reminder,
-    /// The loop continues or has ended; sent only to services that show it.
+    /// The loop continues or has ended. Sent only to services that show this.
     Resolved,
 }
 
@@ -120,7 +120,7 @@ impl Occasion {
     }
 }
 
-/// Notice of an escalation. Its texts are unescaped; `body` escapes them.
+/// Notice of an escalation. Its texts are not escaped; `body` escapes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// Occasion.
@@ -150,7 +150,7 @@ pub struct Notice {
     pub recommendations: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
-    /// Address of the loop's page in the dashboard; `None` if people do not reach it from elsewhere. Set when it is sent.
+    /// URL of the loop's page in the dashboard; `None` if people cannot reach the dashboard. Set when the notice is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard_url: Option<String>,
     /// Time of the event.
@@ -158,19 +158,19 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Globally unique key shared by all notices of one cause of a loop.
+    /// Returns the globally unique key that all notices about one cause of a loop share.
     pub fn dedup_key(&self) -> String {
         let repo = &self.repo;
         let key = format!("ralph-bot/{}/{}/{}/{}", repo.forge, repo.id, self.loop_id, self.cause);
         text::fitted(&key, pagerduty::KEY_MAX, text::plain)
     }
 
-    /// Natural key of the effect within the loop.
+    /// Returns the natural key of the effect that sends the notice to `channel`, unique within the loop.
     pub fn key(&self, channel: &str) -> String {
         format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
     }
 
-    /// Returns the warning that a loop was redirected. It has a cause of its own, so that a later pause for the same
+    /// Creates the warning that a loop was redirected. It has a cause of its own, so that a later pause because of the same
     /// detection is a new incident.
     pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
         let cause = format!("redirect_{}", found.kind.name());
@@ -187,7 +187,8 @@ impl Notice {
         }
     }
 
-    /// Returns the notice that a loop is paused because its repository takes no changes; on the forge it may show nowhere.
+    /// Creates the notice that a loop is paused because its repository accepts no changes. The forge itself may show this
+    /// nowhere.
     pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
         Self {
             reason: "its repository takes no changes".into(),
@@ -196,7 +197,8 @@ impl Notice {
         }
     }
 
-    /// Returns the notice that the forge refused a change that people miss; on the forge it may show nowhere.
+    /// Creates the notice that the forge refused a change whose absence people would notice. The forge itself may show this
+    /// nowhere.
     pub fn refused(current: &Loop, refused: &RefusedChange, at: Timestamp) -> Self {
         let cause = format!("refused_{}", refused.change.name());
         Self {
@@ -207,7 +209,7 @@ impl Notice {
         }
     }
 
-    /// Returns the notice that a plan waits for a person. Nothing has failed, so its level pages nobody.
+    /// Creates the notice that a plan is waiting for a person. Because nothing failed, its level alerts nobody.
     pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
         let reason =
             if plan.plan.questions.is_empty() { "its plan needs an approval" } else { "its plan has questions" };
@@ -245,7 +247,7 @@ impl Notice {
         }
     }
 
-    /// Returns a notice that shows that a channel works. It belongs to no loop.
+    /// Creates a notice for testing a channel. It belongs to no loop.
     pub fn test(occasion: Occasion, at: Timestamp) -> Self {
         let repo =
             RepoRef { forge: ForgeName::new("test"), id: RepoId(0), owner: "ralph-bot".into(), name: "test".into() };
@@ -278,7 +280,7 @@ impl Notice {
     }
 }
 
-/// Returns the causes that are open after notices with these keys, oldest first.
+/// Returns the causes that are still open after the notices with these keys, oldest first.
 pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
     for key in keys {

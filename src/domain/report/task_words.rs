@@ -1,4 +1,4 @@
-//! Facts about a task in words: what people stated and what is estimated, each with its source.
+//! Descriptions of the facts about a task: those that people stated and those that are estimated, each with its source.
 
 use crate::domain::loops::{FactSource, Loop, PastLoops, Quantiles};
 use crate::domain::model::ids::Money;
@@ -7,10 +7,10 @@ use crate::domain::report::view::PastLine;
 use crate::domain::supervision::control::complexity;
 use crate::domain::supervision::oversight::named_places;
 
-/// Number of guessed places that are shown.
+/// Maximum number of guessed files and folders that are shown.
 const PLACES_SHOWN: usize = 5;
 
-/// Returns the facts that supervision uses, one line each: what people stated with what would be guessed, else the guess.
+/// Describes the facts that supervision uses, one line each. A stated fact is shown together with the guess that it replaces.
 pub fn task_facts(current: &Loop) -> Vec<String> {
     let (guessed, stated) = (current.guessed_facts(), &current.stated);
     let settings = current.policy.supervision().control.complexity;
@@ -51,7 +51,7 @@ pub fn task_facts(current: &Loop) -> Vec<String> {
     lines
 }
 
-/// Returns different places in words: the first ones, and how many more there are.
+/// Formats distinct places: the first ones, and the number of further ones.
 fn places(all: &[&str]) -> String {
     let mut different: Vec<&str> = Vec::new();
     all.iter().filter(|place| !place.is_empty()).for_each(|place| {
@@ -66,7 +66,7 @@ fn places(all: &[&str]) -> String {
     }
 }
 
-/// Returns what earlier loops took, for people.
+/// Returns the resources that earlier loops used, for display.
 pub fn past_line(past: &PastLoops) -> PastLine {
     let none = Quantiles { median: 0, most: 0 };
     let (iterations, time) = (past.iterations.unwrap_or(none), past.time_ms.unwrap_or(none));

@@ -1,8 +1,8 @@
-//! Data of every text that people see, one struct per template. `compose` fills them from a loop, `render` turns them
-//! into Markdown.
+//! Views: the data of every text that people see, one struct per template. `compose` fills them from a loop, and `render`
+//! converts them to Markdown.
 //!
-//! Texts in a view are unescaped; rendering escapes them, whoever wrote them. Percentages are integers, 0..=100;
-//! durations are in seconds; money is `None` if unknown.
+//! Texts in a view are not escaped; rendering escapes all of them, regardless of their author. Percentages are integers, 0..=100.
+//! Durations are in seconds. Money is `None` if unknown.
 
 mod ask;
 mod ending;
@@ -32,11 +32,11 @@ use crate::domain::model::ids::{LoopId, Sha};
 pub struct Link {
     /// Text of the link.
     pub text: String,
-    /// `http` or `https` address; with any other scheme only the text is shown.
+    /// `http` or `https` URL. With any other scheme, only the text is shown.
     pub url: String,
 }
 
-/// Addresses of the files and lines that a text names, by `path` and `path:line`.
+/// URLs of the files and lines that a text mentions, by `path` and `path:line`.
 pub type FileLinks = std::collections::BTreeMap<String, String>;
 
 /// Command that is valid in the current state.
@@ -48,7 +48,7 @@ pub struct CommandHint {
     pub what: String,
 }
 
-/// Any text that the bot writes on a forge.
+/// Text that the bot writes on a forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "view", rename_all = "snake_case")]
 pub enum View {
@@ -56,13 +56,13 @@ pub enum View {
     Status(Box<StatusView>),
     /// Comment of one iteration.
     Iteration(Box<IterationView>),
-    /// Request for a check, if none was found.
+    /// Request for a check, because none was found.
     NeedsCriteria(NeedsCriteriaView),
     /// Request to confirm the task text, if it was edited around the time of the label.
     NeedsConfirm(NeedsConfirmView),
-    /// Plan that waits for an approval.
+    /// Plan that is waiting for approval.
     Plan(Box<PlanView>),
-    /// Refusal of a label, with the people who may set it.
+    /// Refusal of a label, with a description of the people who may set it.
     WhoMay(WhoMayView),
     /// Reply to a command.
     Reply(CommandReply),
@@ -80,13 +80,13 @@ pub enum View {
     RepositoryFileError(RepositoryFileErrorView),
 }
 
-/// State of a commit as its status shows it.
+/// State of a commit, as shown by its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitState {
-    /// Waits for a slot, a backend or a person.
+    /// The loop is waiting for a slot, a backend or a person.
     Queued,
-    /// Work in progress.
+    /// Work is in progress.
     Running,
     /// Every check passed in a fresh checkout.
     Success,
@@ -97,7 +97,7 @@ pub enum CommitState {
 }
 
 impl CommitState {
-    /// Whether nothing follows.
+    /// Whether the state is final, so that no other state follows.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Failure | Self::Cancelled)
     }
@@ -106,18 +106,18 @@ impl CommitState {
 /// Status of the branch's commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitStatusView {
-    /// Commit on the forge.
+    /// Commit that the status belongs to.
     pub commit: Sha,
     /// State.
     pub state: CommitState,
-    /// One line.
+    /// Title of one line.
     pub title: String,
-    /// Page of the pull request, else of the issue.
+    /// URL of the pull request's page; of the issue's page if there is no pull request.
     pub url: String,
 }
 
 impl View {
-    /// Name of the kind, `[a-z_]`, as in the comment's marker.
+    /// Returns the name of the kind of text, `[a-z_]`, as in the marker of the comment.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Status(_) => "status",
@@ -136,7 +136,7 @@ impl View {
         }
     }
 
-    /// Loop that the text is about; `None` for refusals, replies and help.
+    /// Returns the loop that the text is about; `None` for refusals, replies and help.
     pub fn loop_id(&self) -> Option<&LoopId> {
         match self {
             Self::Status(view) => Some(&view.loop_id),

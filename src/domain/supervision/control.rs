@@ -46,19 +46,19 @@ pub struct ControlDecision {
     pub iteration: u64,
     /// Recommended action.
     pub action: ControlAction,
-    /// Whether the action takes effect without the overseer: `auto_intervene` is set and it is `pause` or `abort`.
+    /// Whether the action takes effect without the overseer: `auto_intervene` is set and the action is `pause` or `abort`.
     pub takes_effect: bool,
-    /// u, 0..1.
+    /// Control signal u, 0..1.
     pub control_signal: f64,
-    /// Urgency band of u.
+    /// Urgency that corresponds to u.
     pub urgency: Urgency,
-    /// Terms of u, not clamped.
+    /// Terms whose sum is u, not clamped.
     pub terms: Terms,
-    /// Gains that were used, and the profile that they approach.
+    /// Gains that were used, with the target profile.
     pub gains: ScheduledGains,
-    /// Change of profile in this iteration, if any.
+    /// Change of the target profile in this iteration; `None` without a change.
     pub transition: Option<ProfileTransition>,
-    /// Figures, with trend and forecast.
+    /// P, I and D, with trend and forecast.
     pub metrics: ControlMetrics,
     /// Active alarms, most severe first.
     pub alarms: Vec<Alarm>,
@@ -72,12 +72,12 @@ pub struct ControlDecision {
     pub prompt_adjustments: Vec<String>,
     /// Actuator positions for the next iteration.
     pub actuation: Actuation,
-    /// Problems of the record, one sentence each.
+    /// Problems of the record, such as values out of range; one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl ControlDecision {
-    /// Returns the decision with its figures alone: no alarm, no sentence for the prompt, neutral actuators.
+    /// Returns the decision without advice: no alarms, no sentences for the prompt, neutral actuators. The figures stay.
     fn without_advice(self, settings: &ControlSettings) -> Self {
         Self {
             action: ControlAction::Continue,

@@ -1,22 +1,23 @@
-//! Experience: statistics of earlier loops of a repository, used to judge a new loop until it has enough records itself.
+//! Experience: statistics of earlier loops of a repository. They are used to judge a new loop until it has enough records of its
+//! own.
 //!
-//! Two statistics are estimated by empirical Bayes: the share of iterations without progress, which determines how long a
-//! standstill has to be to be unusual, and the rates of progress, which show early whether the remaining work is likely to
-//! fit the budget. Only records of loops are used, and interventions are considered: a standstill that an intervention ended
-//! does not show how long it would have lasted. Without earlier loops the settings apply.
+//! Two statistics are estimated by empirical Bayes. The share of iterations without progress determines how long a standstill
+//! must last to be unusual. The rates of progress show early whether the remaining work is likely to fit the budget. Only records
+//! of loops are used. A standstill that was ended by an intervention is not counted, because its natural length is unknown.
+//! Without earlier loops, the settings apply.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 
-/// Maximum number of loops, the newest.
+/// Maximum number of loops that are kept; the oldest are dropped.
 pub const REMEMBERED: usize = 50;
-/// Weight of the configured idle share against that of earlier loops, in iterations.
+/// Weight of the configured share of idle iterations, relative to that of earlier loops; in iterations.
 const SETTINGS_WEIGHT: f64 = 10.0;
-/// Maximum that earlier loops add to [`StepThreshold::weight`], in iterations.
+/// Maximum weight that earlier loops add to [`StepThreshold::weight`], in iterations.
 const WEIGHT_GAINED: f64 = 20.0;
-/// Number of iterations of earlier loops at which half of [`WEIGHT_GAINED`] is reached.
+/// Number of earlier iterations at which half of [`WEIGHT_GAINED`] is reached.
 const HALF_GAINED: f64 = 50.0;
 /// Minimum number of iterations to measure a rate of progress.
 const LEAST_PACED: u32 = 3;
@@ -25,21 +26,21 @@ const LEAST_PACED: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EarlierLoop {
-    /// Completion gained per iteration, 0..1.
+    /// Mean gain of completion per iteration, 0..1.
     pub mean: f64,
-    /// Variance of the gain per iteration, 0 or more.
+    /// Variance of the gain of completion per iteration, 0 or more.
     pub variance: f64,
-    /// Number of iterations over which the rate was measured; 0 if it is unknown.
+    /// Number of iterations over which the rate of progress was measured; 0 if the rate is unknown.
     pub paced: u32,
-    /// Number of iterations up to the last step before the first intervention.
+    /// Number of iterations up to the last step that came before the first intervention.
     pub seen: u32,
-    /// Number of those iterations without a step.
+    /// Number of iterations among `seen` that made no step.
     pub idle: u32,
 }
 
 impl EarlierLoop {
-    /// Returns the statistics of a loop from its records, oldest first. The first intervention came after `disturbed_after`
-    /// of them, if there was one.
+    /// Computes the statistics of a loop from its records, oldest first. `disturbed_after` is the number of iterations before the
+    /// first intervention; `None` if there was no intervention.
     pub fn of(records: &[Record], disturbed_after: Option<usize>, threshold: StepThreshold) -> Self {
         let rate = ProgressRate::of(&Record::measured(records), threshold);
         let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
@@ -61,14 +62,14 @@ impl EarlierLoop {
 pub struct Experience(Vec<EarlierLoop>);
 
 impl Experience {
-    /// Builds the experience from loops in chronological order; keeps the newest.
+    /// Builds the experience from loops in chronological order. Keeps the newest `REMEMBERED`.
     pub fn of(loops: impl IntoIterator<Item = EarlierLoop>) -> Self {
         let mut experience = Self::default();
         loops.into_iter().for_each(|earlier| experience.add(earlier));
         experience
     }
 
-    /// Adds a loop that has ended.
+    /// Adds a loop that ended, as the newest one.
     pub fn add(&mut self, earlier: EarlierLoop) {
         if self.0.len() >= REMEMBERED {
             self.0.drain(..=self.0.len() - REMEMBERED);
@@ -86,9 +87,8 @@ impl Experience {
         self.0.iter().filter(|earlier| earlier.has_pace())
     }
 
-    /// Returns the step threshold for this repository: the configured idle share is the mean of a beta distribution
-    /// that earlier loops update, with more weight the more loops were seen. Without earlier loops it is the configured
-    /// value.
+    /// Returns the step threshold for this repository. The configured share of idle iterations is the mean of a beta distribution
+    /// that earlier loops update; their weight grows with their number. Without earlier loops, returns the configured threshold.
     pub fn step_threshold(&self, settings: StepThreshold) -> StepThreshold {
         let sum = |of: fn(&EarlierLoop) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
         let seen = sum(|earlier| earlier.seen);

@@ -1,9 +1,9 @@
-//! The overseer: after each iteration it looks for problems in the loop's behavior and decides on an intervention.
+//! Overseer: after each iteration, detects problems in the loop's behavior and decides on an intervention.
 //!
-//! Each detection examines the history for one pattern. The severity of a detection determines its level of intervention,
-//! persistence raises the level, and the most severe intervention decides. Control only advises: its alarms are one of the
-//! inputs. The result is one [`OversightVerdict`] that the loop obeys. Paused and aborted are part of the state, which is
-//! stored before anything acts on the verdict; only a person ends them.
+//! Each detection searches the history for one pattern. Its severity determines the level of intervention, and persistence raises
+//! the level. The most severe intervention determines the decision. Control only advises: its alarms are one of the inputs. The
+//! result is an [`OversightVerdict`] that the loop obeys. The states "paused" and "aborted" are stored before anything acts on
+//! the verdict, and only a person can end them.
 
 mod agent_failure;
 mod audit;
@@ -52,7 +52,7 @@ detectors! {
         /// Whether the overseer looks for problems. Otherwise nothing is detected and nothing done; weakened tests still keep a
         /// loop from review.
         pub enabled: bool = true;
-        /// Whether a critical detection pauses the loop. Otherwise it redirects the agent, as often as it is seen.
+        /// Whether a critical detection pauses the loop. Otherwise it redirects the agent each time that it occurs.
         pub pause_on_critical: bool = true;
         /// Whether people are notified by escalation issue and channels. Otherwise a pause is only reported on the loop's
         /// issue.
@@ -80,7 +80,7 @@ detectors! {
 }
 
 impl OversightSettings {
-    /// Returns the thresholds of a step and of an iteration without progress, for repositories without earlier loops.
+    /// Returns the thresholds of a step and of an iteration without progress, as used for repositories without earlier loops.
     pub fn step_threshold(&self) -> StepThreshold {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
         StepThreshold {
@@ -125,7 +125,7 @@ pub enum OversightDecision {
     Abort,
 }
 
-/// Result of oversight after an iteration.
+/// Result of oversight for an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OversightVerdict {
     /// Detections, in the order of their rank ([`cause_rank`]).
@@ -134,11 +134,12 @@ pub struct OversightVerdict {
     pub interventions: Vec<Intervention>,
     /// Decision for the loop.
     pub decision: OversightDecision,
-    /// Directives at the start of the next prompt, in the order of the detections.
+    /// Directives for the start of the next prompt, in the order of the detections.
     pub directives: Vec<Directive>,
-    /// Iteration whose state is restored before the pause; 0 is the state before the first.
+    /// Iteration whose state is to be restored before the pause, where 0 is the state before the first iteration. `None` to
+    /// restore nothing.
     pub restore: Option<u32>,
-    /// Escalation to people; `None` if there is nothing new.
+    /// Escalation to people; `None` if there is nothing new to report.
     pub escalation: Option<Escalation>,
     /// Health of the loop.
     pub health: Health,
@@ -147,19 +148,19 @@ pub struct OversightVerdict {
 }
 
 impl OversightVerdict {
-    /// Returns the first cause to report to people.
+    /// Returns the intervention that is reported to people as the main cause; `None` if there is no intervention.
     pub fn headline(&self) -> Option<&Intervention> {
         self.interventions.first()
     }
 
-    /// Returns the first active REDIRECT, new or not.
+    /// Returns the first active REDIRECT, whether it is new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
         self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)
     }
 }
 
-/// Judges the newest iteration. `history` has all iterations, oldest first, with figures in their ranges
-/// ([`Record::cleaned`]); if it is empty, there is nothing to judge. The same input gives the same verdict and state.
+/// Reviews the newest iteration. `history` has all iterations, oldest first, with figures within their ranges
+/// ([`Record::cleaned`]). If it is empty, the verdict is empty. The same input gives the same verdict and state.
 pub fn review(
     state: &mut OverseerState,
     history: &[Record],
@@ -191,7 +192,8 @@ pub fn review(
     conclude(state, iteration, settings, verdict)
 }
 
-/// Returns the findings of all enabled detections, in the order of the table.
+/// Runs all enabled detections; returns their findings in the order of the table. `measured` lacks iterations with weakened
+/// checks.
 fn detect(all: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
     let finished = all.last.is_finished();
     let weakened = !all.last.tampering.is_empty();
@@ -205,7 +207,7 @@ fn detect(all: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detect
     DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect()
 }
 
-/// Decides on the intervention for a detection and adds it to the verdict.
+/// Determines the intervention for a detection and adds it to the verdict.
 fn intervene(
     state: &mut OverseerState,
     input: &DetectionInput<'_>,
@@ -257,7 +259,7 @@ fn intervene(
     verdict.detections.push(detection);
 }
 
-/// Returns the level of intervention for a detection without regard to its persistence.
+/// Returns the level of intervention for a detection, without regard to how long the detection has persisted.
 fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &Detection) -> InterventionLevel {
     let critical = detection.severity == DetectionSeverity::Critical;
     if critical && input.settings.ends_loop(detection.kind, input, state) {
@@ -266,7 +268,7 @@ fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &De
     intervention::level_of(detection.kind, detection.severity)
 }
 
-/// Requests the restoration of the best iteration's state.
+/// Requests that the state after the best iteration is restored.
 fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut OversightVerdict) {
     verdict.restore = regression::best_iteration(input.history);
     if let Some(best) = verdict.restore {
@@ -280,7 +282,7 @@ fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut 
     }
 }
 
-/// Sorts detections and interventions by their rank, and takes the directives from those that are new.
+/// Sorts detections and interventions by rank, and creates the directives from the new ones.
 fn rank(verdict: &mut OversightVerdict) {
     let found = std::mem::take(&mut verdict.detections).into_iter();
     let mut causes: Vec<_> = found.zip(std::mem::take(&mut verdict.interventions)).collect();
@@ -290,7 +292,7 @@ fn rank(verdict: &mut OversightVerdict) {
     (verdict.detections, verdict.interventions) = causes.into_iter().unzip();
 }
 
-/// Combines the interventions into one decision, and stores it in the state.
+/// Combines the interventions into one decision and stores it in the state.
 fn conclude(
     state: &mut OverseerState,
     iteration: u32,
@@ -329,12 +331,12 @@ fn conclude(
     verdict
 }
 
-/// Returns the number of the newest iteration; 0 without one.
+/// Returns the number of the newest iteration; 0 if there is none.
 pub fn iteration_of(history: &[Record]) -> u32 {
     if history.is_empty() { 0 } else { detection_input::number(history) }
 }
 
-/// Ends the loop because the best iteration could not be restored.
+/// Aborts the loop because the state after the best iteration could not be restored.
 pub fn restore_failed(
     state: &mut OverseerState,
     iteration: u32,

@@ -1,8 +1,8 @@
-//! Passes an iteration through control, oversight and strategy, in this order: one pipeline for loops, replays and
-//! simulations.
+//! Pipeline that passes an iteration through control, oversight and strategy, in this order. Loops, replays and simulations share
+//! it.
 //!
-//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the next
-//! iteration. The state of the three is one value, stored with the loop.
+//! Control converts the record to figures and recommends an action. The overseer judges the history and decides. Strategy plans
+//! the next iteration. The combined state of all three is stored with the loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,12 @@ use crate::domain::supervision::strategy::{
     StrategyState,
 };
 
-/// Maximum number of newest iterations that are considered: far more than any threshold needs, so that the cost of an
-/// iteration is bounded in a long loop. Figures of older iterations are ignored.
+/// Maximum number of newest iterations that are considered. It is larger than any threshold, and bounds the cost of an iteration
+/// in a long loop. The figures of older iterations are ignored.
 const MAX_HISTORY: usize = 1_000;
 
-/// State of control, oversight and strategy. If a part is missing, all stored state is rebuilt from the records.
+/// State of control, oversight and strategy. If a part of the stored state is missing, the whole state is rebuilt from the
+/// records.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Supervision {
     /// Control.
@@ -36,12 +37,12 @@ pub struct Supervision {
     pub strategy: StrategyState,
 }
 
-/// Optional facts in addition to the records.
+/// Optional inputs in addition to the records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReviewContext<'a> {
-    /// Outcomes of the last iteration's checks, with their output.
+    /// Outcomes of the last iteration's checks, including their output.
     pub checks: Option<&'a CheckReport>,
-    /// The last iteration's change.
+    /// Change of the last iteration.
     pub change: Option<&'a DiffStat>,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
@@ -49,20 +50,20 @@ pub struct ReviewContext<'a> {
     pub failed: &'a [String],
 }
 
-/// Result of supervising an iteration, with the plan of the next one.
+/// Result of supervising an iteration, including the plan of the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SupervisionReview {
     /// Figures and recommendation of control.
     pub control: control::ControlDecision,
     /// Verdict of the overseer, which decides.
     pub verdict: OversightVerdict,
-    /// Problems in how the iteration ended.
+    /// Problems in how the last iteration ended.
     pub after: Vec<IterationIssue>,
     /// Assessment of the loop's current state.
     pub assessment: StateAssessment,
     /// Plan of the next iteration.
     pub plan: StrategyPlan,
-    /// Whether the next iteration may start.
+    /// Validation of the plan, which says whether the next iteration may start.
     pub before: PreValidation,
     /// Expected outcome of continuing; `None` if it cannot be estimated.
     pub outlook: Option<Outlook>,
@@ -71,8 +72,8 @@ pub struct SupervisionReview {
 }
 
 impl SupervisionReview {
-    /// Returns the decision for the loop: the most severe of the overseer's decision, control's own if `auto_intervene`
-    /// is set, and a pause if the plan or its validation asks for a person.
+    /// Returns the decision for the loop: the most severe of three. These are the overseer's decision, the action of control if
+    /// `auto_intervene` is set, and a pause if the plan or its validation requires a person.
     pub fn decision(&self) -> oversight::OversightDecision {
         let of_control = match self.control.action {
             _ if !self.control.takes_effect => oversight::OversightDecision::Continue,
@@ -86,7 +87,7 @@ impl SupervisionReview {
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
-    /// Returns the model tier for the next run: that of control, but never the cheap one after a REDIRECT.
+    /// Returns the model tier for the next run: that of control, except that the cheap tier is never used after a REDIRECT.
     pub fn model(&self) -> ModelTier {
         match (self.control.actuation.model, self.verdict.redirect()) {
             (ModelTier::Cheap, Some(_)) => ModelTier::Default,
@@ -94,25 +95,26 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether it sends something new to the agent or to people, so that the loop no longer runs undisturbed.
+    /// Whether the review sends something new to the agent or to people. From then on, the loop counts as disturbed in the
+    /// statistics for later loops.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
 
-    /// Whether the next run of the agent starts in a new session instead of resuming the last one.
+    /// Whether the next run of the agent starts a new session instead of resuming the last one.
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
     }
 
-    /// Whether the next run should use another backend because runs of the current one fail.
+    /// Whether the next run should use another backend, because runs of the current one fail.
     pub fn leaves_backend(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::AgentFailure)
     }
 }
 
 impl Supervision {
-    /// Reviews the newest iteration. `history` has all iterations that count, oldest first, cleaned ([`Record::cleaned`]);
-    /// `None` if it is empty.
+    /// Reviews the newest iteration. `history` has all iterations that count, oldest first, cleaned ([`Record::cleaned`]).
+    /// Returns `None` if `history` is empty.
     pub fn review(
         &mut self,
         history: &[Record],
@@ -158,7 +160,7 @@ impl Supervision {
         Some(review)
     }
 
-    /// Returns the reason for giving up, if giving up is better than the decision.
+    /// Returns the reason for giving up; `None` if the loop should follow the decision instead.
     fn gives_up(&self, review: &SupervisionReview, rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
@@ -182,8 +184,7 @@ impl Supervision {
         (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.expected_gain < 0.0).then(|| outlook.text())
     }
 
-    /// Records that a person resumed the loop after `iteration`: the causes of the pause and the active alarms are
-    /// acknowledged.
+    /// Records that a person resumed the loop after `iteration`. The causes of the pause and the active alarms are acknowledged.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
         let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
         for id in standing {
@@ -193,7 +194,7 @@ impl Supervision {
         self.overseer.resume(iteration, by, &settings.oversight)
     }
 
-    /// Rebuilds the state from the records if the stored state cannot be read or is incompatible. Acknowledgements by
+    /// Rebuilds the state from the records, because the stored state cannot be read or is incompatible. Acknowledgements by
     /// people are not in the records and are lost.
     pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
         let mut known = Self::default();
@@ -203,7 +204,7 @@ impl Supervision {
         known
     }
 
-    /// Whether this state can result from `iterations` iterations.
+    /// Whether the state is plausible for a loop with this number of iterations. False for a damaged stored state.
     pub fn is_sound(&self, iterations: usize) -> bool {
         self.control.is_sound() && self.control.rounds() == iterations as u64
     }

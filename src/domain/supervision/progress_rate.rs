@@ -1,72 +1,71 @@
-//! Measured rate of progress of a loop: its steps forward, the iterations between them, and how long it has made none.
+//! Measured rate of progress of a loop: its steps forward, and the length of the current standstill.
 //!
-//! A loop is compared with itself: how often it made no step determines how long a standstill is unusual, and the size of its
-//! steps determines what counts as a step. If nothing is counted, a different error counts as a step.
+//! A loop is compared with itself. The share of its iterations without a step determines how long a standstill must be to be
+//! unusual. The size of its steps determines what counts as a step. If nothing is counted, a new error counts as a step.
 
 use crate::domain::model::record::{Record, SeenErrors};
 
-/// Weight of the general expectation about loops against the loop's own figures, in iterations.
+/// Weight of the general expectation about loops relative to the loop's own figures, in iterations.
 pub const PRIOR: f64 = 5.0;
-/// Maximum number of consecutive iterations without a step that are part of the rate; a longer run counts as trouble.
+/// Maximum number of consecutive iterations without a step that are part of the normal rate. A longer run is a standstill.
 const PAUSE: u32 = 2;
-/// Maximum number of consecutive iterations without a gain that are part of the rate; a longer run means that the loop was
-/// blocked.
+/// Maximum number of consecutive iterations without a gain that are part of the rate. In a longer run, the loop was blocked.
 const HELD_UP: u32 = 6;
 
-/// Thresholds of a step and of an iteration without progress.
+/// Thresholds for counting a step, and for judging iterations without a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepThreshold {
-    /// Minimum gain of completion for a step, 0..1.
+    /// Minimum gain of completion that is a step, 0..1.
     pub least: f64,
     /// Minimum size of a step as a share of the loop's mean step, 0..1.
     pub part: f64,
     /// Expected share of iterations without a step, 0..1, for a loop without records.
     pub idle: f64,
-    /// Weight of this share against the loop's own, in iterations; above 0.
+    /// Weight of `idle` relative to the loop's own share, in iterations; above 0.
     pub weight: f64,
-    /// Number of iterations without a step that a blocker, named during the standstill, counts as.
+    /// Number of iterations without a step that a blocker counts as, if the agent named it during the standstill.
     pub blocker: f64,
 }
 
-/// Rate of progress after some iterations.
+/// Rate of progress after a number of iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProgressRate {
     /// Number of iterations since the last step.
     pub still: u32,
-    /// Probability of such a standstill at the loop's own rate, 0..1; 1 without a standstill. Iterations with a new error do
-    /// not add to the standstill, because something changes.
+    /// Probability of a standstill of this length at the loop's own rate, 0..1; 1 without a standstill. Iterations with a new
+    /// error do not lengthen the standstill, because something changes.
     pub chance: f64,
     /// Number of steps after the first iteration.
     pub steps: u32,
     /// Number of iterations after the first, without standstills of more than two iterations.
     pub moving: u32,
-    /// Higher completion of the last two iterations, 0..1, so that one flaky test is not a loss.
+    /// The higher completion of the last two iterations, 0..1. A single flaky test is therefore not a loss.
     pub level: f64,
     /// Completion gained after the first iteration, 0..1.
     pub gain: f64,
-    /// Sum of the squared gains of the iterations.
+    /// Sum of the squared gains of completion per iteration.
     pub squares: f64,
     /// Number of iterations up to the last step.
     pub seen: u32,
-    /// Number of those iterations without a step.
+    /// Number of iterations among `seen` without a step.
     pub idle: u32,
-    /// Number of iterations after the first.
+    /// Number of iterations after the first one.
     pub later: u32,
-    /// Number of those iterations up to the last gain, without runs of more than six that gained nothing. Iterations after
-    /// the last gain may be a standstill and are not part of the rate yet.
+    /// Number of iterations among `later` over which the rate of progress is measured: those up to the last gain, except runs of
+    /// more than six iterations without a gain. Iterations after the last gain may be a standstill and are not counted yet.
     pub paced: u32,
 }
 
 impl ProgressRate {
-    /// Returns the rate after all of `history`, oldest first, without records of weakened checks ([`Record::measured`]).
+    /// Computes the rate of progress after `history`, oldest first, without records of weakened checks ([`Record::measured`]).
     pub fn of(history: &[Record], threshold: StepThreshold) -> Self {
         let mut scan = ProgressScan::new(threshold, Record::is_all_or_nothing(history));
         history.iter().for_each(|record| scan.take(record));
         scan.pace
     }
 
-    /// Returns mean and variance of the gain per iteration over `iterations`; the standard deviation is at least half the
-    /// mean.
+    /// Returns mean and variance of the gain of completion per iteration over `iterations` iterations. The standard deviation is
+    /// at least half the mean.
     pub fn gained(&self, iterations: u32) -> (f64, f64) {
         let iterations = f64::from(iterations.max(1));
         let mean = self.gain / iterations;
@@ -74,22 +73,22 @@ impl ProgressRate {
     }
 }
 
-/// Pass over a history.
+/// State of one pass over a history.
 struct ProgressScan<'a> {
     threshold: StepThreshold,
     pace: ProgressRate,
     completion: StepTracker,
     passing: StepTracker,
-    /// Fewest errors; NaN before the first iteration.
+    /// Lowest number of errors so far; NaN before the first iteration.
     errors: f64,
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
     /// Errors that occurred so far.
     seen_errors: SeenErrors<'a>,
-    /// Whether completion changes only with whole checks ([`Record::is_all_or_nothing`]).
+    /// Whether completion changes only by whole checks ([`Record::is_all_or_nothing`]).
     all_or_nothing: bool,
-    /// Length of the current standstill, with blockers weighted, and whether a blocker was named in it.
+    /// Length of the current standstill, in iterations with blockers weighted; and whether a blocker was named during it.
     run: (f64, bool),
     /// Number of iterations since the last gain.
     flat: u32,
@@ -135,7 +134,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Records the gain of an iteration after the first.
+    /// Adds the gain of an iteration; not called for the first one.
     fn gains(&mut self, gain: f64) {
         let pace = &mut self.pace;
         (pace.later, pace.gain, pace.squares) = (pace.later + 1, pace.gain + gain, pace.squares + gain * gain);
@@ -147,7 +146,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Whether completion rose twice in a row, in total by a step, even if it stays below its maximum.
+    /// Whether completion rose in two consecutive iterations by a step in total, even if it stays below its maximum.
     fn climbs(&self, now: f64) -> bool {
         let [first, second] = self.last;
         first < second && second < now && now <= self.best && now - first > self.completion.least_step()
@@ -176,7 +175,7 @@ impl<'a> ProgressScan<'a> {
     }
 }
 
-/// Tracks the steps of a figure that should rise.
+/// Tracker of steps in a figure that should rise.
 struct StepTracker {
     /// Minimum size of a step.
     least: f64,
@@ -184,7 +183,7 @@ struct StepTracker {
     part: f64,
     /// Value after the last step; NaN before the first value.
     at: f64,
-    /// Sum and number of steps.
+    /// Sum of all steps, and their number.
     steps: (f64, f64),
 }
 
@@ -198,7 +197,7 @@ impl StepTracker {
         self.least.max(self.part * usual)
     }
 
-    /// Whether this value is a step up.
+    /// Adds a value. Returns whether it is a step up.
     fn rises(&mut self, value: f64) -> bool {
         if self.at.is_nan() {
             self.at = value;

@@ -1,7 +1,8 @@
-//! Replays a recorded loop through control, oversight and strategy: a trace of JSON Lines in, one line per iteration out.
+//! Replays a recorded loop through control, oversight and strategy. Reads a trace in JSON Lines, and returns one line per
+//! iteration.
 //!
-//! The records do not react to the replayed decisions. Figures of control therefore follow from the records alone: gains that
-//! a REDIRECT changes in a running loop are unchanged here.
+//! The records do not react to the replayed decisions. Figures of control therefore depend only on the records; a REDIRECT, which
+//! changes the gains in a running loop, changes nothing here.
 
 mod compare;
 mod line;
@@ -21,7 +22,7 @@ pub use compare::{Comparison, TraceOutcome, compare};
 pub use line::{AlarmMark, DetectionMark, InterventionMark, ReplayLine};
 pub use summary::{EndKind, PredictedEnd, ReplaySummary, end};
 
-/// A line of a trace that cannot be used.
+/// Error for a line of a trace that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct TraceError {
@@ -31,18 +32,19 @@ pub struct TraceError {
     pub reason: String,
 }
 
-/// A recorded loop.
+/// Trace of a recorded loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// Facts of the task from the first line; defaults if there is no such line.
+    /// Facts of the task from the optional first line; defaults without that line.
     pub facts: TaskFacts,
     /// One record per iteration, in order.
     pub records: Vec<Record>,
 }
 
 impl Trace {
-    /// Parses JSON Lines: one record per line, after an optional first line about the task, which is an object without any
-    /// key of a record. Blank lines are skipped, unknown keys ignored; missing or null values take their defaults.
+    /// Parses a trace in JSON Lines: one record per line, after an optional first line with facts of the task. The first line
+    /// holds facts if it has no key of a record. Blank lines and unknown keys are ignored. Missing and null values take their
+    /// defaults.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut trace = Self::default();
         let text = text.trim_start_matches('\u{feff}');
@@ -59,7 +61,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Returns the review of each iteration, in order.
+    /// Reviews each iteration in order and returns the reviews.
     pub fn reviews<'a>(
         &self,
         settings: &'a SupervisionSettings,
@@ -75,7 +77,7 @@ impl Trace {
     }
 }
 
-/// Returns the object on a line, without null values.
+/// Parses a line as an object and removes null values.
 fn object(line: &str) -> Result<Map<String, Value>, String> {
     let value = serde_json::from_str(line).map_err(|error| {
         let place = format!(" at line {} column {}", error.line(), error.column());
@@ -96,7 +98,7 @@ fn is_header(fields: &Map<String, Value>) -> bool {
     !fields.keys().any(|key| record.get(key).is_some())
 }
 
-/// Converts an object to a record or to the facts; the error names the invalid key.
+/// Converts an object to a record or to the facts. The error names the invalid key.
 fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
     let of = |fields: Map<String, Value>| serde_json::from_value::<T>(Value::Object(fields));
     of(fields.clone()).map_err(|error| {

@@ -21,25 +21,25 @@ pub struct SupervisionSettings {
     pub strategy: StrategySettings,
 }
 
-/// Key of the preset, next to those of the three sections.
+/// Key of the preset, beside the keys of the three sections.
 pub const PRESET: &str = "preset";
 
 /// Set of default values for control, oversight and strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SupervisionPreset {
-    /// Best known values; they can improve with a new version.
+    /// The best known values. They may change with a new version.
     #[default]
     Default,
-    /// Values that no version changes. Its old name is `seed`.
+    /// Values that never change between versions. The old name of this preset is `seed`.
     #[serde(alias = "seed")]
     Pinned,
 }
 
-/// All values of [`SupervisionPreset::Pinned`], so that they do not change with a default.
+/// All values of [`SupervisionPreset::Pinned`]. They are stored as a file, so that changed defaults do not affect them.
 const PINNED: &str = include_str!("pinned.json");
 
-/// Old and new names of keys: group, section, old name, new name. Old names are read until version 1.0.
+/// Renamed keys: group, section, old name, new name. The old names are accepted until version 1.0.
 pub const RENAMED_KEYS: [(&str, &str, &str, &str); 5] = [
     ("oversight", "stuck", "alarm_beside", "alarm_signals"),
     ("strategy", "outlook", "task_worth", "task_value"),
@@ -48,7 +48,7 @@ pub const RENAMED_KEYS: [(&str, &str, &str, &str); 5] = [
     ("strategy", "outlook", "learnt_within", "trial_iterations"),
 ];
 
-/// Gives the keys of a group their new names; a key that is set by both names keeps the value of the new one.
+/// Renames the old keys of a group. If a key is set by both names, the value of the new name is kept.
 fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
     for (_, section, old, new) in RENAMED_KEYS.into_iter().filter(|row| row.0 == group) {
         let Some(keys) = layer.get_mut(section).and_then(Value::as_object_mut) else { continue };
@@ -59,7 +59,7 @@ fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
 }
 
 impl SupervisionPreset {
-    /// Returns the preset with that name.
+    /// Returns the preset with this name; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "default" => Some(Self::Default),
@@ -79,8 +79,8 @@ impl SupervisionSettings {
         }
     }
 
-    /// Applies the keys `control`, `oversight` and `strategy` of `overlay` to the preset that it names; other keys are
-    /// ignored.
+    /// Starts from the preset that `overlay` names, and overrides it with the keys `control`, `oversight` and `strategy` of
+    /// `overlay`. Other keys are ignored.
     ///
     /// # Errors
     /// All invalid keys.
@@ -90,8 +90,8 @@ impl SupervisionSettings {
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
     }
 
-    /// Like [`Self::layered`], but an invalid section keeps the values of the preset, and an unknown preset is replaced by
-    /// the default one.
+    /// Like [`Self::layered`], but tolerates errors: an invalid section keeps the values of the preset, and an unknown preset is
+    /// replaced by the default one.
     pub fn tolerant(overlay: &Map<String, Value>) -> Self {
         Self::laid(overlay, &mut Vec::new())
     }
@@ -105,7 +105,8 @@ impl SupervisionSettings {
         settings
     }
 
-    /// Takes counts of iterations that a file states as they are: only those of the presets follow the loop's limit.
+    /// Disables the scaling of iteration counts that the file sets explicitly. Only the counts of a preset are scaled to the
+    /// loop's limit.
     fn keep_stated_counts(&mut self, overlay: &Map<String, Value>) {
         let states = |group: &str, path: &str| overlay.get(group).is_some_and(|group| group.pointer(path).is_some());
         let alone = |group: &str, count: &str, share: &str| states(group, count) && !states(group, share);
@@ -145,8 +146,7 @@ fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &m
 }
 
 /// Returns the keys that only the operator's file may set: each switch of oversight, and whether control advises and acts by
-/// itself.
-/// Maintainers of a repository cannot disable the supervision of its loops.
+/// itself. Maintainers of a repository therefore cannot disable the supervision of its loops.
 pub fn operators_alone() -> Vec<String> {
     let mut keys = vec!["control.auto_intervene".to_owned(), "control.enabled".to_owned()];
     let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Strategy: plans the next iteration by rules from the results of the last ones, without a model.
+//! Strategy: plans the next iteration by rules from the results of earlier ones. It does not use a model.
 //!
 //! [`validate_after`] examines how the last iteration ended, [`assess`] determines the state of the loop, [`plan`] chooses an
 //! approach, and [`validate_before`] checks whether the next iteration may start.
@@ -30,8 +30,8 @@ config_section! {
         pub min_progress: f64 = 0.02, in 0.0..=1.0, below near_completion;
         /// Number of iterations without progress after which a person is asked.
         pub escalation_threshold: u32 = 12, in 1..=100;
-        /// Share of the loop's maximum number of iterations that `escalation_threshold` is at most; 0 leaves it as it is, which is
-        /// the default where a file sets `escalation_threshold`.
+        /// Maximum of `escalation_threshold`, as a share of the loop's maximum number of iterations. 0 means no
+        /// maximum, and is the default if the file sets `escalation_threshold`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of iterations that have to name a blocker before it becomes the goal.
         pub blocker_count: u32 = 2, in 1..=100, at_most escalation_threshold;
@@ -65,8 +65,8 @@ config_section! {
         pub guided_iterations: u32 = 3, in 0..=100;
         /// First iteration (counted from the second) in which earlier loops of the repository are considered; 0: never.
         pub learned_after_iterations: u32 = 4, in 0..=100;
-        /// Number of iterations within which a loop shows that it resembles an earlier one that was not worth its cost. No more
-        /// than these count as lost when such loops are weighed.
+        /// Number of iterations in which a loop shows whether it resembles an earlier one that was not worth its cost.
+        /// At most these iterations count as lost if it does.
         pub trial_iterations: u32 = 3, in 0..=100;
     }
 }
@@ -75,10 +75,10 @@ impl Settings for StrategySettings {
     const GROUP: &'static str = "strategy";
 }
 
-/// Maximum number of stored approaches; there are fewer names than this.
+/// Maximum number of stored approaches. It exceeds the number of existing approaches.
 const MAX_TRIED: usize = 50;
 
-/// State that strategy keeps of a loop.
+/// State of strategy for a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StrategyState {
     /// Approaches that were tried, oldest first.
@@ -87,19 +87,19 @@ pub struct StrategyState {
     pub resumed: Option<u32>,
 }
 
-/// An approach that was tried.
+/// Approach that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Name.
+    /// Name of the approach.
     pub name: String,
-    /// Rule, or cause of the redirect, that the attempt belongs to.
+    /// Cause of the attempt: a rule, or the cause of a REDIRECT.
     pub cause: String,
     /// First iteration of the attempt.
     pub since: u32,
 }
 
 impl StrategyState {
-    /// Whether an approach was tried.
+    /// Whether the approach with this name was tried.
     pub fn has_tried(&self, name: &str) -> bool {
         self.tried.iter().any(|tried| tried.name == name)
     }

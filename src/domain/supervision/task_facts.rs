@@ -1,23 +1,23 @@
-//! Facts about a task that supervision uses to judge a loop.
+//! Facts about a task that supervision uses to judge its loop.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::supervision::experience::Experience;
 
-/// Facts of the task, from the optional first line of a trace. Missing fields take their defaults; unknown fields are
+/// Facts about a task, from the optional first line of a trace. Missing fields take their defaults, and unknown fields are
 /// ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskFacts {
-    /// Objective, as text.
+    /// Objective of the task, as text.
     pub task: String,
     /// Maximum number of iterations.
     pub max_iterations: f64,
-    /// Maximum running time, in minutes.
+    /// Maximum running time, in minutes; `None` without a limit.
     pub timeout_minutes: Option<f64>,
-    /// Maximum cost, in dollars.
+    /// Maximum cost, in dollars; `None` without a limit.
     pub max_cost_usd: Option<f64>,
-    /// Complexity, from 1 (a word in the docs) to 10 (a rewrite); estimated if missing.
+    /// Complexity, from 1 (a word in the docs) to 10 (a rewrite); `None` to estimate it.
     pub complexity: Option<f64>,
     /// Whether a mistake could be a vulnerability.
     pub security_sensitive: bool,
@@ -29,7 +29,7 @@ pub struct TaskFacts {
     pub estimated_cost_usd: Option<f64>,
     /// Usual running time of such a task, in minutes.
     pub estimated_minutes: Option<f64>,
-    /// Files and folders that the task concerns; if empty, those that its text names.
+    /// Files and folders that the task concerns. If empty, those that the task's text names.
     pub scope: Vec<String>,
     /// Statistics of earlier loops of the repository.
     #[serde(skip_serializing_if = "Experience::is_empty")]
@@ -37,8 +37,8 @@ pub struct TaskFacts {
 }
 
 impl TaskFacts {
-    /// Returns a threshold that counts iterations, lowered to this share of the maximum number of iterations, so that it can
-    /// apply before the limit does; not below `least`. A share of 0 lowers nothing.
+    /// Lowers a threshold that counts iterations to `share` of the maximum number of iterations, so that the threshold can apply
+    /// before the limit. The result is at least `least`. A share of 0 leaves the threshold unchanged.
     pub fn within_limit(&self, threshold: u32, share: f64, least: u32) -> u32 {
         let most = (share * self.max_iterations).ceil();
         // A missing or implausible limit lowers nothing.

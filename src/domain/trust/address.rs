@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns the reason why an address is not on the public internet, in one or two words; `None` if it is.
+/// Returns why an address is not on the public internet, in one or two words; `None` for a public address.
 pub fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => v4(address),

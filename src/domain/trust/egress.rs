@@ -1,4 +1,4 @@
-//! Hosts that a sandboxed program may reach.
+//! Egress policy: the hosts that a sandboxed program may reach.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -6,20 +6,20 @@ use std::sync::LazyLock;
 use regex::Regex;
 use url::{Host, Url};
 
-/// Ports of a host that is listed without one: HTTPS and HTTP.
+/// Ports that are allowed for a host that is listed without a port: HTTPS and HTTP.
 const USUAL_PORTS: [u16; 2] = [443, 80];
 
-/// Allowed hosts. An entry is a name or an address, optionally with `*.` before the name for all its subdomains, and
-/// with a port. An entry without a port allows the usual ports at public addresses; an entry with a port allows that
-/// port only, but at any address.
+/// List of allowed hosts. An entry is a name or an address, optionally with a port. A name can begin with `*.`, which matches all
+/// its subdomains. An entry without a port allows the usual ports at public addresses. An entry with a port allows only that
+/// port, but at any address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hosts(Vec<HostEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HostEntry {
-    /// Name or address in the form of [`Target::host`].
+    /// Name or address, normalized as in [`Target::host`].
     name: String,
-    /// Whether only subdomains of the name match, not the name itself.
+    /// Whether only subdomains of the name match, and not the name itself.
     below: bool,
     port: Option<u16>,
 }
@@ -27,56 +27,56 @@ struct HostEntry {
 /// Network access of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
-    /// All destinations that the machine can reach.
+    /// Every destination that the machine can reach.
     Everything,
-    /// Nothing.
+    /// No network.
     Nothing,
-    /// The listed hosts.
+    /// Only the listed hosts.
     Only(Hosts),
 }
 
-/// Server that a program connects to.
+/// Server that a program wants to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Name in lower case without a trailing dot, or address without brackets.
+    /// Name in lower case without a trailing dot, or IP address without brackets.
     pub host: String,
     /// Port.
     pub port: u16,
 }
 
-/// Decision about a target, and the addresses at which it may be reached.
+/// Decision whether a target may be reached, and at which addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admission {
-    /// Not listed.
+    /// The target is not listed and may not be reached.
     Refused,
-    /// Allowed at public addresses only.
+    /// The target may be reached, but only at public addresses.
     Public,
-    /// Allowed at any address.
+    /// The target may be reached at any address.
     Anywhere,
 }
 
 impl Target {
-    /// Parses `host`, `host:port`, `[address]` or `[address]:port`; a port in the text overrides `usual`. `None`
-    /// for other texts, or without a port.
+    /// Parses `host`, `host:port`, `[address]` or `[address]:port`. Without a port in the text, uses `usual`. `None` if the text
+    /// is invalid or there is no port at all.
     pub fn parse(authority: &str, usual: Option<u16>) -> Option<Self> {
         let (host, port) = split(authority)?;
         Some(Self { host: normal(host)?, port: port.or(usual)? })
     }
 
-    /// Returns the servers of all `http` and `https` URLs in a text, such as a tool's settings in JSON.
+    /// Returns the servers of all `http` and `https` URLs in a text, such as the JSON configuration of a tool.
     pub fn named_in(text: &str) -> Vec<Self> {
         static ADDRESS: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"https?://[^\s"'`<>\\,;|]+"#).expect("the pattern is fixed"));
         ADDRESS.find_iter(text).filter_map(|found| Self::of_url(found.as_str())).collect()
     }
 
-    /// Returns the server of an absolute `http` or `https` address.
+    /// Returns the server of an absolute `http` or `https` URL; `None` for other URLs.
     fn of_url(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
         Some(Self { host: normal(url.host_str()?)?, port: url.port_or_known_default()? })
     }
 
-    /// Whether the target's name is that of the loopback interface.
+    /// Whether the host names the loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Target {
 }
 
 impl Hosts {
-    /// Parses the entries of a list; the error names the invalid one and the reason.
+    /// Parses a list of entries. The error names the first invalid entry and the reason.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let entry = |text: S| {
             let text = text.as_ref();
@@ -101,7 +101,7 @@ impl Hosts {
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Adds a server, which is then allowed at any address.
+    /// Adds a server, which may then be reached at any address.
     pub fn add(&mut self, target: Target) {
         self.0.push(HostEntry { name: target.host, below: false, port: Some(target.port) });
     }
@@ -111,7 +111,7 @@ impl Hosts {
         self.0.extend(others.0);
     }
 
-    /// Whether a target may be reached.
+    /// Decides whether a target may be reached.
     pub fn admits(&self, target: &Target) -> Admission {
         let by_entry = |entry: &HostEntry| match entry.port {
             _ if !entry.matches(&target.host) => Admission::Refused,
@@ -122,7 +122,7 @@ impl Hosts {
         self.0.iter().map(by_entry).max().unwrap_or(Admission::Refused)
     }
 
-    /// Returns the listed servers on the loopback interface.
+    /// Returns the listed servers on the loopback interface, which need a port.
     pub fn on_loopback(&self) -> Vec<Target> {
         let targets = self.0.iter().filter(|entry| !entry.below).filter_map(|entry| {
             let target = Target { host: entry.name.clone(), port: entry.port? };
@@ -153,7 +153,7 @@ impl HostEntry {
     }
 }
 
-/// Splits an authority into host and port.
+/// Splits an authority into the host and the port, if it has one. `None` if it is invalid.
 fn split(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),
@@ -165,7 +165,8 @@ fn split(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Returns the canonical form of a host, so that other spellings (`0x7f.1`, `EXAMPLE.org.`) do not bypass the list.
+/// Returns the canonical form of a host, so that alternative spellings (`0x7f.1`, `EXAMPLE.org.`) do not bypass the list. `None`
+/// if it is no host.
 fn normal(host: &str) -> Option<String> {
     match Host::parse(host.strip_suffix('.').unwrap_or(host)).ok()? {
         Host::Domain(name) => Some(name).filter(|name| !name.is_empty() && !name.split('.').any(str::is_empty)),

@@ -1,4 +1,5 @@
-//! Images that agents get: which of the images in an issue and its comments are used, by their authors and addresses.
+//! Selection of the images that agents get: which images of an issue and its comments are used depends on their authors and
+//! addresses.
 
 mod addresses;
 
@@ -12,7 +13,7 @@ use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::{SectionProblems, Settings, config_section};
 
-/// Maximum number of images that are looked at in all texts; the rest is counted.
+/// Maximum number of images of a loop that are considered one by one; further images are only counted.
 const MOST_LOOKED_AT: u32 = 50;
 /// Number of bytes of a MiB.
 const MIB: u64 = 1024 * 1024;
@@ -40,12 +41,12 @@ config_section! {
 }
 
 impl ImageSettings {
-    /// Maximum size of an image, in bytes.
+    /// Returns the maximum size of an image, in bytes.
     pub fn max_bytes(&self) -> u64 {
         u64::from(self.max_mib) * MIB
     }
 
-    /// Maximum size of all images of a loop, in bytes.
+    /// Returns the maximum total size of a loop's images, in bytes.
     pub fn max_total_bytes(&self) -> u64 {
         u64::from(self.max_total_mib) * MIB
     }
@@ -66,38 +67,38 @@ impl Settings for ImageSettings {
     }
 }
 
-/// Text of an issue or comment.
+/// Text of an issue or comment, with its attachments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageText {
-    /// Login of the author of a comment; empty for the issue's text.
+    /// Login of the comment's author; empty for the issue's text.
     pub commenter: String,
-    /// Whether people with write access wrote or confirmed the text.
+    /// Whether a person with write access wrote or confirmed the text.
     pub trusted: bool,
-    /// Markdown, not sanitized.
+    /// Markdown source, not sanitized.
     pub text: String,
-    /// Files that are attached to it and need not be in the text: their ids and names.
+    /// Attached files as pairs of id and name. The text need not refer to them.
     pub attached: Vec<(String, String)>,
 }
 
-/// Decision about the images of some texts.
+/// Decision which images of some texts are fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImagePlan {
-    /// Images to fetch, each with the outcome that is kept if its attachment is not found.
+    /// Images to fetch. Each has the outcome that is stored if the forge does not list its attachment.
     pub wanted: Vec<TaskImage>,
-    /// Images that are not used, and sentences about others.
+    /// Images that are not used, and notes about images that were only counted.
     pub refused: TaskImages,
 }
 
-/// Extensions of names of files that may be images.
+/// File name extensions that an image can have.
 const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "gif", "webp", "svg"];
 
-/// Image as a text shows it.
+/// Image that a text displays.
 struct ShownImage {
     address: String,
     description: String,
 }
 
-/// Returns the images that people see in a text, in reading order.
+/// Returns the images that a text displays, in reading order.
 fn shown(text: &str) -> Vec<ShownImage> {
     let parts = document::read(text).parts.into_iter();
     parts
@@ -108,13 +109,13 @@ fn shown(text: &str) -> Vec<ShownImage> {
         .collect()
 }
 
-/// Whether a text shows an image.
+/// Whether a text displays an image.
 pub fn shows_images(text: &str) -> bool {
     !shown(text).is_empty()
 }
 
-/// Decides which images of some texts are fetched. Images in `known` are not looked at again. Those of texts that nobody with
-/// write access stands for are not used: each in the issue's text is refused by itself, those in comments are counted.
+/// Decides which images of some texts are fetched. Images in `known` that need no further attempt are skipped. Images in
+/// untrusted texts are not used: those in the issue's text are refused one by one, those in comments are only counted.
 pub fn plan(
     texts: &[ImageText],
     addresses: &AttachmentAddresses,
@@ -203,7 +204,7 @@ pub fn plan(
     plan
 }
 
-/// Returns the beginning of an address.
+/// Returns the beginning of an address, for messages.
 fn shortened(address: &str) -> String {
     address.chars().take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! Limits at which the bot stops: keys of both configuration files, and the values that decisions use.
+//! Limits of loops and of the service: their keys in both configuration files, and the resulting values.
 
 use std::fmt::Display;
 
@@ -64,10 +64,11 @@ config_section! {
 }
 
 config_section! {
-    /// Limits of all processes of one run of an agent or a check in the sandbox. A run that exceeds one is ended with that reason.
-    /// The kernel enforces those of memory and processes where the service may create control groups (version 2; in a systemd
-    /// unit `Delegate=yes`), else it limits the number of processes, and all are measured twice a second. Runs give way to the
-    /// service where processors are scarce.
+    /// Limits of all processes of one run of an agent or a check in the sandbox. A run that exceeds one of them is
+    /// ended with that reason. If the service may create control groups (version 2; in a systemd unit, `Delegate=yes`),
+    /// the kernel enforces the limits of memory and processes. Otherwise it limits only the number of processes. In
+    /// both cases, the use of all resources is measured twice a second. Runs yield to the service if processors are
+    /// scarce.
     #[derive(Copy, Eq)]
     pub struct SandboxLimits {
         /// Maximum memory, in MiB; shared memory counts once. `/tmp`, `/dev/shm` and a home in memory may each use a quarter of it.
@@ -81,7 +82,8 @@ config_section! {
 }
 
 impl Limits {
-    /// Returns these limits lowered to those of a repository, and a sentence for each one that is higher and has no effect.
+    /// Returns these limits lowered to those of a repository. Also returns one sentence for each limit of the repository that is
+    /// higher than the operator's and has no effect.
     pub fn lowered_to(&self, repository: &RepositoryLimits) -> (Self, Vec<String>) {
         let RepositoryLimits {
             iterations,
@@ -104,7 +106,7 @@ impl Limits {
     }
 }
 
-/// Lowers a limit of the operator to that of a repository; a higher one is added to the notes.
+/// Lowers a limit of the operator to that of a repository. If the repository's limit is higher, adds a note instead.
 fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, notes: &mut Vec<String>) {
     match wanted {
         Some(wanted) if wanted > *limit => {
@@ -115,7 +117,8 @@ fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, n
     }
 }
 
-/// Lowers a limit of cost; the operator's 0, which `ralph-bot local` sets, means no limit.
+/// Lowers a limit of cost to that of a repository. An operator's limit of 0, which `ralph-bot local` sets, means that there is
+/// none.
 fn lower_cost(key: &str, limit: &mut Usd, wanted: Option<Usd>, notes: &mut Vec<String>) {
     match wanted {
         Some(wanted) if limit.0 == Money(0) => *limit = wanted,
@@ -123,8 +126,8 @@ fn lower_cost(key: &str, limit: &mut Usd, wanted: Option<Usd>, notes: &mut Vec<S
     }
 }
 
-/// Reads stored limits, also under their former names: `timeout_s` in seconds, `cost` and `cost_per_day` in millionths of a
-/// dollar.
+/// Deserializes stored limits. Also accepts their former names: `timeout_s` in seconds, and `cost` and `cost_per_day` in
+/// millionths of a dollar.
 pub(super) fn stored<'de, D: Deserializer<'de>, L: DeserializeOwned>(deserializer: D) -> Result<L, D::Error> {
     let mut limits: Map<String, Value> = Map::deserialize(deserializer)?;
     let dollars = |micros: Value| micros.as_i64().map_or(Value::Null, |micros| Money(micros).usd().into());

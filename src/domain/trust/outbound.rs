@@ -1,8 +1,8 @@
-//! The one filter for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
+//! Filter for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
 //!
-//! Text of agents, tools and outsiders is made inert where it is placed: by the functions of `markdown` in comments and bodies, by
-//! those of `plain` in titles and messages of commits. Everything passes a [`OutboundFilter`] last, which removes the values of secrets. Adapters
-//! take [`Outbound`] texts and [`ClearedCommit`]s, which only the filter creates.
+//! Text of agents, tools and outsiders is made inert where it is inserted: by the functions of `markdown` in comments and bodies,
+//! and by those of `plain` in titles and commit messages. Finally everything passes an [`OutboundFilter`], which removes secrets.
+//! Adapters accept only [`Outbound`] texts and [`ClearedCommit`]s, which only the filter creates.
 
 mod archive;
 mod bounds;
@@ -33,9 +33,9 @@ pub use plain::{co_author, plain_line, subject, title};
 
 use crate::domain::model::characters::is_invisible;
 
-/// Number of learned values that are searched together.
+/// Maximum number of learned values in a group; each group has one search.
 const GROUP: usize = 8;
-/// Maximum number of groups of learned values; the oldest are forgotten, because tokens end.
+/// Maximum number of groups of learned values. The oldest group is dropped, because the tokens in it have expired.
 const MOST_GROUPS: usize = 5;
 
 /// Markdown of a comment, issue or pull request.
@@ -51,7 +51,7 @@ pub enum CommitText {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerText {}
 
-/// Text without secrets; only a [`OutboundFilter`] creates it.
+/// Text without secrets. Only an [`OutboundFilter`] creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbound<K> {
     text: String,
@@ -68,7 +68,7 @@ impl<K> Outbound<K> {
         &self.text
     }
 
-    /// Returns the text as it is, for tests of adapters.
+    /// Creates a text without filtering, for tests of adapters.
     #[cfg(test)]
     pub fn of_test(text: &str) -> Self {
         Self::new(text.to_owned())
@@ -88,28 +88,28 @@ impl<K> From<&str> for Outbound<K> {
     }
 }
 
-/// JSON without secrets; only a [`OutboundFilter`] creates it.
+/// JSON without secrets. Only an [`OutboundFilter`] creates it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboundJson(Value);
 
 impl OutboundJson {
-    /// Returns the value, to which a service may require its own key to be added.
+    /// Returns the JSON value. The caller may add the key that the receiving service requires.
     pub fn into_value(self) -> Value {
         self.0
     }
 }
 
-/// Line at the end of a commit's message.
+/// Trailer of a commit message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trailer {
     /// Loop that the commit belongs to.
     Loop(String),
-    /// Account that asked for the loop: login, id and host of the forge.
+    /// Account that requested the loop: its login, its id, and the host of its forge.
     CoAuthor(String, i64, String),
 }
 
 impl Trailer {
-    /// Returns the line; `None` if its values are invalid.
+    /// Returns the trailer as a line; `None` if a value is invalid in a trailer.
     fn line(&self) -> Option<String> {
         match self {
             Self::Loop(id) => Some(format!("Ralph-Loop: {}", plain_line(id))),
@@ -118,13 +118,13 @@ impl Trailer {
     }
 }
 
-/// Maximum length of a text of JSON that is remembered, in bytes.
+/// Maximum length of a JSON text whose result is cached, in bytes.
 const REMEMBERED_MAX: usize = 100;
 
-/// Masks one value of JSON. Rows repeat their names and many of their values, so that texts without secrets are searched once.
+/// Masks one JSON value. Texts without secrets are cached, because rows repeat their keys and many of their values.
 struct JsonMasking {
     masker: Masker,
-    /// Short texts without secrets.
+    /// Short texts that are known to contain no secrets.
     clean: HashSet<String>,
 }
 
@@ -151,23 +151,23 @@ impl JsonMasking {
     }
 }
 
-/// Removes secrets from everything that leaves. Clones share the learned values.
+/// Removes secrets from everything that leaves the service. Clones share the learned values.
 #[derive(Clone, Default)]
 pub struct OutboundFilter {
     configured: Masker,
     learned: Arc<RwLock<Learned>>,
 }
 
-/// Values that became known while the service runs.
+/// Secrets that became known while the service runs.
 #[derive(Default)]
 struct Learned {
-    /// Groups of at most [`GROUP`] values; only the last one grows.
+    /// Groups of at most [`GROUP`] values. New values are added to the last group.
     groups: VecDeque<LearnedGroup>,
-    /// Searches of all groups.
+    /// Combined masker of all groups.
     masker: Masker,
 }
 
-/// Learned values that one search finds.
+/// Group of learned values that share one search.
 #[derive(Default)]
 struct LearnedGroup {
     values: Vec<(Arc<str>, SecretString)>,
@@ -179,7 +179,7 @@ impl Learned {
         self.groups.iter().flat_map(|group| &group.values).any(|(_, known)| known.expose_secret() == value)
     }
 
-    /// Adds a value to the last group, whose search alone is built anew.
+    /// Adds a value to the last group, so that only the search of that group is rebuilt.
     fn add(&mut self, name: &str, value: &SecretString) {
         if self.groups.back().is_none_or(|group| group.values.len() >= GROUP) {
             self.groups.push_back(LearnedGroup::default());
@@ -203,12 +203,12 @@ impl std::fmt::Debug for OutboundFilter {
 }
 
 impl OutboundFilter {
-    /// Creates a filter that replaces each value of the masker by its name.
+    /// Creates a filter that replaces each secret of the masker by its name.
     pub fn new(configured: Masker) -> Self {
         Self { configured, learned: Arc::default() }
     }
 
-    /// Adds a value that was just issued. What was scanned before cannot hold it.
+    /// Adds a secret that was just issued. Texts that were filtered before cannot contain it.
     pub fn learn(&self, name: &str, value: &SecretString) {
         let value_text = value.expose_secret();
         if self.configured.knows(value_text)
@@ -229,40 +229,40 @@ impl OutboundFilter {
         self.masker().mask_named(text).into_owned()
     }
 
-    /// Returns the secrets in the content of a file.
+    /// Returns the secrets that the content of a file contains.
     pub(super) fn secrets_in(&self, content: &[u8]) -> Vec<FoundSecret> {
         self.masker().found_in_file(content)
     }
 
-    /// Returns JSON with secrets replaced in every text and name. Foreign text is masked before it is escaped for a
-    /// format, because escaping changes the forms of a value.
+    /// Returns JSON with the secrets replaced in every key and string. Foreign text must be masked before it is escaped for a
+    /// format, because escaping changes how a secret is written.
     pub fn masked_json(&self, value: Value) -> Value {
         JsonMasking { masker: self.masker(), clean: HashSet::new() }.masked(value)
     }
 
-    /// Lets a rendered comment or body pass. Forges offer the body of a pull request as the message of its merge, so it holds no
-    /// words for CI systems.
+    /// Filters a rendered comment or body. Also removes words that CI systems obey, because forges offer the body of a pull
+    /// request as the message of its merge commit.
     pub fn body(&self, markdown: &str) -> Outbound<BodyText> {
         Outbound::new(plain::without_ci_words(&without_invisible(&self.masked(markdown))))
     }
 
-    /// Lets a title pass, whose foreign parts are results of [`title`].
+    /// Filters a title. Foreign parts of it must be results of [`title`].
     pub fn title(&self, text: &str) -> Outbound<TitleText> {
         let line = without_invisible(&self.masked(text)).split_whitespace().collect::<Vec<_>>().join(" ");
         Outbound::new(line)
     }
 
-    /// Lets an answer to an agent pass.
+    /// Filters an answer to an agent.
     pub fn answer(&self, text: &str) -> Outbound<AnswerText> {
         Outbound::new(self.masked(text))
     }
 
-    /// Lets a message to a channel pass.
+    /// Filters a message to a channel.
     pub fn json(&self, value: Value) -> OutboundJson {
         OutboundJson(self.masked_json(value))
     }
 
-    /// Returns the message of a commit: the subject, lines and trailers. Only trailers act.
+    /// Builds and filters a commit message of a subject, lines and trailers. Only `trailers` become trailers that git recognizes.
     pub fn message(&self, subject: &str, lines: &[String], trailers: &[Trailer]) -> Outbound<CommitText> {
         let inert = |line: &str| plain_line(&self.masked(line));
         let mut text = format!("{}\n", inert(subject));
@@ -279,7 +279,7 @@ impl OutboundFilter {
     }
 }
 
-/// Removes invisible and bidirectional characters but those of emoji.
+/// Removes invisible and bidirectional characters, except those in emoji.
 fn without_invisible(text: &str) -> String {
     let is_kept = |c: char| !is_invisible(c) || matches!(c, '\n' | '\t' | '\u{fe0f}');
     text.chars().filter(|c| is_kept(*c)).collect()

@@ -1,6 +1,6 @@
-//! Permission to act on a loop, decided from facts that were just requested from the forge.
+//! Permission to act on a loop. It is decided from facts that were just requested from the forge.
 //!
-//! Only numeric ids decide. Logins are ignored, as they can be renamed and reused by others.
+//! Accounts are compared only by numeric id. Logins are ignored, because they can be renamed and then reused by others.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::domain::model::ids::{AccountKind, User, UserId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessLevel {
-    /// No more than public access.
+    /// Only public access.
     None,
     /// Can read.
     Read,
-    /// Can label and close issues, not push.
+    /// Can label and close issues, but not push.
     Triage,
     /// Can push.
     Write,
     /// Can push and manage some settings.
     Maintain,
-    /// Can do everything.
+    /// Has all permissions.
     Admin,
 }
 
-/// A team of an organization.
+/// Team of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TeamRef {
     /// Login of the organization.
@@ -36,7 +36,7 @@ pub struct TeamRef {
 }
 
 impl TeamRef {
-    /// Parses `organization/team`.
+    /// Parses `organization/team`; `None` if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let sensible = |part: &str| {
             !part.is_empty()
@@ -55,18 +55,18 @@ impl fmt::Display for TeamRef {
     }
 }
 
-/// Facts for the decision, besides the account and its level.
+/// Facts for the decision, in addition to the account and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitFacts<'a> {
-    /// Lowest sufficient level, as configured.
+    /// Lowest access level that is sufficient, as configured.
     pub floor: AccessLevel,
-    /// Accounts that are permitted at any level.
+    /// Accounts that are permitted regardless of their level.
     pub allowed: &'a [UserId],
-    /// Whether the account is in a team that is permitted at any level, as the forge reports now.
+    /// Whether the account is in a team whose members are permitted regardless of their level, as the forge currently reports.
     pub in_allowed_team: bool,
-    /// Bots that are permitted; no other bot is.
+    /// Bot accounts that are permitted. All other bots are denied.
     pub allowed_bots: &'a [UserId],
-    /// Account of the service.
+    /// Account of the service itself.
     pub own: UserId,
 }
 
@@ -79,30 +79,30 @@ pub enum Authorization {
     Deny {
         /// Reason in one sentence, for the log.
         reason: String,
-        /// Reaction shown to the person.
+        /// Reaction that the person sees.
         answer: DenyAnswer,
     },
 }
 
-/// Reaction shown to a person without permission. No comment for each, because anyone could cause many of them.
+/// Reaction that a person without permission sees. There is no comment per denial, because anyone could trigger many of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenyAnswer {
     /// No reaction.
     Silent,
-    /// A 👎 on the comment.
+    /// A 👎 reaction on the comment.
     ThumbsDown,
-    /// Unknown, because the members of these teams are hidden. Reported once per issue.
+    /// The membership is unknown, because the members of these teams are hidden from the service. Reported once per issue.
     CannotTell(Vec<TeamRef>),
 }
 
-/// Returns the decision about an account without permission, if its membership of these teams cannot be asked.
+/// Returns the decision for an account without permission whose membership in the teams `hidden` cannot be determined.
 pub fn cannot_tell(actor: &User, hidden: Vec<TeamRef>) -> Authorization {
     let teams = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let reason = format!("it cannot be told whether account {} is in one of the teams {teams}", actor.id);
     Authorization::Deny { reason, answer: DenyAnswer::CannotTell(hidden) }
 }
 
-/// Decides whether `actor`, whose level in the repository is `permission`, may act.
+/// Decides whether `actor` may act. `permission` is the actor's level in the repository.
 pub fn may(actor: &User, permission: AccessLevel, facts: &PermitFacts<'_>) -> Authorization {
     let deny = |reason: String, answer| Authorization::Deny { reason, answer };
     if actor.id == facts.own {

@@ -1,4 +1,4 @@
-//! Settings that decisions depend on: the operator's and the repository's, merged into one value.
+//! Policy: settings that decisions depend on, merged from the operator's and the repository's configuration.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::domain::trust::limits::{self, Limits, RepositoryLimits};
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 
-/// Number of the first user of sandboxes by default. No package, container or systemd unit uses it or those above: the range from
-/// 1,879,048,192 is assigned to nothing.
+/// Default user id of the first sandbox user. No package, container or systemd unit uses this id or higher ones, because the
+/// range from 1,879,048,192 on is unassigned.
 pub const SANDBOX_USER: u32 = 2_000_000_000;
-/// Number of users of sandboxes; each run has one alone.
+/// Number of sandbox users. Each run has a user of its own.
 pub const SANDBOX_USERS: u32 = 256;
 
 /// Extent to which a loop uses the intelligence layer.
@@ -45,7 +45,7 @@ impl Intelligence {
         self != Self::Off
     }
 
-    /// Whether models are asked.
+    /// Whether models are called.
     pub fn asks(self) -> bool {
         self == Self::Full
     }
@@ -67,22 +67,22 @@ pub enum MinimumAccess {
     Admin,
 }
 
-/// Form of a loop's reports on its issue.
+/// Way in which a loop reports on its issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressReport {
-    /// A comment per iteration, and the status comment.
+    /// A comment per iteration, in addition to the status comment.
     #[default]
     Comments,
     /// Only the status comment.
     StatusOnly,
 }
 
-/// Whether loops begin with a plan that a person approves.
+/// Policy that decides which loops begin with a plan for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanPolicy {
-    /// Loops that are asked for with `/ralph plan` or the label.
+    /// Only loops that are requested with `/ralph plan` or the label for plans.
     #[default]
     OnRequest,
     /// Every loop.
@@ -92,7 +92,7 @@ pub enum PlanPolicy {
 config_section! {
     /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
     pub struct TamperingPolicy {
-        /// Iterations with an open finding after which the bot puts the tests of the base back itself.
+        /// Number of iterations with an open finding after which the bot itself restores the tests of the base.
         pub iterations: u32 = 2, in 1..=100;
     }
 }
@@ -111,13 +111,13 @@ pub enum ReviewTime {
 /// Second opinion before a pull request becomes ready for review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewPolicy {
-    /// Backend that is asked.
+    /// Backend that gives the opinion.
     pub backend: String,
-    /// Maximum time of its run, in seconds.
+    /// Maximum duration of the review run, in seconds.
     pub timeout_s: u64,
 }
 
-/// Settings that decisions about one repository depend on.
+/// Settings that the decisions about one repository depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Prefix of the bot's labels (`ralph:`).
@@ -134,16 +134,16 @@ pub struct Policy {
     /// Limits of loops, of runs of agents and of the service.
     #[serde(deserialize_with = "limits::stored")]
     pub limits: Limits,
-    /// Form of reports.
+    /// Way in which loops report.
     pub progress: ProgressReport,
-    /// Whether loops begin with a plan that a person approves.
+    /// Policy that decides which loops begin with a plan for approval.
     #[serde(default)]
     pub plan: PlanPolicy,
     /// Whether checks are detected in the tree if none are configured.
     pub detect_checks: bool,
     /// Paths that agents must not change.
     pub protected: Protected,
-    /// Logins that are asked for review, in addition to the person who started the loop.
+    /// Logins of people whose review is requested, in addition to the person who started the loop.
     pub reviewers: Vec<String>,
     /// Prefix of the bot's branches (`ralph/`).
     pub branch_prefix: String,
@@ -155,15 +155,15 @@ pub struct Policy {
     pub checks: Vec<Check>,
     /// Branch to work from; `None` for the default branch.
     pub base: Option<String>,
-    /// Type of the task, if the repository's file names it.
+    /// Type of every task, if the repository's file states it.
     pub task_type: Option<TaskType>,
     /// Facts that the repository's file states about every task.
     #[serde(default, skip_serializing_if = "StatedFacts::is_empty")]
     pub task: StatedFacts,
-    /// Facts that the repository's file states about the tasks with a label.
+    /// Facts that the repository's file states about tasks with a label, by label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub task_labels: BTreeMap<String, StatedFacts>,
-    /// Rules of the operator that act on a condition or at a time.
+    /// Schedule of the operator: rules that act on a condition or at a time.
     #[serde(default)]
     pub schedule: Vec<ScheduleEntry>,
     /// Extent to which a loop uses the intelligence layer.
@@ -175,18 +175,18 @@ pub struct Policy {
     /// Time after which an unanswered escalation is repeated once, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
-    /// Keys of `preset`, `control`, `oversight` and `strategy` that the files set; the repository's override the
-    /// operator's.
+    /// Keys of `preset`, `control`, `oversight` and `strategy` that the configuration files set. The repository's keys override
+    /// the operator's.
     pub thresholds: Map<String, Value>,
     /// Hooks of the operator, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookName>,
-    /// Second opinion; `None` if none is asked for.
+    /// Second opinion; `None` if none is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewPolicy>,
 }
 
-/// Default of loops stored before the setting existed: off.
+/// Default for loops that were stored before this setting existed.
 fn off() -> Intelligence {
     Intelligence::Off
 }
@@ -229,62 +229,62 @@ impl Default for Policy {
     }
 }
 
-/// Settings of the repository's file.
+/// Settings of the repository's configuration file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RepositorySettings {
     /// Checks, in order.
     pub checks: Vec<Check>,
     /// Commands run in a fresh work tree.
     pub setup: Vec<String>,
-    /// Type of work of its issues.
+    /// Type of every task.
     pub task_type: Option<TaskType>,
     /// Facts about every task.
     #[serde(default, skip_serializing_if = "StatedFacts::is_empty")]
     pub task: StatedFacts,
-    /// Facts about the tasks with a label.
+    /// Facts about tasks with a label, by label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub task_labels: BTreeMap<String, StatedFacts>,
-    /// Form of reports.
+    /// Way in which loops report.
     pub progress: Option<ProgressReport>,
-    /// Whether loops begin with a plan that a person approves; can be stricter than the operator's, never less strict.
+    /// Policy for plans. It can only be stricter than the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanPolicy>,
-    /// Response to a change of a protected path; can be stricter than the operator's, never less strict.
+    /// Response to a change of a protected path. It can only be stricter than the operator's.
     pub protected: Option<ProtectedPolicy>,
     /// Protected paths in addition to the operator's.
     pub protected_paths: Vec<String>,
-    /// Logins asked for review.
+    /// Logins of people whose review is requested.
     pub reviewers: Option<Vec<String>>,
     /// Branch to work from.
     pub base: Option<String>,
-    /// Limits; can be lower than the operator's, never higher.
+    /// Limits. They can only be lower than the operator's.
     #[serde(deserialize_with = "limits::stored")]
     pub limits: RepositoryLimits,
-    /// Whether checks are detected in the tree; cannot be enabled if the operator disabled it.
+    /// Whether checks are detected in the tree. Cannot be true if the operator disabled detection.
     pub detect_checks: Option<bool>,
-    /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
+    /// Extent to which loops use the intelligence layer. It can only be less than the operator's.
     #[serde(default)]
     pub intelligence: Option<Intelligence>,
-    /// Iterations with weakened tests after which the service puts the tests of the base back.
+    /// Number of iterations with weakened tests after which the service restores the tests of the base.
     #[serde(default)]
     pub tampering_iterations: Option<u32>,
-    /// Keys of `preset`, `control`, `oversight` and `strategy` that it sets.
+    /// Keys of `preset`, `control`, `oversight` and `strategy` that the file sets.
     pub thresholds: Map<String, Value>,
-    /// Names of the operator's optional hooks that run for it as well.
+    /// Names of the operator's optional hooks that run for this repository as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
-    /// Time of the second opinion; cannot be requested if the operator has none.
+    /// Time of the second opinion. Has no effect if the operator configured none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewTime>,
 }
 
 impl Policy {
-    /// Returns the time after which an unanswered escalation is repeated once, in milliseconds.
+    /// Returns the time after which an unanswered escalation is repeated, in milliseconds.
     pub fn remind_after_ms(&self) -> i64 {
         i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
     }
 
-    /// Names of the labels that start loops: without and with a plan first.
+    /// Returns the names of the labels that start loops: first the one without a plan, then the one with a plan.
     pub fn start_labels(&self) -> [String; 2] {
         ["run", "plan"].map(|name| format!("{}{name}", self.label_prefix))
     }
@@ -295,8 +295,7 @@ impl Policy {
         self.plan == PlanPolicy::Required || names_label(labels, &plan)
     }
 
-    /// Returns this policy with the repository's file applied: limits can only be lowered, protection only made
-    /// stricter.
+    /// Returns this policy combined with the repository's file, which can only lower limits and tighten protection.
     pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
         let mut policy = self.clone();
         policy.limits = self.limits.lowered_to(&file.limits).0;
@@ -326,7 +325,7 @@ impl Policy {
         policy
     }
 
-    /// Names of the hooks that run at an event, in order.
+    /// Returns the names of the hooks that run at an event, in order.
     pub fn hook_names(&self, event: HookEvent) -> impl Iterator<Item = &str> {
         self.hooks.iter().filter(move |hook| hook.event == event && !hook.optional).map(|hook| hook.name.as_str())
     }
@@ -336,13 +335,12 @@ impl Policy {
         self.hook_names(event).next().is_some()
     }
 
-    /// Returns the settings of control, oversight and strategy. A group that was stored long ago and is no longer
-    /// valid is replaced by its preset.
+    /// Returns the settings of control, oversight and strategy. A stored group that is no longer valid is replaced by its preset.
     pub fn supervision(&self) -> SupervisionSettings {
         SupervisionSettings::tolerant(&self.thresholds)
     }
 
-    /// Returns the settings of `file` that have no effect because the operator's are stricter, one sentence each.
+    /// Returns one sentence for each setting of `file` that has no effect because the operator's is stricter.
     pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
         let (_, mut notes) = self.limits.lowered_to(&file.limits);
         if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
@@ -364,13 +362,13 @@ impl Policy {
     }
 }
 
-/// Whether `c` is valid in the name of a check. Names are shown, logged and used as keys, so characters with a meaning
-/// in shells, terminals or Markdown are not.
+/// Whether `c` is valid in the name of a check. Names are displayed, logged and used as keys, so characters with a special
+/// meaning in shells, terminals or Markdown are invalid.
 fn name_character(c: char) -> bool {
     c.is_alphanumeric() || " -_./:+,=@%".contains(c)
 }
 
-/// Whether `name` is a valid name of a check: 1 to [`CHECK_NAME_MAX`] valid characters, no blank at either end.
+/// Whether `name` is a valid name of a check: 1 to [`CHECK_NAME_MAX`] valid characters, without a space at either end.
 pub fn valid_check_name(name: &str) -> bool {
     !name.is_empty()
         && name.trim() == name
@@ -378,7 +376,7 @@ pub fn valid_check_name(name: &str) -> bool {
         && name.chars().all(name_character)
 }
 
-/// Returns a valid name for a check that was given as a bare command: its valid characters, shortened.
+/// Derives a valid name for a check from its command: the valid characters, shortened.
 pub fn check_name_for(command: &str) -> String {
     let harmless: String = command.chars().map(|c| if name_character(c) { c } else { ' ' }).collect();
     let words = harmless.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,8 +1,9 @@
-//! Paths that agents must not change: CI, code ownership, hooks, and files that instruct or configure agents and editors.
+//! Protected paths, which agents must not change: CI, code owners, hooks, and files that instruct or configure agents and
+//! editors.
 //!
-//! A pattern protects more than the paths that it matches, because a file can come to its place in other ways: the folder itself
-//! and the folders above it can become links, names that differ only in case, in invisible characters or in their short form are
-//! the same file on other systems, and a protected link protects what it leads to.
+//! A pattern protects more than the paths that it matches, because a file can be replaced in other ways. The folder of the file
+//! and the folders above it can become links. Names that differ only in case, in invisible characters or in their short form are
+//! the same file on other systems. The target of a protected link is protected too.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::task::DiffStat;
 
-/// Paths protected by default. The configuration adds those of each preset of an agent. Globs are relative to the top of the tree.
+/// Globs of the paths that are protected by default, relative to the root of the tree. The configuration adds those of each agent
+/// preset.
 pub const PROTECTED_PATHS: &[&str] = &[
     // The bot's own file.
     ".github/ralph.yml",
@@ -201,13 +203,13 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// Whether changes of a path are not kept; `true` if the patterns cannot be compiled.
+    /// Whether changes of a path are reverted or block the loop. Also true if the patterns cannot be compiled.
     pub fn refuses(&self, path: &str) -> bool {
         let protects = || ProtectedGlobs::new(&self.paths).map_or(true, |globs| globs.protect(path));
         self.policy != ProtectedPolicy::Allow && protects()
     }
 
-    /// Returns the protected ones among the files of a change; all files if the patterns cannot be compiled.
+    /// Returns the changed files that are protected; all changed files if the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
         let globs = ProtectedGlobs::new(&self.paths);
         let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.protect(path));
@@ -225,7 +227,7 @@ impl Default for Protected {
 #[derive(Debug, Clone)]
 pub struct ProtectedGlobs {
     globs: GlobSet,
-    /// Index of the pattern that each glob was made from.
+    /// Index of the original pattern, for each glob.
     patterns: Vec<usize>,
 }
 
@@ -245,9 +247,9 @@ impl ProtectedGlobs {
         Ok(Self { globs: set.build()?, patterns: made_from })
     }
 
-    /// Whether an entry of the tree (a file or a link, not a folder) is protected.
+    /// Whether an entry of the tree (a file or a link, but not a folder) is protected.
     ///
-    /// Each short name of NTFS is protected, because only that disk knows which file it stands for.
+    /// All NTFS short names are protected, because only the file system knows which file such a name refers to.
     pub fn protect(&self, path: &str) -> bool {
         let is_short = || !self.globs.is_empty() && path.split(['/', '\\']).any(is_short_name);
         self.globs.is_match(path) || self.globs.is_match(folded(path)) || is_short()
@@ -260,8 +262,8 @@ impl ProtectedGlobs {
     }
 }
 
-/// Returns a pattern with those of the folder itself and of the folders above it: what stands there as a link or a file takes
-/// the place of everything below.
+/// Returns the patterns that protect everything that `pattern` protects: the pattern itself, and patterns for its folder and all
+/// parent folders. A link or file in the place of such a folder would replace everything below it.
 fn with_folders(pattern: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::from([pattern.to_owned()]);
     all.extend(pattern.strip_suffix("/**").map(str::to_owned));
@@ -283,7 +285,7 @@ fn with_folders(pattern: &str) -> BTreeSet<String> {
     all
 }
 
-/// Whether a name has the form of the second name that NTFS gives to a file: `VSCODE~1`, `GI7EB4~1.TXT`.
+/// Whether a name has the form of an NTFS short name: `VSCODE~1`, `GI7EB4~1.TXT`.
 fn is_short_name(name: &str) -> bool {
     let (base, extension) = name.split_once('.').unwrap_or((name, ""));
     let Some((begin, number)) = base.rsplit_once('~') else { return false };
@@ -291,8 +293,8 @@ fn is_short_name(name: &str) -> bool {
     is_number && !begin.is_empty() && base.chars().count() <= 8 && extension.chars().count() <= 3
 }
 
-/// Returns a path as file systems see it that ignore case in all scripts, and some characters: without invisible characters, without
-/// dots and blanks at the end of a name, without the name of a stream.
+/// Returns a path as seen by file systems that ignore case and some characters: in lower case, without invisible characters,
+/// without dots and spaces at the end of a name, and without the name of a stream.
 fn folded(path: &str) -> String {
     let part = |part: &str| {
         let visible = part.chars().filter(|c| !is_invisible(*c));
@@ -305,7 +307,7 @@ fn folded(path: &str) -> String {
     path.replace('\\', "/").split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-/// Returns the path in the tree that a link leads to; `None` if it leads out of the tree or to its top.
+/// Returns the path in the tree that the target of a link refers to; `None` if it refers to the root or outside of the tree.
 pub fn target_of(link: &str, target: &str) -> Option<String> {
     if target.starts_with('/') {
         return None;
@@ -324,7 +326,7 @@ pub fn target_of(link: &str, target: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// Escapes a path for use as a pattern that matches exactly it.
+/// Escapes a path as a pattern that matches exactly this path.
 pub fn literal(path: &str) -> String {
     globset::escape(path)
 }

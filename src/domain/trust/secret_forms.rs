@@ -1,8 +1,8 @@
-//! Finds the values of secrets in bytes, in whatever form they are written: plain, reversed, as hexadecimal, decimal, base32 or
-//! base64 digits, in UTF-8, UTF-16 or UTF-32, and with any of the characters escaped as in addresses, JSON or HTML.
+//! Finds secrets in bytes in many forms: plain, reversed, as hexadecimal, decimal, base32 or base64 digits, and in UTF-8, UTF-16
+//! or UTF-32. In each form, any of the characters may be escaped as in URLs, JSON or HTML.
 //!
-//! A value is searched in pieces of at least 16 bytes, so that most of a value is found too. A form is a sequence of
-//! symbols; a scan follows all forms over the bytes at once and accepts each symbol plain or escaped, so mixtures are found.
+//! A value is searched in pieces of at least 16 bytes, so that a truncated value is found too. A form is a sequence of symbols. A
+//! scan tracks all forms at once and accepts each symbol plain or escaped, so that mixtures are found.
 
 mod scan;
 
@@ -15,13 +15,13 @@ pub use scan::{StreamRedactor, StreamTracker};
 
 /// Minimum length of a piece of a value that is searched by itself, in bytes.
 const PIECE: usize = 16;
-/// Minimum number of symbols of a form; shorter ones would occur in ordinary text.
+/// Minimum number of symbols of a form. Shorter forms would occur in ordinary text.
 const MIN_SYMBOLS: usize = 6;
-/// Minimum number of symbols of a form in which case and separators between the symbols are ignored.
+/// Minimum number of symbols of a form for ignoring case and separators between the symbols.
 const LOOSE_SYMBOLS: usize = 10;
 
-/// Returns a value in each of its forms, without mixtures of escaped and plain characters. Forms of a value inside a longer
-/// one (`user:value` in base64) leave out the characters that depend on its neighbors.
+/// Returns a value in each of its forms, without mixtures of escaped and plain characters. For a value within a longer one
+/// (`user:value` in base64), characters that depend on the neighbors are omitted.
 pub fn encodings_of(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for form in forms_of(secret) {
@@ -58,10 +58,10 @@ fn is_hex(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Symbol of a form: one of two bytes, because the alphabets of base64 differ in two digits.
+/// Symbol of a form. It has two alternative bytes, because the base64 alphabets differ in two digits.
 type Symbol = (u8, u8);
 
-/// Returns the sequences of symbols by which a value or a piece of it is recognized.
+/// Returns the forms by which a value or a piece of it is recognized.
 fn forms_of(secret: &[u8]) -> Vec<Vec<Symbol>> {
     let plain = |text: &[u8]| text.iter().map(|byte| (*byte, *byte)).collect::<Vec<Symbol>>();
     let mut forms = Vec::new();
@@ -88,12 +88,12 @@ fn reversed(text: &[u8]) -> Vec<u8> {
     text.iter().rev().copied().collect()
 }
 
-/// Returns the bytes in two-byte units; `None` stands for the byte.
+/// Returns a text in two-byte units; `None` in `unit` stands for the byte of the text.
 fn wide(text: &[u8], unit: [Option<u8>; 2]) -> Vec<u8> {
     text.iter().flat_map(|byte| unit.map(|part| part.unwrap_or(*byte))).collect()
 }
 
-/// Returns the digits of a text that follows `offset` other bytes, without those that also depend on its neighbors.
+/// Returns the encoded digits of a text that follows `offset` other bytes, without digits that also depend on its neighbors.
 fn inner_digits(
     text: &[u8],
     offset: usize,
@@ -107,7 +107,7 @@ fn inner_digits(
     one.bytes().zip(other.bytes()).skip(first).take(last.saturating_sub(first)).collect()
 }
 
-/// A form that is searched.
+/// Form to search for.
 struct SecretForm {
     symbols: Vec<Symbol>,
     /// Whether the case of letters and separators between symbols are ignored.
@@ -115,17 +115,17 @@ struct SecretForm {
 }
 
 impl SecretForm {
-    /// Whether the symbol at this position is this byte.
+    /// Whether the symbol at index `at` matches this byte.
     fn accepts(&self, at: usize, byte: u8) -> bool {
         let same = |symbol: u8| symbol == byte || (self.is_loose && symbol.eq_ignore_ascii_case(&byte));
         self.symbols.get(at).is_some_and(|(one, other)| same(*one) || same(*other))
     }
 }
 
-/// The forms of some secrets. Its `Debug` output contains none of them.
+/// Forms of some secrets. Its `Debug` output contains no secrets.
 pub struct SecretForms {
     forms: Vec<SecretForm>,
-    /// Indices of the forms that may begin with a byte.
+    /// Indices of the forms that may begin with each byte.
     by_first: Vec<Vec<u16>>,
 }
 
@@ -136,7 +136,7 @@ impl std::fmt::Debug for SecretForms {
 }
 
 impl SecretForms {
-    /// Creates the forms of these values. Values shorter than 6 bytes are found only in longer forms (base64, hexadecimal).
+    /// Creates the forms of these values. Values shorter than 6 bytes are found only in their longer forms (base64, hexadecimal).
     pub fn new<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Self {
         let mut symbols: Vec<Vec<Symbol>> = Vec::new();
         for secret in secrets {
@@ -160,7 +160,7 @@ impl SecretForms {
         Self { forms, by_first }
     }
 
-    /// Returns the places of the secrets in these bytes, in order and without overlaps.
+    /// Returns the ranges of the secrets in these bytes, in order and without overlaps.
     pub fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut scan = scan::Scan::default();
         let mut found: Vec<Range<usize>> = Vec::new();
@@ -178,7 +178,7 @@ impl SecretForms {
         found
     }
 
-    /// Whether one of the secrets is in these bytes.
+    /// Whether these bytes contain one of the secrets.
     pub fn is_in(&self, bytes: &[u8]) -> bool {
         let mut scan = scan::Scan::default();
         bytes.iter().any(|byte| scan.next(self, *byte).is_some())
@@ -193,7 +193,7 @@ impl SecretForms {
     }
 }
 
-/// Returns a value in pieces of at least [`PIECE`] bytes that cover it.
+/// Splits a value into pieces of at least [`PIECE`] bytes that cover it.
 fn pieces(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
     let count = (secret.len() / PIECE).max(1);
     let cut = move |at: usize| at * secret.len() / count;

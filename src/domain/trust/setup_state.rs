@@ -1,15 +1,16 @@
-//! Values with which a browser comes back to the set-up: usable once, for an hour, by the browser that got them.
+//! State values of the browser set-up. The browser brings a value back from the forge; it is valid once, for an hour, and only in
+//! the same browser.
 
 use subtle::ConstantTimeEq;
 
 use crate::domain::model::ids::Timestamp;
 
-/// Time for which a value can be used, in milliseconds: as long as GitHub keeps the code of a manifest.
+/// Lifetime of a value, in milliseconds. GitHub keeps the code of an app manifest for the same time.
 pub const SETUP_STATE_MS: i64 = 3_600_000;
-/// Maximum number of values that are remembered; the oldest are forgotten.
+/// Maximum number of values that are stored. The oldest are dropped.
 const MAX_STATES: usize = 32;
 
-/// Values that were given out, each with what it was given out for.
+/// Values that were issued, each with its purpose.
 #[derive(Debug, Clone)]
 pub struct SetupStates<T>(Vec<GivenState<T>>);
 
@@ -21,16 +22,16 @@ struct GivenState<T> {
     purpose: T,
 }
 
-/// Reason why a value is not accepted.
+/// Reason for rejecting a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StateRefusal {
-    /// It was never given out, was used before, or is forgotten.
+    /// The value was never issued, was used before, or was dropped.
     #[error("this address is not known here, or was used before; begin again")]
     Unknown,
-    /// It was given to another browser.
+    /// The value was issued to another browser.
     #[error("this was begun in another browser; go on there, or begin again here")]
     Foreign,
-    /// It is older than an hour.
+    /// The value is older than an hour.
     #[error("this was begun more than an hour ago; begin again")]
     Expired,
 }
@@ -42,7 +43,7 @@ impl<T> Default for SetupStates<T> {
 }
 
 impl<T> SetupStates<T> {
-    /// Remembers a value that is given to a browser.
+    /// Stores a value that is issued to a browser.
     pub fn give(&mut self, value: String, browser: &str, purpose: T, now: Timestamp) {
         self.0.retain(|given| now < given.until);
         if self.0.len() >= MAX_STATES {
@@ -51,10 +52,10 @@ impl<T> SetupStates<T> {
         self.0.push(GivenState { value, browser: browser.to_owned(), until: now.plus_ms(SETUP_STATE_MS), purpose });
     }
 
-    /// Takes a value that a browser brings back, and returns what it was given out for.
+    /// Redeems a value that a browser brings back; returns its purpose.
     ///
     /// # Errors
-    /// The value is not one of this browser that can be used now. One of another browser stays usable there.
+    /// The value is invalid. A value of another browser stays valid in that browser.
     pub fn take(&mut self, value: &str, browser: &str, now: Timestamp) -> Result<T, StateRefusal> {
         let same = |a: &str, b: &str| bool::from(a.as_bytes().ct_eq(b.as_bytes()));
         // All are compared, so that the time does not tell which one is similar.

@@ -1,7 +1,7 @@
 //! Detection of changes that weaken the checks: tests, assertions, check configuration, workflows, thresholds.
 //!
-//! Reads a unified git diff as text. It does not guess about code outside the diff, such as the body of a test far from
-//! the changed lines; a move or a rename is no finding. Findings are shown to people, so each names its line.
+//! Reads a unified git diff as text. Code that the diff does not show, such as the rest of a test, is not guessed. Moving or
+//! renaming is no finding. Findings are shown to people, so each names its line.
 
 /// Declares a regular expression that is compiled on first use.
 macro_rules! pattern {
@@ -58,10 +58,10 @@ pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Maximum number of findings of one diff.
 pub const MAX_FINDINGS: usize = 100;
-/// Longest evidence, in characters.
+/// Maximum length of evidence, in characters.
 const MAX_EVIDENCE: usize = 200;
 
-/// Workflows of the forges' CI.
+/// Globs of CI workflows on all forges.
 const WORKFLOWS: [&str; 7] = [
     ".github/workflows/**",
     ".github/actions/**",
@@ -71,7 +71,7 @@ const WORKFLOWS: [&str; 7] = [
     ".gitlab/ci/**",
     ".woodpecker/**",
 ];
-/// The bot's own file, at its place on each forge.
+/// Paths of the bot's own configuration file on all forges.
 const RALPH_FILES: [&str; 4] = [".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml", ".ralph.yml"];
 /// Names of manifests and lock files, which determine the dependencies.
 const MANIFESTS: [&str; 39] = [
@@ -116,13 +116,13 @@ const MANIFESTS: [&str; 39] = [
     "flake.lock",
 ];
 
-/// Files that a repository counts as its checks, in addition to those of every repository. Globs are relative to the
-/// top of the tree.
+/// Files that a repository considers part of its checks, in addition to those of every repository. Globs are relative to the root
+/// of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperContext {
-    /// Further files of which every change affects the checks.
+    /// Files of which every change affects the checks.
     pub check_config: Vec<String>,
-    /// The bot's own file.
+    /// Configuration files of the bot.
     pub ralph_files: Vec<String>,
     /// CI workflows.
     pub workflows: Vec<String>,
@@ -135,13 +135,13 @@ impl Default for TamperContext {
     }
 }
 
-/// Returns the changes in a unified git diff that weaken the checks, in the order of the diff, weak signs last, at most
-/// 100. Other text gives none. Globs that do not compile match nothing.
+/// Returns the changes in a unified git diff that weaken the checks, at most 100. Blocking findings come first, then notices,
+/// each in the order of the diff. Text that is no diff gives no findings. Invalid globs match nothing.
 pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
     scan_at_most(diff, context, MAX_FINDINGS)
 }
 
-/// Does what [`scan`] does, with at most `most` findings of each grade and in all.
+/// Like [`scan`], but with at most `most` findings of each grade, and at most `most` in total.
 pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
     let places = ProtectedPaths {
@@ -184,7 +184,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
     findings.into_list()
 }
 
-/// Returns the paths of changed manifests and lock files, for the top of the pull request.
+/// Returns the paths of changed manifests and lock files, which the pull request lists at the top.
 pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
     let flagged = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -196,7 +196,7 @@ pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
     stat.files.iter().filter(|file| flagged(&file.path)).map(|file| file.path.clone()).collect()
 }
 
-/// The configured places, compiled.
+/// Compiled globs of a `TamperContext`.
 struct ProtectedPaths {
     check_config: GlobSet,
     ralph_files: GlobSet,
@@ -204,7 +204,8 @@ struct ProtectedPaths {
 }
 
 impl ProtectedPaths {
-    /// Returns the kind of a protected file by its old or new path; `None` if changes to it are allowed.
+    /// Returns the kind of finding for any change of a file, determined by its old and new paths; `None` if changes to the file
+    /// are allowed.
     fn of(&self, file: &FileDiff) -> Option<TamperKind> {
         let is = |set: &GlobSet| file.paths().any(|path| set.is_match(path));
         if is(&self.ralph_files) {
@@ -227,7 +228,7 @@ fn globs(patterns: &[String]) -> GlobSet {
     builder.build().unwrap_or_default()
 }
 
-/// Findings so far, each once.
+/// Distinct findings so far.
 #[derive(Default)]
 struct Findings {
     blocking: Vec<TamperFinding>,
@@ -238,23 +239,23 @@ struct Findings {
 }
 
 impl Findings {
-    /// Adds strong evidence; `line` counts from 1.
+    /// Adds a blocking finding. `line` is 1-based.
     fn add(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
         self.insert(TamperFinding { line, ..TamperFinding::new(path, kind, brief(evidence)) });
     }
 
-    /// Adds weak evidence; `line` counts from 1.
+    /// Adds a notice. `line` is 1-based.
     fn notice(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
         let finding = TamperFinding::new(path, kind, brief(evidence));
         self.insert(TamperFinding { line, grade: TamperGrade::Notice, ..finding });
     }
 
-    /// Adds evidence that is weak or strong; `line` counts from 1.
+    /// Adds a notice if `weak` is set, else a blocking finding. `line` is 1-based.
     fn add_graded(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str, weak: bool) {
         if weak { self.notice(path, line, kind, evidence) } else { self.add(path, line, kind, evidence) }
     }
 
-    /// Whether a line has a finding of a kind.
+    /// Whether there is a finding of this kind for a line.
     fn has(&self, path: &str, line: u32, kind: TamperKind) -> bool {
         let is = |found: &&TamperFinding| found.path == path && found.line == Some(line) && found.kind == kind;
         self.blocking.iter().rev().chain(self.notices.iter().rev()).take(MAX_FINDINGS).any(|found| is(&found))
@@ -268,7 +269,7 @@ impl Findings {
         }
     }
 
-    /// Blocking findings, then notices.
+    /// Returns all findings, the blocking ones first.
     fn into_list(mut self) -> Vec<TamperFinding> {
         self.blocking.append(&mut self.notices);
         self.blocking.truncate(self.most);

@@ -1,4 +1,4 @@
-//! Rights of people who use the dashboard and the API, and what their browsers must show.
+//! Rights of people who use the dashboard and the API, and checks of their browsers' requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,44 +10,44 @@ use url::{Host, Url};
 use super::permit::AccessLevel;
 use crate::domain::model::ids::{AccountKind, Timestamp, UserId};
 
-/// Time for which the forge's answer about a permission is used, in milliseconds.
+/// Time for which a permission is cached after the forge reported it, in milliseconds.
 pub const RIGHT_KEPT_MS: i64 = 5 * 60_000;
-/// Maximum age, in milliseconds, of a permission by which an open stream continues. Streams are checked once a minute, so that a
-/// withdrawn right ends within [`RIGHT_KEPT_MS`].
+/// Maximum age of a cached permission for an open event stream to continue, in milliseconds. Streams are checked once a minute,
+/// so that a revoked right ends within [`RIGHT_KEPT_MS`].
 pub const STREAM_RIGHT_KEPT_MS: i64 = 4 * 60_000;
-/// Time from a login to the end of its session, in milliseconds.
+/// Maximum lifetime of a session, in milliseconds.
 pub const SESSION_MS: i64 = 12 * 3_600_000;
-/// Time without a request after which a session ends, in milliseconds.
+/// Time without requests after which a session ends, in milliseconds.
 pub const SESSION_IDLE_MS: i64 = 2 * 3_600_000;
-/// Time within which a login that was begun has to be finished, in milliseconds.
+/// Time within which a login must be completed, in milliseconds.
 pub const LOGIN_MS: i64 = 10 * 60_000;
 
-/// Number of failures of an address after which it has to wait.
+/// Number of failed logins after which an address has to wait.
 const MAX_FAILURES: u32 = 20;
-/// Time in which failures are counted, from the first one, in milliseconds.
+/// Length of the window in which failures are counted, from the first failure, in milliseconds.
 const FAILURE_WINDOW_MS: i64 = 10 * 60_000;
-/// Maximum number of addresses whose failures are remembered.
+/// Maximum number of addresses whose failures are stored.
 const MAX_ADDRESSES: usize = 10_000;
-/// Maximum length of a path to return to, in bytes.
+/// Maximum length of a path to return to after a login, in bytes.
 const MAX_PATH: usize = 2_000;
 
 /// Right of a viewer in a repository, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewRight {
-    /// Sees nothing of the repository, not even that it is known.
+    /// Sees nothing of the repository, not even whether the service knows it.
     None,
-    /// Sees states and summaries of loops.
+    /// Sees the states and summaries of loops.
     Read,
-    /// Sees prompts, transcripts and outputs too, and may give commands.
+    /// Also sees prompts, transcripts and outputs, and may give commands.
     Write,
-    /// Sees all repositories, backends, deliveries and the operator's settings. A command still needs a person with the right to
-    /// give it, or the operator's own token.
+    /// Also sees all repositories, backends, deliveries and the operator's settings. Commands still require a person with the
+    /// right to give them, or the operator's own token.
     Operate,
 }
 
 impl ViewRight {
-    /// Returns the right that a level of access in the repository gives.
+    /// Returns the right that corresponds to an access level in the repository.
     pub fn of(level: AccessLevel) -> Self {
         match level {
             AccessLevel::None => Self::None,
@@ -57,32 +57,34 @@ impl ViewRight {
     }
 }
 
-/// Answer of the forge about an account in a repository.
+/// Facts about an account in a repository, as reported by the forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RightFacts {
     /// Level of access.
     pub level: AccessLevel,
-    /// Whether a command of the account would be accepted now: by its level, by a list or by a team.
+    /// Whether a command of the account would currently be accepted: because of its level, a list, or a team.
     pub may_command: bool,
 }
 
 impl RightFacts {
-    /// Facts about an account that the repository does not know.
+    /// Facts about an account without access to the repository.
     pub const NOTHING: Self = Self { level: AccessLevel::None, may_command: false };
 
-    /// Returns what the account may see. A list or a team of the operator's that permits commands also shows what they act on.
+    /// Returns the right to view. An account whose commands are accepted because of a list or a team may also view the loops.
     pub fn to_view(self) -> ViewRight {
         let by_list = if self.may_command { ViewRight::Write } else { ViewRight::None };
         ViewRight::of(self.level).max(by_list)
     }
 
-    /// Returns the right for a change: at least [`ViewRight::Write`] only if a command would be accepted. An operator has no more.
+    /// Returns the right to change something. It is at least [`ViewRight::Write`] only if a command would be accepted, and never
+    /// `Operate`.
     pub fn to_change(self) -> ViewRight {
         if self.may_command { ViewRight::Write } else { self.to_view().min(ViewRight::Read) }
     }
 }
 
-/// Reason that an account may not log in; `None` if it may. Only people may, and not the bot's own account.
+/// Returns the reason why an account may not log in; `None` if it may. Only people may log in, and not with the bot's own
+/// account.
 pub fn may_not_log_in(id: UserId, kind: AccountKind, suspended: bool, own: UserId) -> Option<&'static str> {
     if id.0 <= 0 {
         Some("the forge does not know this account any more")
@@ -95,12 +97,12 @@ pub fn may_not_log_in(id: UserId, kind: AccountKind, suspended: bool, own: UserI
     }
 }
 
-/// Whether a session has ended at `now`, by its age or because it was not used.
+/// Whether a session has ended at `now`, because of its age or because it was not used.
 pub fn session_has_ended(created: Timestamp, used: Timestamp, now: Timestamp) -> bool {
     now.since(created) >= SESSION_MS || now.since(used) >= SESSION_IDLE_MS
 }
 
-/// Returns the path on this server to go to after a login: `asked` if it cannot lead elsewhere, else `/`.
+/// Returns the path on this server to redirect to after a login: `asked` if it cannot lead to another server, else `/`.
 pub fn local_path(asked: Option<&str>) -> &str {
     let Some(path) = asked else { return "/" };
     let plain = path.len() <= MAX_PATH && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -117,7 +119,7 @@ pub fn local_path(asked: Option<&str>) -> &str {
     if plain && rooted && outside && stays() == Some(true) { path } else { "/" }
 }
 
-/// Whether the value of a `Host` header names this machine by a loopback name, which no other site's name can be.
+/// Whether the value of a `Host` header is a loopback name or address, which no public site can have.
 pub fn is_loopback_host(header: &str) -> bool {
     let Ok(url) = Url::parse(&format!("http://{header}/")) else { return false };
     let is_only_a_host =
@@ -131,26 +133,26 @@ pub fn is_loopback_host(header: &str) -> bool {
         }
 }
 
-/// Whether a change comes from a page of this server, by what the browser says about its origin: the headers `Origin` and
-/// `Sec-Fetch-Site`. `own` is the server's origin. A browser that says neither is judged by the token of its form alone.
+/// Whether a changing request comes from a page of this server, according to the headers `Origin` and `Sec-Fetch-Site`. `own` is
+/// the server's origin. True if the browser sends neither header; then only the form's token protects.
 pub fn is_from_own_page(origin: Option<&str>, fetch_site: Option<&str>, own: &str) -> bool {
     fetch_site.is_none_or(|site| matches!(site, "same-origin" | "none"))
         && origin.is_none_or(|origin| origin.eq_ignore_ascii_case(own))
 }
 
-/// Failed attempts to log in, by address, in bounded memory.
+/// Failed logins by address, in bounded memory.
 #[derive(Debug, Default)]
 pub struct FailedAttempts(HashMap<IpAddr, (u32, Timestamp)>);
 
 impl FailedAttempts {
-    /// Returns the milliseconds that an address has to wait before its next attempt; `None` if it need not.
+    /// Returns how long an address has to wait before its next attempt, in milliseconds; `None` if it need not wait.
     pub fn wait_ms(&self, from: IpAddr, now: Timestamp) -> Option<i64> {
         let (count, since) = self.0.get(&network(from))?;
         let wait_left = FAILURE_WINDOW_MS - now.since(*since);
         (*count >= MAX_FAILURES && wait_left > 0).then_some(wait_left)
     }
 
-    /// Counts a failure of an address.
+    /// Counts a failed login from an address.
     pub fn add(&mut self, from: IpAddr, now: Timestamp) {
         let is_over = |since: Timestamp| now.since(since) >= FAILURE_WINDOW_MS;
         let key = network(from);
@@ -169,7 +171,7 @@ impl FailedAttempts {
     }
 }
 
-/// Returns the address by which a client is limited: of IPv6 the network of 64 bits.
+/// Returns the address under which failures of a client are counted: for IPv6, the /64 network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

@@ -1,51 +1,52 @@
-//! Allow list of what a sandbox shows of the machine: the folders that programs need, and what is hidden in them.
+//! Allow list of the parts of the machine that are visible in a sandbox: the folders that programs need, without those that are
+//! hidden.
 //!
-//! Always shown are `/usr` without `/usr/local`, and the folders of programs and libraries beside it. Of everything else only
-//! what the programs on the `PATH` need: for `PREFIX/bin` the prefix, for any other folder the folder itself. A prefix that
-//! programs share with other things (`/usr/local`, `~/.local`, a home, a folder directly below `/`) is not shown: of `/usr/local`
-//! the folders with programs, libraries and their data, of the others only the folder that is on the `PATH`. Links on the `PATH`
-//! to programs elsewhere count like entries of the `PATH`. `/nix/store` is shown if a program lies in it: programs there need
-//! each other, and every user may read it.
+//! Always visible are `/usr` without `/usr/local`, and the system's folders of programs and libraries beside it. Of everything
+//! else, only what programs on the `PATH` need is visible: for `PREFIX/bin` the whole prefix, for any other folder the folder
+//! itself. A prefix that programs share with other things (`/usr/local`, `~/.local`, a home, a folder directly below `/`) is an
+//! exception: of `/usr/local`, only the folders with programs, libraries and their data are visible; of other shared prefixes,
+//! only the folder on the `PATH`. A link on the `PATH` to a program elsewhere counts like an entry of the `PATH`. `/nix/store` is
+//! visible if it contains a program, because its programs need each other and every user may read it.
 //!
-//! The service's own data, configuration, secrets and home are hidden wherever they lie.
+//! The service's own data, configuration, secrets and home are always hidden.
 
 use std::path::{Path, PathBuf};
 
 /// Folders of the system's programs and libraries.
 pub const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// Folder in `/usr` of what was not installed by the system; hidden, except what programs need.
+/// Folder in `/usr` for software that the system did not install. It is hidden, except the parts that programs need.
 pub const LOCAL: &str = "/usr/local";
-/// Parts of a shared prefix that programs need.
+/// Subfolders of a shared prefix that programs need.
 pub const OF_PROGRAMS: [&str; 8] = ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share"];
-/// Folder of packages that need each other.
+/// Nix store, whose packages need each other.
 const NIX_STORE: &str = "/nix/store";
-/// Path components, the root included, of folders directly below the root.
+/// Number of path components, including the root, of a folder directly below the root.
 const BELOW_ROOT: usize = 2;
 
-/// Kind of a path that no sandbox shows.
+/// Kind of a path that is hidden in every sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HiddenKind {
-    /// A folder with everything below it, except folders of single runs.
+    /// A folder and everything below it, except folders of single runs.
     Folder,
-    /// A file. Its folder is hidden, because the file may be replaced by one that a mount on it would not hide.
+    /// A file. Its whole folder is hidden, because a mount on the file itself would have no effect if the file is replaced.
     File,
-    /// The service's home. It is shown where it is a folder of the system.
+    /// The service's home. It is not hidden if it is a folder of the system.
     Home,
 }
 
-/// A path that no sandbox shows.
+/// Path that is hidden in every sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenPath {
     /// Absolute path without links.
     pub path: PathBuf,
     /// Kind of the path.
     pub kind: HiddenKind,
-    /// Description for the operator ("`data_dir`").
+    /// Name for the operator, such as "`data_dir`".
     pub name: String,
 }
 
 impl HiddenPath {
-    /// Folder that is hidden.
+    /// Returns the folder to hide.
     fn folder(&self) -> &Path {
         match self.kind {
             HiddenKind::File => self.path.parent().unwrap_or(&self.path),
@@ -54,12 +55,12 @@ impl HiddenPath {
     }
 }
 
-/// Whether a path without links is shown as part of the system.
+/// Whether a path without links is visible as part of the system.
 pub fn in_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(LOCAL)
 }
 
-/// Returns the folders that programs in `folder` need in addition to the system's; `folder` is absolute and without links.
+/// Returns the folders that programs in `folder` need in addition to the system's. `folder` is absolute and without links.
 pub fn needed_by_programs_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
     if in_system(folder) {
         return Vec::new();
@@ -76,7 +77,7 @@ pub fn needed_by_programs_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// Whether a folder holds more than one tool chain.
+/// Whether a folder is shared by programs and other things.
 fn is_shared(folder: &Path, home: &Path) -> bool {
     folder.ends_with(".local")
         || folder == Path::new(LOCAL)
@@ -85,11 +86,11 @@ fn is_shared(folder: &Path, home: &Path) -> bool {
         || folder.components().count() <= BELOW_ROOT
 }
 
-/// Returns the paths to cover by empty folders in a view that shows `shown` (without links, in addition to the system's
-/// folders), shallow ones first. Those of `shown` that lie in them are mounted on top.
+/// Returns the paths to cover with empty folders in a sandbox that shows `shown` in addition to the system's folders, parents
+/// first. Paths of `shown` have no links; those within a covered path are mounted on top.
 ///
 /// # Errors
-/// A path has to be shown and to be hidden: which, and what to do.
+/// A path is both shown and hidden. The error names the path and says what to do.
 pub fn covered(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut covered = vec![PathBuf::from(LOCAL)];
     for one in hidden {
@@ -116,7 +117,7 @@ pub fn covered(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<Vec<PathBuf>,
     Ok(covered)
 }
 
-/// Whether programs need the folder as a part of the system.
+/// Whether the folder is a part of the system that programs need.
 fn is_of_system(folder: &Path) -> bool {
     let is_system = SYSTEM.iter().any(|system| folder == Path::new(system)) || folder == Path::new(LOCAL);
     let prefixes = ["/usr", LOCAL].map(Path::new);
@@ -124,10 +125,10 @@ fn is_of_system(folder: &Path) -> bool {
     is_system || of_prefix
 }
 
-/// Checks that folders which the operator shows leave the service's own hidden.
+/// Checks that the folders that the operator shows do not reveal the service's own.
 ///
 /// # Errors
-/// A path has to be shown and to be hidden: which, and what to do.
+/// A path is both shown and hidden. The error names the path and says what to do.
 pub fn check(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<(), String> {
     covered(hidden, shown)?;
     let inside =

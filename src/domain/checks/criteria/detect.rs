@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::plain;
 use crate::domain::model::task::{Check, CheckSource};
 
-/// Makefile rule with the target `test` or `check` (possibly among others), not an assignment.
+/// Makefile rule with the target `test` or `check`, possibly among other targets. Does not match an assignment.
 static TARGET: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:[\w./-]+[ ]+)*(test|check)(?:[ ]+[\w./-]+)*[ \t]*::?(?:[^=:]|$)").expect("constant pattern")
 });
 
-/// Detects known build files. `files` returns the text of a file by its path relative to the tree. Returns one check
-/// for each language; a makefile counts only if no language was found, since its `test` usually calls the same runner.
-/// cargo alone would stop at the first binary that fails, and leave the tests after it uncounted.
+/// Detects known build files and returns one check per language. `files` returns the text of the file at a path relative to the
+/// tree, if it exists. A makefile is used only if no language was detected, because its `test` target usually calls the same
+/// runner. The check for cargo does not stop at the first failing binary, so that all tests are counted.
 pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
     let mut commands: Vec<String> = Vec::new();
     if let Some(manifest) = files("Cargo.toml") {

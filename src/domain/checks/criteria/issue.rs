@@ -1,4 +1,4 @@
-//! Checks from an issue's text. Only code counts as a command, never prose; quotes and hidden text do not count.
+//! Checks in an issue's text. Only code is parsed as commands, never prose. Quotations and hidden text are ignored.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::domain::model::document::{Document, DocumentElement, DocumentPart};
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Keys of a `ralph` block that is a mapping.
+/// Keys of a `ralph` block in the form of a mapping.
 const KEYS: [&str; 2] = ["checks", "task"];
 
 /// Headings of sections with checks, in lower case without punctuation at the end.
@@ -20,13 +20,13 @@ const HEADINGS: [&str; 4] =
 /// Info strings of code blocks with shell commands.
 const SHELLS: [&str; 7] = ["", "sh", "bash", "shell", "zsh", "console", "shell-session"];
 
-/// Programs that count as a command without arguments; any other single word may be a name.
+/// Programs that are commands even without arguments. Any other single word is more likely a name.
 const KNOWN_ALONE: [&str; 16] = [
     "pytest", "make", "tox", "nox", "tsc", "eslint", "jest", "vitest", "mocha", "ctest", "prove", "mypy", "pyright",
     "rspec", "phpunit", "rake",
 ];
 
-/// Prose beside a command in a list item that requires its success.
+/// Prose in a list item that requires the command in it to succeed.
 static MUST_SUCCEED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(pass(es|ing)?|succeeds?|green|exits?|clean(ly)?|runs?|works?|builds?|compiles?|ok|prints? nothing|no (errors?|output|warnings?|findings?)|without (errors?|warnings?|output))\b")
         .expect("constant pattern")
@@ -36,26 +36,26 @@ static MUST_SUCCEED: LazyLock<Regex> = LazyLock::new(|| {
 static MUST_BE_SILENT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)\b(prints? nothing|(no|without|empty) output)\b").expect("constant pattern"));
 
-/// Prose with a negation; such an item is for people.
+/// Prose with a negation. An item with it is not parsed as a check.
 static NEGATED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(not|never|fails?|no longer|cannot|n't|instead of)\b").expect("constant pattern")
 });
 
-/// First word of a command, after assignments.
+/// First word of a command, after variable assignments.
 static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^(?:[A-Z_][A-Z0-9_]*=\S* +)*(\.{0,2}/?[a-z0-9][\w./+-]*)( |$)").expect("constant pattern")
 });
 
-/// Parses the checks in an issue as people see it. A fenced block with the info string `ralph` takes precedence:
-/// `checks:` as in the repository file, a list of those, or one command a line. Otherwise sections with the heading
-/// "Completion criteria" or "Acceptance criteria": list items with one command in backticks (`cargo test` passes), and
-/// shell code blocks, one command a line (a block that is a script is one command). Returns an empty list if there are
+/// Parses the checks in the visible text of an issue. A fenced block with the info string `ralph` takes precedence; it contains
+/// `checks:` as in `.ralph.yml`, a list of checks, or one command per line. Without such a block, sections with the heading
+/// "Completion criteria" or "Acceptance criteria" are parsed: list items with one command in backticks (`cargo test` passes), and
+/// shell code blocks with one command per line. A code block that is a script is one command. Returns an empty list if there are
 /// no criteria.
 pub fn from_issue(issue: &Document) -> Result<Vec<Check>, CriteriaError> {
     from_issue_with_facts(issue).map(|(checks, _)| checks)
 }
 
-/// Parses the checks in an issue, and the facts about the task that the key `task:` of its `ralph` blocks states.
+/// Parses the checks in an issue, and the facts about the task under the key `task:` of its `ralph` blocks.
 pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     let found = read(issue);
     let (mut checks, mut facts) = (Vec::new(), StatedFacts::default());
@@ -79,16 +79,16 @@ pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFact
     Ok((checks, facts))
 }
 
-/// Findings of one pass over a document.
+/// Result of one pass over a document.
 #[derive(Default)]
 struct IssueChecks {
-    /// Texts of `ralph` blocks, each with whether its fence is closed.
+    /// Texts of the `ralph` blocks, each with a flag whether its fence is closed.
     blocks: Vec<(String, bool)>,
     /// Checks of the criteria sections.
     section: Vec<Check>,
 }
 
-/// List item that is being read: its prose and its inline code.
+/// List item that is being parsed: its prose and its inline code.
 #[derive(Default)]
 struct Item {
     prose: String,
@@ -100,7 +100,7 @@ struct Item {
 struct IssueReader {
     found: IssueChecks,
     quotes: usize,
-    /// Level of the criteria heading of the current section.
+    /// Heading level of the criteria section that is being read; `None` outside of such a section.
     section: Option<u8>,
     heading: Option<(u8, String)>,
     items: Vec<Item>,
@@ -191,7 +191,7 @@ fn from_item(item: &Item) -> Option<Check> {
     Some(check)
 }
 
-/// Whether inline code looks like a command line, not like a name, a path or a code fragment.
+/// Whether inline code looks like a command line, as opposed to a name, a path or a code fragment.
 fn is_command(code: &str) -> bool {
     let Some(program) = PROGRAM.captures(code).and_then(|c| c.get(1)) else { return false };
     let alone = program.end() == code.len();
@@ -236,7 +236,7 @@ fn from_block(text: &str) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     Ok((checks, facts))
 }
 
-/// Parses the facts about a task.
+/// Parses the facts about a task, the value of the key `task:`.
 fn stated(task: Value) -> Result<StatedFacts, CriteriaError> {
     let facts: StatedFacts =
         serde_json::from_value(task).map_err(|error| CriteriaError::Block(format!("`task`: {error}")))?;
@@ -246,8 +246,9 @@ fn stated(task: Value) -> Result<StatedFacts, CriteriaError> {
     }
 }
 
-/// Returns the commands of a block: one a line, without `$ `, with continued lines joined. If any line has a prompt,
-/// the others are output. A block that is a script (changes folders, sets variables, loops) is one command.
+/// Returns the commands of a block: one per line, without the prompt `$ `, with continued lines joined. If any line has a prompt,
+/// lines without one are output and are ignored. A block that is a script (changes folders, sets variables, loops) is one
+/// command.
 fn commands(text: &str) -> Vec<String> {
     const SCRIPT: [&str; 9] = ["cd ", "export ", "set ", "if ", "for ", "while ", "case ", "function ", "source "];
     let joined = text.replace("\\\n", " ");

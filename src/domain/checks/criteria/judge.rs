@@ -1,4 +1,4 @@
-//! Judgement of a command's outcome by its rule.
+//! Judges the outcome of a command by the rule of its check.
 
 use std::sync::LazyLock;
 
@@ -7,27 +7,27 @@ use regex::Regex;
 use super::compile;
 use crate::domain::model::task::CheckRule;
 
-/// Judgement of one run of a check.
+/// Verdict on one run of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckVerdict {
     /// Whether the check passed.
     pub holds: bool,
     /// Reason of the failure, in one sentence without a full stop; empty if it passed.
     pub why: String,
-    /// Number that the rule compares, for all rules except `ExitCode`, if found.
+    /// Number that the rule compares; `None` for `ExitCode`, or if the output has no such number.
     pub measured: Option<f64>,
-    /// Required number, if the check failed.
+    /// Required number; `None` if the check passed.
     pub wanted: Option<f64>,
 }
 
-/// Message of a shell about a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not
+/// Message of a shell about a missing program. dash prints `sh: 1: foo: not found`, bash prints `sh: line 1: foo: command not
 /// found`.
 static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^[^:\n]*: (?:line )?\d+: ([^:\n]+): (?:command )?not found\s*$").expect("constant pattern")
 });
 
-/// Judges a command that exited, or was ended by a signal (`exit` is `None`). `output` is standard output and error. A
-/// command that could not be run (126, 127) or was killed never passes.
+/// Judges a finished command. `exit` is its exit code, or `None` if a signal ended it. `output` is its standard output and error.
+/// A command that could not be started (126, 127) or was killed never passes.
 pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict {
     let no = |why: String| CheckVerdict { holds: false, why, measured: None, wanted: None };
     let off = |why, found, wanted| CheckVerdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
@@ -87,7 +87,7 @@ fn not_found(output: &str) -> String {
     }
 }
 
-/// Returns the number in the first group of the pattern's last match; commas may group thousands.
+/// Returns the number in the first group of the pattern's last match. Commas may separate thousands.
 fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
     let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
     let Some(text) = found else {

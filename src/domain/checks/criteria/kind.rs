@@ -1,11 +1,11 @@
-//! Type of a task, by labels, title and checks of its issue.
+//! Type of a task, derived from the labels, the title and the checks of its issue.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::task::{Check, CheckRule};
 
-/// Type of a task; selects budgets, reflection windows and learnings.
+/// Type of a task; determines its budgets, reflection windows and learnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskType {
@@ -47,7 +47,7 @@ impl TaskType {
         Self::Other,
     ];
 
-    /// Name in settings and in the store.
+    /// Returns the name, as in settings and in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TestFix => "test-fix",
@@ -63,12 +63,12 @@ impl TaskType {
         }
     }
 
-    /// Parses a name as returned by `as_str`.
+    /// Parses a name as returned by `as_str`; `None` if it is unknown.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Usual number of iterations, minimum and maximum.
+    /// Returns the usual minimum and maximum number of iterations.
     pub fn usual_iterations(self) -> (u32, u32) {
         match self {
             Self::TestFix => (2, 5),
@@ -82,8 +82,7 @@ impl TaskType {
     }
 }
 
-/// Words and phrases of each type, in lower case. The first type with a match is used, so that narrow types come
-/// first.
+/// Words and phrases of each type, in lower case. The first type with a match is used; specific types come first.
 const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Coverage, &["coverage", "untested"]),
     (
@@ -132,8 +131,8 @@ const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Feature, &["feature", "enhancement", "add", "implement", "support", "introduce", "new"]),
 ];
 
-/// Returns the type of a task: by its labels, else its title, else its checks (a coverage rule, a type checker, a
-/// linter); `Other` if none matches.
+/// Returns the type of a task. Uses its labels, else its title, else its checks (a coverage rule, a type checker, a linter).
+/// Returns `Other` if nothing matches.
 pub fn task_type(title: &str, labels: &[String], checks: &[Check]) -> TaskType {
     let labels = labels.join(" ; ");
     by_words(&labels).or_else(|| by_words(title)).unwrap_or_else(|| by_checks(checks))

@@ -6,10 +6,10 @@ use super::{CriteriaError, name_of, plain, validate};
 use crate::domain::model::ids::Percent;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Pattern of a percentage for coverage checks without one; the last match counts.
+/// Pattern of a percentage, for coverage checks without a pattern of their own. The last match is used.
 const ANY_PERCENTAGE: &str = r"(\d+(?:\.\d+)?)\s?%";
 
-/// Keys of a check.
+/// Keys of a check in the form of a mapping.
 const KEYS: [&str; 11] =
     ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "any_exit", "timeout", "counts", "junit"];
 

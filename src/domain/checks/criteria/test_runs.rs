@@ -1,5 +1,5 @@
-//! Contradictions between the exit code of a command and the tests that it ran: a program can end its test runner with exit
-//! code 0, and a filter can match no test.
+//! Contradictions between the exit code of a command and the tests that it ran. For example, the program under test can end the
+//! test runner with exit code 0, or a filter can match no test.
 
 use std::sync::LazyLock;
 
@@ -7,12 +7,12 @@ use regex::Regex;
 
 use crate::domain::model::task::{Check, CheckRule, TestResults};
 
-/// Words of commands that run tests.
+/// Words in commands that run tests.
 const TEST_WORDS: [&str; 20] = [
     "test", "tests", "spec", "specs", "pytest", "unittest", "nose2", "tox", "nox", "jest", "vitest", "mocha", "ava",
     "rspec", "phpunit", "pest", "ctest", "nextest", "bats", "prove",
 ];
-/// Parts of commands that run no test, or may find none.
+/// Parts of commands that run no tests, or for which running no tests is valid.
 const RUNS_NONE: [&str; 13] = [
     "passWithNoTests",
     "pass-with-no-tests",
@@ -28,7 +28,7 @@ const RUNS_NONE: [&str; 13] = [
     "-bench",
     " bench",
 ];
-/// Parts of commands whose exit code does not depend on failing tests.
+/// Parts of commands that make the exit code independent of failing tests.
 const IGNORES_FAILURES: [&str; 3] = ["test.failure.ignore", "testFailureIgnore", "ignoreFailures"];
 
 /// Continuation after a failure that keeps the failure: `|| exit 1`, `|| { echo failed; exit 1; }`.
@@ -38,24 +38,25 @@ static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!(r"\|\|\s*(?:\{{[^{{}}]*\b{leaves}\s*;?\s*\}}|(?:{leaves}|false){end})"))
         .expect("constant pattern")
 });
-/// Shell syntax by which a command makes its own exit code of that of a test run.
+/// Shell syntax with which a command derives its own exit code from that of a test run.
 static OWN_RESULT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s").expect("constant pattern")
 });
-/// Plain call, alone in a command, of a runner that reports its tests whatever happens.
+/// Plain call of a test runner that always reports its tests, with no other command in front of or behind it.
 static REPORTS: LazyLock<Regex> = LazyLock::new(|| {
     let prefix = r"(?:\w+=\S*\s+)*(?:(?:env|time|uv run|poetry run|pipenv run|npx|pnpm exec|yarn|coverage run -m|python[\d.]* -m)\s+)*";
     let runner = r"(?:unittest|pytest|py\.test|cargo (?:test|t)|node --test|jest|vitest run|mocha)";
     let arguments = r"(?:\s[^<>|&;]*)?";
     Regex::new(&format!(r"^\s*{prefix}{runner}{arguments}(?:2>&1\s*)?$")).expect("constant pattern")
 });
-/// Options of such a call under which it prints something else.
+/// Options of such a call that replace the usual output of the runner.
 static REPORTS_OTHERWISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\s(?:-qq|--json\S*|--format\S*|-R|--reporters?\S*|--test-reporter\S*|--co|--help|--version)(?:\s|$)")
         .expect("constant pattern")
 });
 
-/// Returns what the runner of a command counts, in the plural: Bazel and `go test` without `-v` name no tests.
+/// Returns the unit that the command's test runner counts, in the plural. Usually "tests"; Bazel counts targets, and `go test`
+/// without `-v` counts packages.
 pub fn counted_unit(command: &str) -> &'static str {
     static PACKAGES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bgo test\b").expect("constant pattern"));
     static NAMES_TESTS: LazyLock<Regex> =
@@ -71,8 +72,8 @@ pub fn counted_unit(command: &str) -> &'static str {
     }
 }
 
-/// Returns why a command that exited 0 does not pass by the tests that it ran: some failed, a run ended early, or none ran. `None` if
-/// they do not contradict the exit code, or if the command states itself what they mean.
+/// Returns the reason why a command that exited 0 does not pass: tests failed, a run ended early, or no tests ran. `None` if the
+/// tests do not contradict the exit code, or if the command derives its exit code from the tests itself.
 pub fn contradiction(check: &Check, tests: &TestResults) -> Option<String> {
     if !matches!(check.rule, CheckRule::ExitCode | CheckRule::Coverage { .. }) {
         return None;
@@ -106,13 +107,13 @@ pub fn contradiction(check: &Check, tests: &TestResults) -> Option<String> {
     }
 }
 
-/// Whether a part of a command is a plain call of a runner that reports its tests.
+/// Whether a part of a command is a plain call of a test runner that always reports its tests.
 fn calls_reporting_runner(command: &str) -> bool {
     let mut parts = command.split("&&").flat_map(|part| part.split([';', '\n']));
     parts.any(|part| REPORTS.is_match(part) && !REPORTS_OTHERWISE.is_match(part))
 }
 
-/// Whether a command names tests other than by the shell's own `test`.
+/// Whether a command runs tests. The shell builtin `test` does not count.
 fn runs_tests(command: &str) -> bool {
     let separators = |c: char| matches!(c, ';' | '&' | '|' | '(' | ')' | '{' | '}' | '\n');
     command.split(separators).any(|simple| {

@@ -1,7 +1,7 @@
-//! Sentences for the loop's situation: phase, rate of progress, blockers, reliability of the agent's claims, and
+//! Advice for the current situation of the loop: phase, rate of progress, blockers, reliability of the agent's claims, and
 //! suitable tools.
 //!
-//! Complements the advice of control and strategy without repeating it.
+//! This complements the advice of control and strategy, and does not repeat it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, ass
 
 /// Maximum number of sentences.
 const SENTENCES: usize = 6;
-/// Number of iterations with the same blocker before it comes first.
+/// Number of iterations that must name the same blocker before the advice about it comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Minimum decrease of the rate of progress, as a ratio per iteration, for advice to take smaller steps.
+/// Minimum decrease of the completion gained per iteration for the advice to take smaller steps, 0..1.
 const SLOWER: f64 = 0.02;
-/// Minimum number of calls by which a tool is judged.
+/// Minimum number of calls for judging a tool.
 const CALLS: u32 = 4;
 
-/// Results of a tool's calls.
+/// Number of calls of a tool, and of those that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
     /// Name.
@@ -32,7 +32,7 @@ pub struct ToolUse {
     pub errors: u32,
 }
 
-/// Sentences for the current iteration, most important first; at most six.
+/// Returns the advice for the current iteration, most important first; at most six sentences.
 pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let records = current.records();
     let settings = current.policy.supervision().strategy;
@@ -48,7 +48,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     sentences
 }
 
-/// Advice on blockers that were named at least twice, unless the plan already states them.
+/// Returns advice on blockers that were named at least twice, unless the plan already mentions them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let current_advice = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
@@ -64,7 +64,7 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     (!known).then(|| sentence + end)
 }
 
-/// Advice for the rate of progress.
+/// Returns advice on the rate of progress.
 fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     let mut sentences = Vec::new();
     let Some(judged) = current.judged() else { return sentences };
@@ -92,7 +92,7 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     sentences
 }
 
-/// Advice for the phase.
+/// Returns advice on the phase of the loop.
 fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let pivots = current.judged().is_some_and(|judged| judged.approach == Approach::Pivot);
     let iterations_left = current.limits.iterations.saturating_sub(current.spent.iterations);
@@ -112,7 +112,7 @@ fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     }
 }
 
-/// Sentence about the reliability of the agent's claims.
+/// Describes the reliability of the agent's claims.
 fn claims(claims: &ClaimSums) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,
@@ -125,7 +125,7 @@ fn claims(claims: &ClaimSums) -> Option<String> {
     ))
 }
 
-/// Remark on a task that takes longer than usual.
+/// Returns a remark if the task takes longer than usual.
 fn longer_than_usual(current: &Loop) -> Option<String> {
     let (low, high) = current.usual_iterations();
     let now = current.spent.iterations;
@@ -137,7 +137,7 @@ fn longer_than_usual(current: &Loop) -> Option<String> {
     })
 }
 
-/// Ways to run part of a check, by a word of its command.
+/// Ways to run only a part of a check, by a substring of its command.
 const NARROWER: [(&str, &str); 12] = [
     ("cargo test", "run one test alone with `cargo test NAME -- --nocapture`"),
     ("cargo nextest", "run one test alone with `cargo nextest run NAME --no-capture`"),
@@ -153,7 +153,7 @@ const NARROWER: [(&str, &str); 12] = [
     ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
 ];
 
-/// Advice for the first failing check, and for a tool that fails in most calls.
+/// Returns advice on the first failing check, and on a tool whose calls mostly fail.
 pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let narrower = current.failing().into_iter().filter_map(|outcome| {
         let words = format!("{} {}", outcome.command, outcome.name).to_lowercase();

@@ -1,4 +1,4 @@
-//! Question for advice: a model gets the state of the loop and writes advice for the iteration.
+//! Question for advice: a model gets the state of the loop and returns advice for the iteration.
 
 use super::claims::ClaimSums;
 use super::generated_prompt::GeneratedPrompt;
@@ -11,9 +11,9 @@ use crate::domain::supervision::strategy::assess;
 
 /// Maximum length of the task in the question, in characters.
 const TASK: usize = 4_000;
-/// Maximum length of a failing check's output, in bytes, and maximum number of such checks.
+/// Maximum length of a failing check's output, in bytes, and maximum number of failing checks.
 const OUTPUT: (usize, usize) = (1_500, 3);
-/// Maximum number of checks, warnings and earlier iterations.
+/// Maximum number of checks, of warnings, and of earlier iterations.
 const ITEMS: usize = 8;
 
 /// Question for advice.
@@ -21,14 +21,14 @@ const ITEMS: usize = 8;
 pub struct Analysis {
     /// Title and text of the task as approved, without hidden text.
     task: String,
-    /// Facts, as lines.
+    /// Facts about the loop, as lines.
     facts: String,
     /// Names of failing checks with the ends of their outputs.
     outputs: Vec<(String, String)>,
 }
 
 impl Analysis {
-    /// Question for the current iteration.
+    /// Creates the question for the current iteration.
     pub fn of(current: &Loop) -> Self {
         let task = current.task.agent_text();
         let task: String = task.chars().take(TASK).collect();
@@ -38,7 +38,7 @@ impl Analysis {
     }
 }
 
-/// State of the loop, as lines.
+/// Describes the state of the loop, as lines.
 fn facts(current: &Loop) -> String {
     let settings = current.policy.supervision();
     let assessment = assess(&current.records(), &current.facts(), current.latest_checks(), None, &settings.strategy);

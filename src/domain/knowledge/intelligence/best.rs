@@ -1,4 +1,4 @@
-//! Selects the state for the pull request when a limit is reached: the best, not the last.
+//! Selection of the best state for the pull request when a limit is reached, because the last state may be worse.
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
@@ -12,9 +12,9 @@ pub struct StateCandidate {
     pub iteration: u32,
     /// Commit.
     pub commit: Sha,
-    /// Measured facts.
+    /// Measurements of the iteration.
     pub record: Record,
-    /// Outcomes of its checks.
+    /// Outcomes of the iteration's checks.
     pub checks: CheckReport,
     /// Whether all checks passed in a fresh checkout.
     pub verified: bool,
@@ -23,16 +23,18 @@ pub struct StateCandidate {
 /// Selected state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectedState {
-    /// Iteration that produced it.
+    /// Iteration that produced the state.
     pub iteration: u32,
     /// Commit.
     pub commit: Sha,
-    /// Regressions, one sentence each, reported to people. Empty unless every candidate has regressions.
+    /// Regressions of the state compared with earlier ones, one sentence each. They are reported to people. Empty unless every
+    /// candidate has regressions.
     pub broke: Vec<String>,
 }
 
-/// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then highest
-/// completion, then latest. A candidate with regressions is selected only if all have some. `None` without candidates.
+/// Returns the best of the candidates, which are given oldest first. The order of criteria is: verified in a fresh checkout, most
+/// passing checks, highest completion, latest. A candidate with regressions is selected only if all candidates have some. `None`
+/// without candidates.
 pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let mut most_passing: f64 = 0.0;
     let mut judged = Vec::with_capacity(candidates.len());
@@ -58,9 +60,9 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// Returns the best state of a loop among its iterations that were measured by the current checks and changed something, and the
-/// state that they began with, if each of them is worse than that. States before a merge are left out, because their files do
-/// not contain the merged changes.
+/// Returns the best state of a loop. Candidates are the iterations that changed something and were measured by the current
+/// checks, and the state before them if every candidate is worse. States before a merge are excluded, because their files lack
+/// the merged changes.
 pub fn best_state(current: &Loop) -> Option<SelectedState> {
     let merged = current.measured().rev().find(|iteration| iteration.merged).map_or(0, |last| last.number);
     let candidates: Vec<StateCandidate> = current
@@ -77,8 +79,8 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
     Some(start_if_better(current, &selected, &candidates).filter(|_| merged == 0).unwrap_or(selected))
 }
 
-/// Returns the state before the first measured iteration, if the selected one is worse: fewer checks pass, or something got worse
-/// and no check passes that failed.
+/// Returns the state before the first measured iteration if the selected state is worse: fewer checks pass, or a check got worse
+/// and no failing check passes now. `None` otherwise.
 fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandidate]) -> Option<SelectedState> {
     let baseline = current.baseline.as_ref()?;
     let checks = &all.iter().find(|candidate| candidate.iteration == selected.iteration)?.checks;
@@ -88,7 +90,7 @@ fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandida
     worse.then_some(SelectedState { iteration: current.measured_after, commit, broke: Vec::new() })
 }
 
-/// Regressions of a state: checks that passed before the first iteration, tests that passed, weakened checks.
+/// Returns the regressions of a state: failing checks that passed before the first iteration, lost tests, and weakened checks.
 fn broken(record: &Record, most_passing: f64) -> Vec<String> {
     let lost = record.checks.iter().filter(|check| !check.passed && check.baseline == Some(true));
     let mut broke: Vec<String> =
@@ -102,7 +104,7 @@ fn broken(record: &Record, most_passing: f64) -> Vec<String> {
     broke
 }
 
-/// Number of passing tests, if counted.
+/// Returns the number of passing tests; `None` if they were not counted.
 fn passing(record: &Record) -> Option<f64> {
     record.tests_passing.filter(|count| count.is_finite())
 }

@@ -1,4 +1,4 @@
-//! Context block: the most important facts within a token budget.
+//! Context block of a prompt: the most important facts within a token budget.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use super::Count;
 use super::context::Context;
 use super::facts::{Fact, Sort, facts};
 
-/// Number of further facts that are tried after one did not fit, because a shorter one may.
+/// Number of facts that are still tried after one did not fit, because a shorter one may fit.
 const TRIED_AFTER_FULL: usize = 12;
 
 /// Context block.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Block {
-    /// Lines, without the surrounding tags.
+    /// Lines of the block, without the surrounding tags.
     pub text: String,
-    /// Number of tokens.
+    /// Number of tokens in the text.
     pub tokens: usize,
-    /// Number of facts that did not fit.
+    /// Number of facts that were omitted because they did not fit.
     pub left_out: usize,
-    /// Ids of the learnings in the block.
+    /// Ids of the learnings that the block contains.
     pub learnings: Vec<String>,
-    /// Digests of the facts in the block, so that a resumed session does not get them again.
+    /// Digests of the facts that the block contains, so that they are not repeated in a resumed session.
     #[serde(default)]
     pub told: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Block {
 }
 
 impl Context {
-    /// Builds the block with at most `tokens` tokens: the most important facts, ordered by kind.
+    /// Builds a block with at most `tokens` tokens. It contains the most important facts, sorted by kind.
     pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
         self.block_of(facts(self), tokens, count)
     }
@@ -80,7 +80,7 @@ impl Context {
     }
 }
 
-/// Facts selected for a block.
+/// Facts that were selected for a block.
 struct SelectedFacts<'a> {
     facts: Vec<Fact>,
     used: usize,
@@ -89,7 +89,7 @@ struct SelectedFacts<'a> {
 }
 
 impl SelectedFacts<'_> {
-    /// Adds facts in order within `room` tokens; returns those that did not fit.
+    /// Adds facts in order, as far as they fit into `room` tokens. Returns those that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
         let (mut skipped, mut taken) = (Vec::new(), 0);
         for fact in facts {
@@ -110,12 +110,13 @@ impl SelectedFacts<'_> {
     }
 }
 
-/// Returns the text without prefixes that mark the overseer's directives.
+/// Removes the prefixes that mark directives of the overseer from a text.
 pub(super) fn facts_only(text: &str) -> String {
     text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
 }
 
-/// Token budget of the block: `most`, and at most `percent` (0..100) of the backend's context window if known.
+/// Returns the token budget of the block: `most`, but at most `percent` (0..100) of the backend's context window if its size is
+/// known.
 pub fn token_budget(most: usize, percent: f64, window: Option<u64>) -> usize {
     let share = if percent.is_finite() { (percent / 100.0).clamp(0.0, 1.0) } else { 0.0 };
     // Casts from floats saturate.

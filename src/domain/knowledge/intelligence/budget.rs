@@ -1,18 +1,18 @@
-//! Usual number of iterations of a task: figures for its type, adjusted by finished loops.
+//! Usual number of iterations of a task, from figures for its type and from finished loops.
 
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::loops::Estimate;
 
-/// Weight of the figures for the type, in loops.
+/// Weight of the figures for the type, in number of loops.
 const PRIOR_SAMPLES: f64 = 5.0;
-/// Distance of either end of a range from its mean, in standard deviations.
+/// Number of standard deviations between the mean and either end of a range.
 const SPREAD: f64 = 2.0;
 /// Maximum plausible number of iterations.
 const MOST: f64 = 1000.0;
 
-/// Returns the usual number of iterations, as minimum and maximum: the range of the task type, corrected by measured loops. The range
-/// weighs as much as `PRIOR_SAMPLES` loops whose mean is its middle and whose standard deviation is a quarter of its width.
-/// Implausible estimates are ignored.
+/// Returns the usual minimum and maximum number of iterations: the range of the task type, corrected by finished loops. The range
+/// has the weight of `PRIOR_SAMPLES` loops, whose mean is the middle of the range and whose standard deviation is a quarter of
+/// its width. Implausible estimates are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
     let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);

@@ -1,4 +1,4 @@
-//! Scores of the agent's claims against measured facts.
+//! Scores for the agent's claims, compared with measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::task::AgentReport;
 
-/// Brier score of always claiming 0.5.
+/// Brier score of an agent that always claims 0.5.
 const KNOWS_NOTHING: f64 = 0.25;
-/// Weight of the prior, in claims.
+/// Weight of the prior, in number of claims.
 const PRIOR: f64 = 2.0;
 
-/// Sums of claims and measurements, which can be added over loops.
+/// Sums over claims and measurements. Sums of several loops can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimSums {
@@ -22,14 +22,14 @@ pub struct ClaimSums {
     pub squares: f64,
     /// Sum of claimed - measured.
     pub excess: f64,
-    /// Number of claims to be done.
+    /// Number of claims that the task is done.
     pub done: u32,
-    /// Number of claims to be done while a check failed.
+    /// Number of claims that the task is done although a check failed.
     pub false_done: u32,
 }
 
 impl ClaimSums {
-    /// Adds a claim and its measurement; `holds` states whether every check passed. Invalid figures are not scored.
+    /// Adds a claim and its measurement. `holds` is true if every check passed. Invalid figures are not scored.
     pub fn add(&mut self, report: &AgentReport, measured: Ratio, holds: bool) {
         if let Some(claimed) = report.completion_percentage.filter(|percent| percent.is_finite()) {
             let off = (claimed / 100.0).clamp(0.0, 1.0) - measured.get();
@@ -41,8 +41,8 @@ impl ClaimSums {
         self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
     }
 
-    /// Sums over the counted iterations of a loop whose checks ran; without a report, the claims of the last message are
-    /// used.
+    /// Computes the sums for the counted iterations of a loop whose checks ran. For an iteration without a report, uses the
+    /// claims in its last message.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
         for iteration in current.retained_iterations().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty())
@@ -64,19 +64,19 @@ impl ClaimSums {
         }
     }
 
-    /// Brier score: mean of (claimed - measured)², from 0 (always right) to 1; `None` without claims. G. Brier,
+    /// Returns the Brier score: the mean of (claimed - measured)², from 0 (always right) to 1; `None` without claims. G. Brier,
     /// Monthly Weather Review 78 (1950).
     pub fn brier(&self) -> Option<f64> {
         (self.scored > 0).then(|| self.squares / f64::from(self.scored))
     }
 
-    /// Mean overestimation, -1..1; `None` without claims.
+    /// Returns the mean overestimation, -1..1; `None` without claims.
     pub fn bias(&self) -> Option<f64> {
         (self.scored > 0).then(|| self.excess / f64::from(self.scored))
     }
 
-    /// Weight of the agent's figures, 0..1: 1 minus the root of the Brier score, times the share of true claims to be
-    /// done, both with a prior.
+    /// Returns the weight of the agent's figures, 0..1. It is 1 minus the root of the Brier score, multiplied by the share of
+    /// true claims to be done; both have a prior.
     pub fn weight(&self) -> f64 {
         let score = (self.squares + PRIOR * KNOWS_NOTHING) / (f64::from(self.scored) + PRIOR);
         let truthful =
@@ -84,7 +84,7 @@ impl ClaimSums {
         ((1.0 - score.max(0.0).sqrt()) * truthful).clamp(0.0, 1.0)
     }
 
-    /// Score in one sentence; `None` without claims.
+    /// Describes the score in one sentence; `None` without claims.
     pub fn words(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let (Some(bias), Some(brier)) = (self.bias(), self.brier()) {
@@ -102,7 +102,7 @@ impl ClaimSums {
         (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
     }
 
-    /// Completion to assume if nothing was measured: the claim times its weight.
+    /// Returns the completion to assume if nothing was measured: the claim multiplied by its weight.
     pub fn believed(&self, claimed: Ratio) -> Ratio {
         Ratio::new(claimed.get() * self.weight())
     }

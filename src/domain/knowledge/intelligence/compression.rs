@@ -1,4 +1,4 @@
-//! Question for a shorter context block, which a model writes.
+//! Question to a model for a shorter context block.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::job::{AssistantJob, JobKind};
 use super::model_advice::is_out_of_place;
 use crate::domain::knowledge::text;
 
-/// Maximum size of the source that a model gets, as a multiple of the block's size.
+/// Maximum size of the facts in the question, as a multiple of the block's size.
 const SOURCE: usize = 6;
 
 /// Context block written by a model.
@@ -30,13 +30,13 @@ pub struct Compression<'a> {
 }
 
 impl<'a> Compression<'a> {
-    /// Question that asks to shorten all known facts to `tokens` tokens.
+    /// Creates the question to shorten all known facts to `tokens` tokens.
     pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
         Self { context, tokens, count }
     }
 
-    /// Builds the block from an answer. The service adds the line with the figures. All learnings in the question
-    /// count as carried, as they cannot be told apart in the answer.
+    /// Builds the block from an answer, and adds the line with figures. All learnings in the question count as contained in the
+    /// block, because they cannot be recognized in the answer.
     pub fn block(&self, answer: &Compressed) -> Block {
         let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
         let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));

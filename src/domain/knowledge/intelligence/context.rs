@@ -1,4 +1,4 @@
-//! Sources of a context block: state and history of the loop, learnings of earlier loops, facts about the repository.
+//! Sources of a context block: state and history of the loop, learnings of earlier loops, and facts about the repository.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};
 
-/// Maximum number of earlier iterations considered.
+/// Maximum number of earlier iterations that are considered.
 const TRIES: usize = 50;
 
-/// Sources of a context block. Texts may be untrusted; they are sanitized when used.
+/// Sources of a context block. Texts may be untrusted; they are sanitized when they are used.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
@@ -26,8 +26,8 @@ pub struct Context {
     pub recall: Vec<PromptLearning>,
     /// Facts about the repository.
     pub project: Project,
-    /// Share of the block reserved for memory (reflections, summaries, learnings), 0..1, as control requests it; the
-    /// rest is reserved for the state of the loop. Unused parts are shared. `None` selects by rank only.
+    /// Share of the block that is reserved for memory (reflections, summaries, learnings), 0..1, as determined by control. The
+    /// rest is reserved for the state of the loop. Unused parts of both are shared. `None` selects facts by rank only.
     pub memory_share: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub struct LoopProgress {
     pub completion: f64,
     /// Changed files with their counts.
     pub files: Vec<FileTouched>,
-    /// Errors that occurred repeatedly or last.
+    /// Errors that occurred repeatedly or in the last iteration.
     pub errors: Vec<RecurringError>,
     /// Backend of the current iteration; may be empty.
     pub backend: String,
@@ -53,7 +53,7 @@ pub struct LoopProgress {
     pub model: String,
     /// Cost so far.
     pub cost: Money,
-    /// Input and output tokens so far.
+    /// Sum of input and output tokens so far.
     pub tokens: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct LoopProgress {
 pub struct FileTouched {
     /// Path.
     pub path: String,
-    /// Number of iterations that changed it.
+    /// Number of iterations that changed the file.
     pub times: u32,
 }
 
@@ -71,9 +71,9 @@ pub struct FileTouched {
 pub struct RecurringError {
     /// Normalized text.
     pub text: String,
-    /// Number of iterations with it.
+    /// Number of iterations in which the error occurred.
     pub times: u32,
-    /// Last iteration with it.
+    /// Last iteration in which the error occurred.
     pub last: u32,
 }
 
@@ -83,7 +83,7 @@ pub struct RecurringError {
 pub struct History {
     /// Summaries of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
-    /// Current decisions, oldest first.
+    /// Decisions that are still valid, oldest first.
     pub decisions: Vec<String>,
     /// Attempted approaches, oldest first.
     pub tries: Vec<Try>,
@@ -91,7 +91,7 @@ pub struct History {
     pub reflections: Vec<String>,
 }
 
-/// Summary of iterations.
+/// Summary of consecutive iterations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummarySoFar {
     /// First iteration.
@@ -111,14 +111,14 @@ pub struct Try {
     pub approach: String,
     /// Outcome.
     pub outcome: String,
-    /// Change of completion, -1..1.
+    /// Change of completion by the approach, -1..1.
     pub gain: f64,
 }
 
 /// Learning of earlier loops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptLearning {
-    /// Id, for measuring its effect.
+    /// Id of the learning, for measuring its effect.
     pub id: String,
     /// Kind.
     pub kind: LearningKind,
@@ -145,7 +145,7 @@ pub struct Project {
 }
 
 impl Context {
-    /// Sources that the loop itself provides; the caller adds backend, model, summaries, reflections, learnings and
+    /// Collects the sources that the loop itself has. The caller adds backend, model, summaries, reflections, learnings and
     /// project.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
         let done: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
@@ -194,7 +194,7 @@ impl Context {
     }
 }
 
-/// Approach of an iteration, from its report or its last message.
+/// Returns the approach of an iteration, from its report or its last message.
 fn tried(iteration: &Iteration) -> String {
     let report = reported(iteration);
     match iteration.report == AgentReport::default() && !report.summary.is_empty() {

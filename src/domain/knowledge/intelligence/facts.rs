@@ -1,4 +1,4 @@
-//! Facts of a context block, one per line, ranked.
+//! Ranked facts of a context block, one per line.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -7,9 +7,9 @@ use super::context::{Context, LoopProgress, Project};
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::knowledge::text;
 
-/// Increase of completion that counts as a breakthrough.
+/// Minimum increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
-/// Maximum number of facts of one kind, so that one source cannot fill the block.
+/// Maximum number of failed approaches. Like the following constants, it prevents that a single kind of facts fills the block.
 const FAILED: usize = 6;
 const BREAKTHROUGHS: usize = 3;
 const ERRORS: usize = 4;
@@ -18,12 +18,14 @@ const DECISIONS: usize = 5;
 const SUMMARIES: usize = 2;
 const FILES: usize = 8;
 const LEARNINGS: usize = 10;
-/// Maximum lengths in characters: of a fact, of a reflection (its advice is at the end), and of a summary or extract.
+/// Maximum length of a fact, in characters.
 const LINE: usize = 240;
+/// Maximum length of a reflection, in characters. It is longer than `LINE`, because the advice is at the end of a reflection.
 const REFLECTION: usize = 400;
+/// Maximum length of a summary or extract, in characters.
 const LONG: usize = 700;
 
-/// Kind of a fact, in the order of the block.
+/// Kind of a fact. The block has this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     Now,
@@ -38,24 +40,24 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Whether the fact comes from memory instead of the current state.
+    /// Whether facts of this kind are from memory, as opposed to the current state.
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Reflection | Self::Summary | Self::Learning)
     }
 }
 
-/// Fact.
+/// Fact for a context block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fact {
     /// Kind.
     pub sort: Sort,
-    /// Rank from 0, most important first.
+    /// Rank, 0 for the most important fact.
     pub rank: u32,
-    /// Line.
+    /// Text of one line.
     pub text: String,
-    /// Id of the learning that the fact states, if any.
+    /// Id of the learning that the fact states; `None` if it states none.
     pub learning: Option<String>,
-    /// Identity of the fact if its text contains figures that change; `None` if the text identifies it.
+    /// Identity of the fact if its text contains changing figures; `None` if the text is the identity.
     pub identity: Option<String>,
 }
 
@@ -66,13 +68,13 @@ impl Fact {
         HEXLOWER.encode(&Sha256::digest(identity)[..8])
     }
 
-    /// Whether a resumed session already knows it: the project, and the session's own changes.
+    /// Whether a resumed session already knows the fact, because it is about the project or about the session's own changes.
     pub fn is_background(&self) -> bool {
         matches!(self.sort, Sort::Files | Sort::Project)
     }
 }
 
-/// Returns all facts. Recent failures precede older breakthroughs, and these precede older knowledge.
+/// Returns all facts. Recent failures are ranked before older breakthroughs, and those before older knowledge.
 pub(super) fn facts(context: &Context) -> Vec<Fact> {
     let mut facts = FactList(Vec::new());
     facts.add(Sort::Now, 0, session_line(&context.session));
@@ -98,7 +100,7 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
 struct FactList(Vec<Fact>);
 
 impl FactList {
-    /// Adds a fact, unless it repeats another one; returns the added one.
+    /// Adds a fact, unless it repeats another one. Returns the fact if it was added.
     fn add(&mut self, sort: Sort, rank: usize, text: String) -> Option<&mut Fact> {
         if self.0.iter().any(|fact| fact.text == text) {
             return None;
@@ -109,7 +111,7 @@ impl FactList {
     }
 }
 
-/// Line with the figures of the session.
+/// Returns the line with the figures of the session.
 pub(super) fn session_line(session: &LoopProgress) -> String {
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
     let (now, most) = (session.iteration, session.max_iterations);
@@ -133,7 +135,7 @@ pub(super) fn session_line(session: &LoopProgress) -> String {
     line
 }
 
-/// Adds approaches without a gain, newest first and distinct, and errors by number of occurrences.
+/// Adds distinct approaches without a gain, newest first, and errors by number of occurrences.
 fn failures(facts: &mut FactList, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
     let mut failures: Vec<String> = Vec::new();
@@ -201,7 +203,7 @@ fn learnings(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Adds changed files, most often changed first, on one line.
+/// Adds the changed files as one line, most often changed first.
 fn files(facts: &mut FactList, session: &LoopProgress) {
     let mut files: Vec<_> = session.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse(file.times));
@@ -234,7 +236,7 @@ fn project(facts: &mut FactList, project: &Project) {
     add(60, "Tree", &project.outline, LONG);
 }
 
-/// Words for the middle of a sentence: on one line, without a full stop.
+/// Returns a text for the middle of a sentence: on one line, without a full stop.
 fn clause(words: &str, characters: usize) -> String {
     text::line(words, characters).trim_end_matches(['.', ' ']).to_owned()
 }

@@ -24,11 +24,11 @@ pub enum JobKind {
 }
 
 impl JobKind {
-    /// All purposes.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message, Self::SecondOpinion];
 
-    /// Name in the store, in logs and in metrics.
+    /// Returns the name, as in the store, in logs and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Prompt => "prompt",
@@ -40,7 +40,7 @@ impl JobKind {
         }
     }
 
-    /// Maximum number of tokens of the answer; for the context block at its usual length.
+    /// Returns the maximum number of tokens in the answer. For the context block, this is the value for its default length.
     pub fn max_output_tokens(self) -> u32 {
         match self {
             Self::Prompt => 1_200,
@@ -50,7 +50,7 @@ impl JobKind {
         }
     }
 
-    /// Maximum share of the loop's budget for all questions of this kind, 0..1.
+    /// Returns the maximum share of the loop's budget for all questions of this kind, 0..1.
     pub fn budget_share(self) -> f64 {
         match self {
             Self::Prompt => 0.03,
@@ -60,7 +60,7 @@ impl JobKind {
         }
     }
 
-    /// Time limit of the answer, in seconds.
+    /// Returns the time limit for the answer, in seconds.
     pub fn timeout_s(self) -> u64 {
         match self {
             Self::Prompt => 60,
@@ -70,29 +70,30 @@ impl JobKind {
     }
 }
 
-/// Question to a model. The caller has a fallback for a missing answer.
+/// Question to a model. The caller needs a fallback in case there is no answer.
 pub trait AssistantJob {
-    /// Answer.
+    /// Type of the answer.
     type Output: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
 
-    /// Purpose.
+    /// Purpose of the question.
     const KIND: JobKind;
 
-    /// Returns the question. `nonce` delimits data in it and is new each time.
+    /// Returns the text of the question. `nonce` delimits the data in it, and must be new each time.
     fn question(&self, nonce: &str) -> String;
 
-    /// Validates the answer and cuts what is too long. The error states the problem for the model's second attempt.
+    /// Validates the answer, and shortens texts that are too long. The error describes the problem for the model's second
+    /// attempt.
     fn checked(&self, answer: Self::Output) -> Result<Self::Output, String>;
 }
 
-/// Question ready to be sent.
+/// Question that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ask {
     /// Purpose.
     pub kind: JobKind,
     /// Prompt.
     pub prompt: String,
-    /// JSON Schema of the answer, without references, as vendors support different ones.
+    /// JSON Schema of the answer. It contains no references, because vendors support different kinds of them.
     pub schema: serde_json::Value,
     /// Maximum number of tokens of the answer.
     pub max_output_tokens: u32,
@@ -100,7 +101,7 @@ pub struct Ask {
     pub timeout_s: u64,
 }
 
-/// Returns the question of a job.
+/// Creates the question of a job.
 pub fn ask<J: AssistantJob>(job: &J, nonce: &str) -> Ask {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -121,8 +122,8 @@ pub fn ask<J: AssistantJob>(job: &J, nonce: &str) -> Ask {
     }
 }
 
-/// Makes every field required, forbids others, and turns choices into plain lists without defaults, as vendors' strict
-/// modes require.
+/// Makes every field of a schema required, forbids additional fields, and converts choices to plain lists without defaults. The
+/// strict modes of vendors require this.
 fn closed(schema: &mut serde_json::Value) {
     if let Some(object) = schema.as_object_mut() {
         object.remove("default");

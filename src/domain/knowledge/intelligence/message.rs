@@ -1,4 +1,4 @@
-//! Question for the report in an agent's last message.
+//! Question to a model for the report in an agent's last message.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub struct MessageAnalysis {
 }
 
 impl MessageAnalysis {
-    /// Question about `message`; about its end if it is long.
+    /// Creates the question about `message`; for a long message, about its end.
     pub fn of(message: &str) -> Self {
         Self { message: text::tail(message, READ_BYTES) }
     }

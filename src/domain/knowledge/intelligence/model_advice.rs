@@ -1,4 +1,4 @@
-//! Advice of a model for a prompt, sanitized: it cannot imitate or close parts of the prompt.
+//! Advice of a model for a prompt, sanitized so that it cannot imitate or close parts of the prompt.
 
 use std::sync::LazyLock;
 
@@ -15,10 +15,10 @@ const CHARACTERS: usize = 2_400;
 const LINES: usize = 30;
 /// Maximum number of focus areas, and maximum length of one, in characters.
 const POINTS: (usize, usize) = (5, 160);
-/// Length of an answer that is read, in bytes.
+/// Number of bytes that are read of an answer.
 const READ: usize = 64 * 1024;
 
-/// Lines that imitate parts of the prompt that only the service writes, or a speaker's turn.
+/// Lines that imitate the turn of a speaker, or parts of the prompt that only the service writes.
 static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^[\s>*_`\#\-+.\d)\]\[|~]*(?:
@@ -64,8 +64,8 @@ pub struct ModelAdvice {
 }
 
 impl ModelAdvice {
-    /// Sanitizes an answer: removes hidden text, headings, imitated parts of the prompt, forbidden instructions, and
-    /// what is too long. `None` if nothing is left.
+    /// Sanitizes an answer: removes hidden text, headings, imitated parts of the prompt, forbidden instructions, and text beyond
+    /// the limits. `None` if nothing is left.
     pub fn of(generated: &GeneratedPrompt) -> Option<Self> {
         let mut removed = 0;
         let mut advice = String::new();
@@ -90,7 +90,7 @@ impl ModelAdvice {
     }
 }
 
-/// Sentence of the service for the stated urgency; empty for a low or normal one.
+/// Returns the service's own sentence for a high or critical urgency; empty for other urgencies.
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
@@ -101,12 +101,12 @@ fn pressed(urgency: PromptUrgency) -> &'static str {
     }
 }
 
-/// Whether a line of a model imitates the service or a speaker's turn, or instructs the agent to break the rules.
+/// Whether a line imitates the service or a speaker's turn, or instructs the agent to break the rules.
 pub(super) fn is_out_of_place(line: &str) -> bool {
     PRETENDS.is_match(line) || FORBIDDEN.is_match(line)
 }
 
-/// Appends the permitted parts of a text within the total limits.
+/// Appends the permitted parts of a text to `out`, within the total limits.
 fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     let read = &written[..written.floor_char_boundary(READ)];
     let shown = sanitize::for_prompt(read);

@@ -1,4 +1,4 @@
-//! Question for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al., NeurIPS 2023).
+//! Question to a model for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al., NeurIPS 2023).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use crate::domain::knowledge::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 
-/// Maximum length of a part of a reflection, in characters.
+/// Maximum length of each part of a reflection, in characters.
 const PART: usize = 400;
-/// Length of the change and of the failing output in the question, in bytes.
+/// Maximum length of the change, and of the output of failing checks, in the question, in bytes.
 const EVIDENCE: usize = 6_000;
 
 /// Reflection on an iteration.
@@ -38,7 +38,7 @@ pub struct Reflecting {
 }
 
 impl Reflecting {
-    /// Question about an iteration whose checks ran; `diff` is its change as text, and may be empty.
+    /// Creates the question about an iteration whose checks ran. `diff` is the iteration's change as text; may be empty.
     pub fn on(iteration: &Iteration, diff: &str) -> Self {
         let failed = iteration.checks.outcomes.iter().find(|outcome| !outcome.holds);
         Self {

@@ -1,4 +1,4 @@
-//! Question for a second opinion about a finished change.
+//! Question to a model for a second opinion about a finished change.
 
 use std::fmt::Write as _;
 
@@ -11,9 +11,11 @@ use crate::domain::trust::sanitize;
 
 /// Maximum number of findings.
 const FINDINGS: usize = 20;
-/// Maximum length of a finding, of a path and of the summary, in characters.
+/// Maximum length of a finding, in characters.
 const FINDING: usize = 600;
+/// Maximum length of a path, in characters.
 const PATH: usize = 300;
+/// Maximum length of the summary, in characters.
 const SUMMARY: usize = 400;
 /// Maximum length of the change in the question, in bytes.
 const CHANGE_BYTES: usize = 200 * 1024;
@@ -31,7 +33,8 @@ pub struct Reviewing {
 }
 
 impl Reviewing {
-    /// Question about the change of a loop's branch; `patch` is its diff against the base, and `is_cut` whether it lacks its end.
+    /// Creates the question about the change of a loop's branch. `patch` is its diff against the base; `is_cut` is true if its
+    /// end is missing.
     pub fn of(current: &Loop, patch: &str, is_cut: bool, has_tree: bool) -> Self {
         let mut checks = String::new();
         for outcome in current.latest_checks().into_iter().flat_map(|report| &report.outcomes) {

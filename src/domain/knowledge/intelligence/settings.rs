@@ -4,7 +4,7 @@ use super::job::JobKind;
 use crate::domain::model::settings::{SectionProblems, Settings, config_section};
 use crate::domain::providers::rules::{INVALID_NAME, valid_model_name};
 
-/// Allowed tokens of a model's answer per token of the block: the answer is JSON, and models count tokens badly.
+/// Number of tokens that an answer may have per token of the block. The answer is JSON, and models count tokens inaccurately.
 const ANSWER_FACTOR: f64 = 1.6;
 
 config_section! {
@@ -26,7 +26,7 @@ config_section! {
 }
 
 impl ContextSettings {
-    /// Model for questions of this kind; `None` for the backend's own choice.
+    /// Returns the model for questions of this kind; `None` if the backend chooses.
     pub fn model_for(&self, kind: JobKind) -> Option<&str> {
         match kind {
             JobKind::Context => self.model.as_deref(),
@@ -35,7 +35,7 @@ impl ContextSettings {
         }
     }
 
-    /// Maximum number of tokens of the answer to a question of this kind.
+    /// Returns the maximum number of tokens in the answer to a question of this kind.
     pub fn max_answer_tokens(&self, kind: JobKind) -> u32 {
         match kind {
             JobKind::Context => (f64::from(self.max_output_tokens) * ANSWER_FACTOR).ceil() as u32,

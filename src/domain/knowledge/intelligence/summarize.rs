@@ -1,4 +1,4 @@
-//! Question for a summary of iterations.
+//! Question to a model for a summary of iterations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::domain::report::{approach, outcome_words};
 const SUMMARY: usize = 1_200;
 /// Maximum number of decisions, and maximum length of one, in characters.
 const ITEMS: (usize, usize) = (10, 200);
-/// Maximum number of iterations in a question, and maximum length of each, in characters.
+/// Maximum number of iterations in a question, and maximum length of the text about each, in characters.
 const TOLD: (usize, usize) = (50, 600);
 
 /// Summary of iterations by a model. Changed files and errors are known without it.
@@ -30,12 +30,13 @@ pub struct SummaryAnswer {
 pub struct Summarizing {
     first: u32,
     last: u32,
-    /// Iterations, one per line, oldest first.
+    /// Descriptions of iterations, one per line, oldest first.
     told: String,
 }
 
 impl Summarizing {
-    /// Question about `iterations`, oldest first; about the newest fifty if there are more. `None` without iterations.
+    /// Creates the question about `iterations`, oldest first. If there are more than fifty, it is about the newest fifty. `None`
+    /// without iterations.
     pub fn of(iterations: &[&Iteration]) -> Option<Self> {
         let iterations = &iterations[iterations.len().saturating_sub(TOLD.0)..];
         let (first, last) = (iterations.first()?.number, iterations.last()?.number);

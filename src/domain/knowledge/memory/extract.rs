@@ -1,7 +1,7 @@
-//! Extraction of learnings from an iteration and from the end of a loop.
+//! Extraction of learnings from iterations and from ended loops.
 //!
-//! Inputs are facts that the service measured, texts of the loop's own agent, and texts of maintainers. Text of
-//! outsiders is excluded, because it would return in the prompts of other loops.
+//! Inputs are measurements of the service, texts of the loop's own agent, and texts of maintainers. Texts of outsiders are
+//! excluded, because they would be included in the prompts of other loops.
 
 use super::learning::{Content, Learning, LearningState, Source};
 use super::learning_confidence::MIN_GAIN;
@@ -12,24 +12,25 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 
-/// Confidence in an approach that raised completion.
+/// Initial confidence of an approach that raised completion.
 const HELPED: f64 = 0.7;
-/// Confidence in an approach whose work verified or was merged.
+/// Initial confidence of an approach whose work was verified or merged.
 const VERIFIED: f64 = 0.9;
-/// Confidence that an approach that failed is an antipattern.
+/// Initial confidence of an antipattern from an approach that failed.
 const FAILED: f64 = 0.7;
-/// Minimum completion of a verified iteration that is a success.
+/// Minimum completion for a verified iteration to count as a success.
 const DONE: f64 = 0.9;
-/// Confidence in rules: stated with `--remember`, and mentioned in other comments.
+/// Initial confidence of a rule that was stated with `--remember`.
 const TOLD: f64 = 0.95;
+/// Initial confidence of a rule that was mentioned in another comment.
 const MENTIONED: f64 = 0.7;
 
-/// Approach that a REDIRECT ended, and its replacement.
+/// Approach that a REDIRECT ended, with the proposed replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RedirectedApproach {
     /// Approach that failed.
     pub from: String,
-    /// Proposed approach; empty if none was proposed.
+    /// Proposed replacement; empty if none was proposed.
     pub to: String,
 }
 
@@ -38,19 +39,19 @@ pub struct RedirectedApproach {
 pub struct IterationFacts {
     /// Loop.
     pub loop_id: LoopId,
-    /// 1-based number.
+    /// 1-based number of the iteration.
     pub iteration: u32,
     /// Repository.
     pub repository: RepoRef,
     /// Type of the loop's task.
     pub task_type: TaskType,
-    /// Search words: changed paths, and the task's words if their author is trusted.
+    /// Search words: changed paths, and the words of the task if its author is trusted.
     pub about: String,
-    /// Approach, as the agent stated it.
+    /// Approach, as stated by the agent.
     pub approach: String,
-    /// Names of the tools used, in order of first use.
+    /// Names of the used tools, in the order of their first use.
     pub tools: Vec<String>,
-    /// Resolution steps and learnings, as the agent stated them.
+    /// Resolution steps and learnings, as stated by the agent.
     pub resolution: Vec<String>,
     /// Measured completion before the iteration, 0..1.
     pub completion_before: f64,
@@ -62,13 +63,13 @@ pub struct IterationFacts {
     pub error_after: Option<String>,
     /// Whether the work passed in a fresh checkout.
     pub verified: bool,
-    /// Whether checks were weakened; such an iteration yields no strategy.
+    /// Whether the iteration weakened checks. Such an iteration yields no strategy.
     pub tampered: bool,
-    /// Whether the agent's run failed (rate limit, crash); such an iteration says nothing about its approach.
+    /// Whether the agent's run failed (rate limit, crash). Such an iteration says nothing about its approach.
     pub agent_failed: bool,
-    /// REDIRECT that followed.
+    /// REDIRECT after the iteration; `None` if there was none.
     pub redirected: Option<RedirectedApproach>,
-    /// Approach that a REDIRECT before the iteration proposed, and the detection that it answered; `None` without one.
+    /// Approach that a REDIRECT before the iteration proposed; `None` if there was none.
     pub followed: Option<FollowedRedirect>,
 }
 
@@ -77,12 +78,12 @@ pub struct IterationFacts {
 pub struct FollowedRedirect {
     /// Proposed approach.
     pub way: String,
-    /// Title of the detection.
+    /// Title of the detection that caused the REDIRECT.
     pub cause: String,
 }
 
 impl IterationFacts {
-    /// Whether completion rose or the work verified.
+    /// Whether completion rose or the work was verified.
     pub fn gained(&self) -> bool {
         self.verified || self.completion_after - self.completion_before >= MIN_GAIN
     }
@@ -93,13 +94,13 @@ impl IterationFacts {
 pub enum LoopEnding {
     /// The pull request was merged.
     Merged,
-    /// The work verified; no merge is known.
+    /// The work was verified. It is not known whether it was merged.
     Verified,
     /// The pull request was closed without a merge.
     ClosedUnmerged,
     /// The loop failed.
     Failed,
-    /// A person ended it for another reason; no learning is extracted.
+    /// A person ended the loop for another reason. No learning is extracted.
     Stopped,
 }
 
@@ -116,11 +117,11 @@ pub struct LoopFacts {
     pub about: String,
     /// Outcome.
     pub ended: LoopEnding,
-    /// Approach of the iteration that produced the final work; empty if unknown.
+    /// Approach of the iteration that produced the final state; empty if unknown.
     pub approach: String,
-    /// Names of the tools of that iteration.
+    /// Names of the tools that this iteration used.
     pub tools: Vec<String>,
-    /// Resolution steps, as the agent stated them.
+    /// Resolution steps, as stated by the agent.
     pub resolution: Vec<String>,
     /// Number of iterations.
     pub iterations: u32,
@@ -130,12 +131,12 @@ pub struct LoopFacts {
     pub cost: Money,
     /// Review comments of maintainers that request a change.
     pub comments: Vec<String>,
-    /// Rules stated by maintainers.
+    /// Rules that maintainers stated.
     pub guidelines: Vec<String>,
 }
 
-/// Learnings from an iteration: its approach is a strategy if completion rose enough or the work verified, and an
-/// antipattern if the same error occurred again or the overseer redirected it.
+/// Extracts learnings from an iteration. Its approach becomes a strategy if completion rose enough or the work was verified. It
+/// becomes an antipattern if the same error occurred again or the overseer redirected the agent.
 pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: Some(facts.iteration) };
     let learnt = |content, confidence, about: &str| {
@@ -196,7 +197,7 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
     found
 }
 
-/// Learnings from the end of a loop: successful or failed approaches, usual effort, and rules that people stated.
+/// Extracts learnings from an ended loop: successful or failed approaches, usual effort, and rules that people stated.
 pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: None };
     let learnt = |task_type, content, confidence| {
@@ -250,7 +251,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     found
 }
 
-/// Learning from a rule that a maintainer asked to remember (`/ralph guide --remember`); active at once.
+/// Creates the learning for a rule that a maintainer asked to remember (`/ralph guide --remember`). It is active at once.
 pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Timestamp) -> Learning {
     let content = Content::Convention { rule: rule.to_owned(), seen_in: "a maintainer's word".to_owned() };
     let source = Source { loop_id: loop_id.clone(), iteration: None };
@@ -260,7 +261,7 @@ pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Times
     learning
 }
 
-/// Evidence of the first sighting: success of a strategy, failure of an antipattern.
+/// Returns the evidence of a first sighting, which is a success of a strategy or a failure of an antipattern.
 fn first_evidence() -> LearningEvidence {
     LearningEvidence { successes: 1.0, failures: 0.0 }
 }

@@ -1,31 +1,31 @@
-//! Filter of learnings, as people choose what is listed.
+//! Filter for lists of learnings.
 
 use super::{Learning, LearningKind, MemorySettings};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Timestamp;
 
-/// Filter of learnings; all of its parts must hold.
+/// Filter for learnings. A learning has to satisfy all conditions that are set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LearningFilter {
-    /// Only this kind.
+    /// Kind.
     pub kind: Option<LearningKind>,
-    /// Only this task type.
+    /// Task type.
     pub task_type: Option<TaskType>,
-    /// Only this repository: `owner/name`, or `forge:owner/name`, without regard to case.
+    /// Repository: `owner/name`, or `forge:owner/name`, ignoring case.
     pub repository: Option<String>,
-    /// Minimum confidence at the time of the question, 0..1.
+    /// Minimum current confidence, 0..1.
     pub min_confidence: Option<f64>,
     /// Minimum success rate, 0..1.
     pub min_success_rate: Option<f64>,
 }
 
 impl LearningFilter {
-    /// Whether no filter is set.
+    /// Whether no condition is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a learning passes all filters.
+    /// Whether a learning satisfies all conditions.
     pub fn accepts(&self, learning: &Learning, settings: &MemorySettings, now: Timestamp) -> bool {
         let place = learning.repository.to_string();
         let is_named = |name: &String| {
@@ -41,7 +41,7 @@ impl LearningFilter {
     /// Parses a kind.
     ///
     /// # Errors
-    /// Fails with the allowed names.
+    /// The name is unknown. The error lists the allowed names.
     pub fn parse_kind(name: &str) -> Result<LearningKind, String> {
         let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
         found.ok_or_else(|| format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))
@@ -50,16 +50,16 @@ impl LearningFilter {
     /// Parses a task type.
     ///
     /// # Errors
-    /// Fails with the allowed names.
+    /// The name is unknown. The error lists the allowed names.
     pub fn parse_task_type(name: &str) -> Result<TaskType, String> {
         let found = TaskType::parse(name);
         found.ok_or_else(|| format!("expected one of {}", TaskType::ALL.map(TaskType::as_str).join(", ")))
     }
 
-    /// Parses a minimum.
+    /// Parses a minimum of a share, 0..1.
     ///
     /// # Errors
-    /// Fails with the allowed range.
+    /// The text is no number in the range. The error states the range.
     pub fn parse_share(text: &str) -> Result<f64, String> {
         let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
         number.ok_or_else(|| "expected a number from 0 to 1".to_owned())

@@ -1,4 +1,4 @@
-//! Learnings.
+//! Learnings: what loops teach later loops of a repository.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,9 @@ use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
 /// Maximum length of one text field, in characters.
 const MAX_TEXT: usize = 600;
-/// Outcome in learnings of older versions, whose pattern is a review remark. Remarks are proposals of conventions now.
+/// Outcome of learnings that older versions stored for review remarks. Remarks now lead to proposals of conventions.
 const ASKED_FOR: &str = "a maintainer asked for this to be changed";
-/// Maximum number of sources that are kept; the count continues.
+/// Maximum number of sources that are stored. Further sightings are only counted.
 const MAX_SOURCES: usize = 32;
 
 /// Kind of a learning.
@@ -36,7 +36,7 @@ impl LearningKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Strategy, Self::Antipattern, Self::Estimate, Self::Convention];
 
-    /// Name in the store.
+    /// Returns the name, as in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Strategy => "strategy",
@@ -51,16 +51,16 @@ impl LearningKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningState {
-    /// Not seen often enough.
+    /// The learning was not seen often enough.
     Candidate,
-    /// Eligible for prompts.
+    /// Prompts may contain the learning.
     Active,
-    /// Kept, but never in a prompt.
+    /// The learning is kept, but no prompt contains it.
     Archived,
 }
 
 impl LearningState {
-    /// Name in the store.
+    /// Returns the name, as in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Candidate => "candidate",
@@ -84,7 +84,7 @@ pub enum Content {
         #[serde(default)]
         iterations: Dispersion,
     },
-    /// Failed approach, with its outcome and an alternative if known.
+    /// Failed approach, with its outcome and, if known, an alternative.
     Antipattern {
         pattern: String,
         #[serde(default)]
@@ -92,9 +92,9 @@ pub enum Content {
         #[serde(default)]
         alternative: String,
     },
-    /// Iterations, minutes and US dollars of tasks of the type.
+    /// Statistics of the iterations, minutes and US dollars that tasks of the type took.
     Estimate { iterations: Dispersion, minutes: Dispersion, cost_usd: Dispersion },
-    /// Rule, and where it was seen.
+    /// Rule of the repository, with the place where it was found.
     Convention {
         rule: String,
         #[serde(default)]
@@ -103,7 +103,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Returns its kind.
+    /// Returns the kind of learning that has this content.
     pub fn kind(&self) -> LearningKind {
         match self {
             Self::Strategy { .. } => LearningKind::Strategy,
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// Text by which two learnings are compared: approach, pattern or rule; empty for an estimate.
+    /// Returns the text by which learnings are compared: approach, pattern or rule; empty for an estimate.
     pub fn gist(&self) -> &str {
         match self {
             Self::Strategy { approach, .. } => approach,
@@ -144,61 +144,61 @@ impl Content {
     }
 }
 
-/// Iteration or end of a loop in which a learning was seen.
+/// Sighting of a learning, in an iteration or at the end of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Loop; empty for rules stated by people and in files.
+    /// Loop; empty for rules that people or files state.
     pub loop_id: LoopId,
     /// Iteration; `None` for the end of the loop.
     #[serde(default)]
     pub iteration: Option<u32>,
 }
 
-/// Learning.
+/// Learning, with its confidence and evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Learning {
-    /// `l-` and 16 hexadecimal digits, derived from repository, kind, task type and gist, so that the same learning
-    /// has the same id.
+    /// Identifier: `l-` and 16 hexadecimal digits. It is derived from repository, kind, task type and gist, so that equal
+    /// learnings have the same id.
     pub id: String,
     /// Repository.
     pub repository: RepoRef,
-    /// Type of tasks that it applies to; `other` for all.
+    /// Type of the tasks that the learning applies to; `other` for all types.
     pub task_type: TaskType,
     /// Content.
     pub content: Content,
-    /// Additional search words: paths, error signatures, and the task's words if their author is trusted. Never shown
+    /// Additional search words: paths, error signatures, and the words of the task if its author is trusted. They are never shown
     /// to an agent.
     #[serde(default)]
     pub about: String,
     /// State.
     pub state: LearningState,
-    /// Confidence, 0..1, when it was last used or changed.
+    /// Confidence, 0..1, at the time when the learning was last used or changed.
     pub confidence: f64,
     /// Outcomes of the loops whose prompts contained the learning.
     #[serde(default)]
     pub evidence: LearningEvidence,
-    /// Whether a pull request made with the learning was merged.
+    /// Whether a pull request that was made with the learning was merged.
     #[serde(default)]
     pub merged: bool,
     /// Number of iterations and loops in which the learning was seen.
     pub seen: u32,
-    /// Newest of its sources.
+    /// Newest sightings of the learning.
     #[serde(default)]
     pub sources: Vec<Source>,
-    /// Number of prompts that contained it.
+    /// Number of prompts that contained the learning.
     #[serde(default)]
     pub uses: u64,
     /// Time of the first sighting.
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Time of the last prompt that contained it.
+    /// Time of the last prompt that contained the learning; `None` if there was none.
     #[serde(default)]
     pub last_used_at: Option<Timestamp>,
 }
 
 impl Learning {
-    /// Creates a candidate that was seen once. Texts are cut to 600 characters.
+    /// Creates a candidate with one sighting. Texts are cut to 600 characters.
     pub fn new(
         repository: &RepoRef,
         task_type: TaskType,
@@ -227,14 +227,14 @@ impl Learning {
         learning.map_text(&cut)
     }
 
-    /// Returns the learning with search words.
+    /// Sets the search words.
     #[must_use]
     pub fn about(mut self, words: &str) -> Self {
         self.about = cut(words);
         self
     }
 
-    /// Applies `change` (masking) to each text and updates the id accordingly.
+    /// Applies `change` (such as masking) to each text, and updates the id accordingly.
     #[must_use]
     pub fn map_text(mut self, change: &impl Fn(&str) -> String) -> Self {
         self.content = self.content.map(change);
@@ -243,7 +243,7 @@ impl Learning {
         self
     }
 
-    /// Returns its kind.
+    /// Returns the kind.
     pub fn kind(&self) -> LearningKind {
         self.content.kind()
     }
@@ -265,7 +265,7 @@ impl Learning {
         text
     }
 
-    /// Adds a source. Returns `false` if it was known.
+    /// Adds a sighting. Returns `false` if it was already known.
     pub fn add_source(&mut self, source: &Source) -> bool {
         if self.sources.contains(source) {
             return false;
@@ -277,17 +277,17 @@ impl Learning {
         true
     }
 
-    /// SHA-256 over its canonical form (JSON with the fields in their order), hexadecimal.
+    /// Returns the SHA-256 of the canonical form (JSON with the fields in their order), in hexadecimal.
     pub fn checksum(&self) -> String {
         // A value of plain fields always serializes; NaN becomes null and so has a checksum too.
         let canonical = serde_json::to_vec(self).unwrap_or_default();
         HEXLOWER.encode(&Sha256::digest(canonical))
     }
 
-    /// Checks that this version can have written the learning: values in range, id derived from its texts.
+    /// Checks that the learning is valid: its values are in range, and its id matches its texts.
     ///
     /// # Errors
-    /// One sentence that states the problem.
+    /// The learning is invalid. The error is one sentence.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.confidence) {
             return Err(format!("its confidence is {}; it must be between 0 and 1", self.confidence));
@@ -305,7 +305,7 @@ impl Learning {
         Ok(())
     }
 
-    /// One line for a prompt or a table.
+    /// Describes the learning in one line, for a prompt or a table.
     pub fn line(&self) -> String {
         let mut line = String::new();
         // Writing into a String never fails.

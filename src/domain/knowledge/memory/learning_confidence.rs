@@ -1,4 +1,4 @@
-//! Confidence of a learning: outcomes of the loops whose prompts contained it, and decay without use.
+//! Confidence of a learning, which depends on the outcomes of the loops whose prompts contained it, and decreases without use.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,36 +12,37 @@ use crate::domain::model::similarity::similarity;
 const GAIN: f64 = 0.15;
 /// Share of the confidence that a failure removes.
 const LOSS: f64 = 0.2;
-/// Minimum similarity of a learning's approach and an iteration's approach for an iteration that followed the learning.
+/// Minimum similarity of the approaches of a learning and of an iteration for the iteration to count as one that followed the
+/// learning.
 const FOLLOWED: f64 = 0.5;
-/// Minimum gain of completion of an iteration that helped.
+/// Minimum gain of completion for an iteration to count as helped.
 pub(super) const MIN_GAIN: f64 = 0.05;
-/// Weight of an iteration that heeded a warning. Because nobody tries what a warning advises against, only the alternatives
-/// can show that the warning is wrong.
+/// Weight of an iteration that followed a warning. Nobody tries an approach that a warning advises against, so only the
+/// alternatives can show that the warning is wrong.
 const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
 
-/// Outcome of a loop or an iteration whose prompt contained a learning.
+/// Outcome that is credited to a learning, of a loop or an iteration whose prompt contained it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
-    /// The loop's pull request was merged, or verified where nothing is merged.
+    /// The loop's pull request was merged; in repositories without merges, its work was verified.
     LoopSucceeded,
     /// The loop failed.
     LoopFailed,
-    /// The iteration confirmed the learning: a proposal gained something, or what it warns of did not.
+    /// The iteration confirmed the learning: it followed a strategy and gained, or ignored a warning and did not gain.
     IterationHelped,
     /// The iteration contradicted the learning.
     IterationFailed,
-    /// The iteration heeded a warning and gained something.
+    /// The iteration followed a warning and gained.
     HeededWell,
-    /// The iteration heeded a warning and gained nothing, so that the warning may be wrong.
+    /// The iteration followed a warning and did not gain, so that the warning may be wrong.
     HeededInVain,
 }
 
 impl Credit {
-    /// Whether it counts as a success, and its weight. Iterations that followed a learning have the same weight as the loop's
-    /// end, because loops succeed for many reasons.
+    /// Returns whether the outcome is a success, and its weight. An iteration that followed or ignored a learning has twice the
+    /// weight of the end of a loop, because loops succeed for many reasons.
     fn weight(self) -> (bool, f64) {
         match self {
             Self::LoopSucceeded => (true, 0.5),
@@ -54,8 +55,8 @@ impl Credit {
     }
 }
 
-/// Credits a learning with the outcome of a loop or an iteration whose prompt contained it; archives it if its
-/// confidence is too low.
+/// Updates a learning with the outcome of a loop or an iteration whose prompt contained it. Archives the learning if its
+/// confidence becomes too low.
 pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySettings, now: Timestamp) {
     let (good, weight) = outcome.weight();
     let before = learning.confidence_at(now, settings);
@@ -69,8 +70,8 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     }
 }
 
-/// Outcome that an iteration implies for a learning in its prompt, by its approach and whether it gained; `None` if it
-/// implies nothing. A warning that was not heeded is confirmed if nothing was gained.
+/// Returns the outcome of an iteration for a learning in its prompt, given the iteration's approach and whether it gained. `None`
+/// if nothing follows from it. A warning that was ignored is confirmed if nothing was gained.
 pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
@@ -84,26 +85,26 @@ pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) ->
 }
 
 impl Learning {
-    /// Confidence at a time; halves with each half-life since it was last used or changed.
+    /// Returns the confidence at a time. It halves with each half-life since the learning was last used or changed.
     pub fn confidence_at(&self, now: Timestamp, settings: &MemorySettings) -> f64 {
         let idle = now.since(self.last_used_at.unwrap_or(self.created_at).max(self.updated_at));
         let halvings = idle / (i64::from(settings.half_life_days.max(1)) * DAY_MS);
         self.confidence * 0.5f64.powi(i32::try_from(halvings).unwrap_or(i32::MAX))
     }
 
-    /// Success rate of loops and iterations with the learning, 0..1.
+    /// Returns the success rate of loops and iterations whose prompts contained the learning, 0..1.
     pub fn success_rate(&self) -> f64 {
         self.evidence.rate()
     }
 
-    /// Whether a prompt may contain the learning.
+    /// Whether a prompt may contain the learning at `now`.
     pub fn is_worth_telling(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state == LearningState::Active
             && self.confidence_at(now, settings) >= settings.min_confidence
             && (self.kind() == LearningKind::Estimate || self.success_rate() >= settings.min_success_rate)
     }
 
-    /// Whether its confidence is too low to keep it active.
+    /// Whether the confidence is too low for the learning to stay active.
     pub fn is_spent(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state != LearningState::Archived && self.confidence_at(now, settings) < settings.archive_below
     }

@@ -1,11 +1,11 @@
-//! Successes and failures of the loops whose prompts contained a learning.
+//! Evidence for a learning: successes and failures of the loops whose prompts contained it.
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum amount of evidence; beyond it, old evidence counts less, so that changes are noticed.
+/// Maximum amount of evidence. If it is exceeded, older evidence loses weight, so that changes have an effect.
 const MAX_EVIDENCE: f64 = 10.0;
 
-/// Successes and failures, in loops; iterations count as fractions.
+/// Weighted number of successes and failures of loops and iterations; `Credit` has the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LearningEvidence {
@@ -16,12 +16,12 @@ pub struct LearningEvidence {
 }
 
 impl LearningEvidence {
-    /// Mean of the Beta posterior with a uniform prior, 0..1: 0.5 without evidence.
+    /// Returns the mean of the Beta posterior with a uniform prior, 0..1; 0.5 without evidence.
     pub fn rate(self) -> f64 {
         (self.successes + 1.0) / (self.successes + self.failures + 2.0)
     }
 
-    /// Returns the sum, limited to the maximum amount of evidence.
+    /// Returns the sum of both, limited to the maximum amount of evidence.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = Self { successes: self.successes + other.successes, failures: self.failures + other.failures };
@@ -30,7 +30,7 @@ impl LearningEvidence {
         Self { successes: sum.successes * scale, failures: sum.failures * scale }
     }
 
-    /// Whether both are numbers of 0 or more.
+    /// Whether both numbers are finite and not negative.
     pub fn is_sound(self) -> bool {
         [self.successes, self.failures].iter().all(|count| count.is_finite() && *count >= 0.0)
     }

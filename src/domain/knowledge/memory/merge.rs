@@ -1,25 +1,25 @@
-//! Merging of a new learning with known ones that are similar, equal or contradicting.
+//! Merging of a new learning with known learnings that are equal, similar, or contradictory.
 
 use super::learning::{Content, Learning, LearningKind, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Share of its confidence that a learning loses if one that was seen much more often contradicts it; half as much if both
-/// were seen equally often.
+/// Share of its confidence that a learning loses if a learning with many more sightings contradicts it. It loses half as much if
+/// both have equally many sightings.
 const CONTRADICTED: f64 = 0.6;
 
-/// Share of the distance to a new sighting's confidence: the minimum if the sighting raises confidence, the maximum if it
-/// lowers it.
+/// Limit for the effect of one sighting on the confidence, as a share of the difference between both confidences. It is the
+/// minimum if the sighting raises the confidence, and the maximum if the sighting lowers it.
 const RENEWED: f64 = 0.2;
 
-/// Whether two learnings are the same: equal repository, kind and task type, and similar texts.
+/// Whether two learnings are the same: they have equal repository, kind and task type, and similar texts.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
     alike && (a.id == b.id || a.kind() == LearningKind::Estimate || is_alike(a, b, settings))
 }
 
-/// Whether one recommends what the other warns of.
+/// Whether one learning recommends an approach that the other one warns about.
 pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let opposite = matches!(
         (a.kind(), b.kind()),
@@ -28,8 +28,8 @@ pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> boo
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
-/// Returns the known learning after another sighting. Confidence is weighted by the numbers of sightings, within the
-/// limits for one sighting; sources are joined. A known source changes nothing.
+/// Returns a known learning updated by a new sighting. Its confidence is weighted by the numbers of sightings, within the limits
+/// for one sighting, and the sources are joined. A sighting from a known source changes nothing.
 #[must_use]
 pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
     let mut merged = known.clone();
@@ -63,21 +63,21 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
 /// Result of adding a learning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AddedLearning {
-    /// Known from the same source; unchanged.
+    /// The same learning was already known from the same source. It is unchanged.
     Known(Learning),
-    /// Merged into an existing learning; this is its new state.
+    /// The learning was merged into a known one, whose new state this is.
     Merged(Learning),
-    /// New learning.
+    /// The learning is new.
     New {
-        /// The learning.
+        /// New learning.
         learning: Learning,
-        /// Contradicted learnings, with lowered confidence.
+        /// Contradicted learnings, whose confidence was lowered.
         lowered: Vec<Learning>,
     },
 }
 
-/// Adds a learning, given the similar and contradicting ones: merges it into the first that is the same, else keeps it
-/// as new and lowers the confidence of both sides of a contradiction.
+/// Adds a learning. `near` has known learnings that are similar or contradictory. The new learning is merged into the first one
+/// that is the same. If there is none, it is kept as new, and the confidence of both sides of a contradiction is lowered.
 pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> AddedLearning {
     let itself = near.iter().find(|known| known.id == new.id);
     if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
@@ -95,7 +95,7 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
     AddedLearning::New { learning: new, lowered }
 }
 
-/// Activates a candidate that was seen often enough, or that has a high confidence and was part of a merged pull request.
+/// Activates a candidate that was seen often enough, or that has a high confidence and was used in a merged pull request.
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
@@ -107,7 +107,7 @@ pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     }
 }
 
-/// Lowers the confidence of two learnings that contradict each other, each in proportion to the other's share of sightings.
+/// Lowers the confidence of two contradictory learnings, each in proportion to the other one's share of sightings.
 pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
     let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
     for (one, against) in [(a, right), (b, left)] {
@@ -119,7 +119,7 @@ pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings,
     }
 }
 
-/// Confidence of an estimate over `samples` loops: 0.5 after one, 0.67 after two, 0.75 after three.
+/// Returns the confidence of an estimate from `samples` loops: 0.5 for one, 0.67 for two, 0.75 for three.
 pub(super) fn estimate_confidence(samples: u64) -> f64 {
     samples as f64 / (samples as f64 + 1.0)
 }
@@ -132,7 +132,7 @@ fn is_alike(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     similarity(a.content.gist(), b.content.gist()) > settings.same_above
 }
 
-/// Joins two contents: figures are summed, empty texts are filled.
+/// Joins two contents: adds up statistics, and fills empty texts.
 fn joined(known: &Content, new: &Content) -> Content {
     let filled = |known: &String, new: &String| if known.is_empty() { new.clone() } else { known.clone() };
     match (known.clone(), new) {

@@ -1,7 +1,7 @@
-//! Observations of a step for memory, from the loop before and after it.
+//! Observations for memory, derived from a loop before and after a step.
 //!
-//! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
-//! The task's text counts as trusted only if its author is.
+//! Only measurements of the service, texts of the loop's own agent, and texts of people with permission are used. The text of the
+//! task is trusted only if its author is.
 
 use super::extract::{FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, RedirectedApproach};
 use super::proposal::remark_text;
@@ -15,17 +15,17 @@ use crate::domain::model::task::{AgentReport, TamperFinding};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
-/// Maximum length of the task's text among the search words, in characters.
+/// Maximum length of the task's text that is used as search words, in characters.
 const ABOUT: usize = 300;
-/// Maximum number of changed files among the search words.
+/// Maximum number of changed files that are used as search words.
 const PATHS: usize = 8;
 
-/// Observation of a step.
+/// Observation for memory in a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemoryObservation {
     /// An iteration was judged.
     Iteration {
-        /// Facts for extraction, and for crediting the learnings of its prompt.
+        /// Facts for the extraction of learnings, and for crediting the learnings in the iteration's prompt.
         facts: Box<IterationFacts>,
         /// Reflection for the next iterations.
         reflection: Reflection,
@@ -34,7 +34,8 @@ pub enum MemoryObservation {
     Ended {
         /// Facts for extraction.
         facts: Box<LoopFacts>,
-        /// Outcome for crediting the learnings of its prompts; `None` if they are not credited.
+        /// Outcome that is credited to the learnings in the loop's prompts: whether the loop succeeded. `None` if nothing is
+        /// credited.
         succeeded: Option<bool>,
     },
     /// A maintainer stated a rule to remember.
@@ -43,7 +44,7 @@ pub enum MemoryObservation {
         text: String,
         /// Login of the maintainer.
         by: String,
-        /// Proposal that it accepts.
+        /// Number of the proposal that the rule accepts; `None` if it accepts none.
         proposal: Option<u64>,
     },
     /// A maintainer made a remark in a review.
@@ -53,12 +54,12 @@ pub enum MemoryObservation {
     },
     /// Proposals of conventions were published.
     Told {
-        /// Their numbers.
+        /// Numbers of the proposals.
         numbers: Vec<u64>,
     },
 }
 
-/// Returns the observations of a step with an input, in order. Deterministic; empty for a step without changes.
+/// Returns the observations in a step with an input, in order. Deterministic; empty if the step changed nothing.
 pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObservation> {
     let mut found = Vec::new();
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
@@ -92,12 +93,12 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
     found
 }
 
-/// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration and may return.
+/// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration, and may move back.
 fn is_known(before: &Loop, guidance: &Guidance) -> bool {
     before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
-/// Returns the iteration that supervision judged in this step, if an agent ran in it.
+/// Returns the iteration that supervision judged in this step; `None` if none was judged, or if no agent ran in it.
 pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
     // The next iteration may have started in the same step.
     let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
@@ -137,7 +138,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
     MemoryObservation::Iteration { facts: Box::new(facts), reflection }
 }
 
-/// Reflection on an iteration from its report and its checks; `error_after` is the signature of its first error.
+/// Creates the reflection on an iteration from its report and its checks. `error_after` is the signature of its first error.
 pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
     let report = agents_report(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
@@ -157,8 +158,8 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
     })
 }
 
-/// Completion and first error at the start of an iteration: those of the iteration whose files it started from, else of the
-/// baseline.
+/// Returns the completion and the first error at the start of an iteration: those of the iteration whose files it started from,
+/// or those of the baseline.
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
     let mut earlier =
         current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
@@ -180,7 +181,7 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
     }
 }
 
-/// Approach that the overseer ended, and the proposed replacement.
+/// Returns the approach that the overseer ended with this iteration, and the proposed replacement.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproach> {
     let judged = iteration.judged.as_ref()?;
     let ordered = |found: &JudgedDetection| {
@@ -190,7 +191,7 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproac
     (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
 }
 
-/// Approach that the overseer proposed after the iteration before this one.
+/// Returns the approach that the overseer proposed after the preceding iteration.
 fn followed(current: &Loop, iteration: &Iteration) -> Option<FollowedRedirect> {
     let before = current.retained_iterations().rev().find(|known| known.number < iteration.number)?;
     let judged = before.judged.as_ref().filter(|judged| !judged.way.is_empty())?;
@@ -199,7 +200,8 @@ fn followed(current: &Loop, iteration: &Iteration) -> Option<FollowedRedirect> {
     Some(FollowedRedirect { way: judged.way.clone(), cause })
 }
 
-/// Outcome of a loop that ended with this step, and whether it succeeded; `None` if it continues or had ended before.
+/// Returns the outcome of a loop that ended in this step, and whether it succeeded if that is known. `None` if the loop
+/// continues, or ended earlier.
 fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, Option<bool>)> {
     if after.state == before.state {
         return None;
@@ -248,12 +250,12 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
     MemoryObservation::Ended { facts: Box::new(facts), succeeded }
 }
 
-/// Report of the agent; empty if no agent ran.
+/// Returns the report of the agent; empty if no agent ran.
 fn agents_report(iteration: &Iteration) -> AgentReport {
     if iteration.kind == IterationKind::Agent { reported(iteration) } else { AgentReport::default() }
 }
 
-/// Approach stated by the agent; its summary if it states none.
+/// Returns the approach that the agent stated, or else its summary.
 fn approach(report: &AgentReport) -> String {
     let texts = [&report.approach, &report.summary].map(|text| clean(text));
     texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
@@ -264,7 +266,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
     texts.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
 }
 
-/// Search words: changed paths, and those of the task if a maintainer wrote it.
+/// Returns the search words: changed paths, and words of the task if a maintainer wrote it.
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {

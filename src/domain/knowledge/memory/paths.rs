@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Path with a folder, or file with a line number.
+/// Path with a folder, or file name with a line number.
 static PATH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?:[\w@+.-]*/)+[\w@+.-]*\w\.[A-Za-z]\w{0,4}\b|\b[\w@+-][\w@+.-]*\.[A-Za-z]\w{0,4}[:(]\d")
         .expect("constant pattern")
 });
 
-/// Returns the distinct files that a text names, in order, at most `most`.
+/// Returns the distinct files that a text mentions, in order; at most `most`.
 pub fn paths_in(text: &str, most: usize) -> Vec<&str> {
     let mut paths: Vec<&str> = Vec::new();
     for path in PATH.find_iter(text).map(|found| found.as_str()) {

@@ -1,5 +1,5 @@
-//! Proposals of conventions: a review remark that recurs in several loops of a repository is proposed as a convention. It is in no
-//! prompt until a maintainer accepts it.
+//! Proposals of conventions. If a review remark recurs in several loops of a repository, it is proposed as a convention. No
+//! prompt contains a proposal until a maintainer accepts it.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use crate::domain::loops::SEE_REMARKS;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::domain::model::similarity::{similarity, words};
 
-/// Maximum length of a remark that is kept, in characters.
+/// Maximum length of a stored remark, in characters.
 const REMARK_CHARACTERS: usize = 600;
-/// Minimum number of different words of a remark that can become a rule.
+/// Minimum number of distinct words in a remark that can become a rule.
 const WORDS_MIN: usize = 3;
-/// Maximum number of remarks that are kept per repository; the oldest are dropped.
+/// Maximum number of remarks stored per repository. The oldest are dropped.
 pub const MAX_REMARKS: usize = 300;
-/// Maximum number of open proposals per repository; remarks that recur beyond it are only kept.
+/// Maximum number of open proposals per repository. If it is reached, recurring remarks are only stored.
 pub const MAX_OPEN_PROPOSALS: usize = 20;
-/// Maximum number of proposals per repository that were answered; the oldest are dropped.
+/// Maximum number of answered proposals stored per repository. The oldest are dropped.
 pub const MAX_ANSWERED_PROPOSALS: usize = 200;
-/// Days after which remarks, and proposals that nobody answered, are dropped.
+/// Number of days after which remarks and unanswered proposals are dropped.
 pub const PROPOSAL_DAYS: i64 = 365;
 
 /// Review remark of a maintainer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Loop whose pull request it is about.
+    /// Loop whose pull request was reviewed.
     pub loop_id: LoopId,
     /// Text, on one line.
     pub text: String,
@@ -36,16 +36,16 @@ pub struct Remark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposalState {
-    /// Nobody has answered.
+    /// Nobody has answered the proposal.
     Open,
-    /// It is a convention.
+    /// The proposal was accepted and is a convention.
     Accepted,
-    /// It is not proposed again.
+    /// The proposal was rejected and is not made again.
     Rejected,
 }
 
 impl ProposalState {
-    /// Name in the store.
+    /// Returns the name, as in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -54,7 +54,7 @@ impl ProposalState {
         }
     }
 
-    /// Returns the state with that name in the store.
+    /// Returns the state with that name in the store; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Open, Self::Accepted, Self::Rejected].into_iter().find(|state| state.as_str() == name)
     }
@@ -63,27 +63,27 @@ impl ProposalState {
 /// Proposal of a convention.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// Number, which people write.
+    /// Number by which people refer to the proposal.
     pub number: u64,
     /// Repository.
     pub repository: RepoRef,
-    /// Text of the newest remark at the time of the proposal.
+    /// Text of the newest remark when the proposal was made.
     pub text: String,
     /// State.
     pub state: ProposalState,
     /// Number of loops in which the remark was made.
     pub loops: u32,
-    /// Newest of these loops.
+    /// Newest loop in which the remark was made.
     pub loop_id: LoopId,
-    /// Time at which it was published in a comment.
+    /// Time at which the proposal was published in a comment; `None` if it was not published.
     pub told_at: Option<Timestamp>,
-    /// Login of the person who answered, or `the command line`.
+    /// Login of the person who answered, or `the command line`; `None` if nobody answered.
     pub decided_by: Option<String>,
     /// Time of the proposal.
     pub created_at: Timestamp,
 }
 
-/// Returns a review remark as it is kept; `None` if it says too little to become a rule.
+/// Returns a review remark in its stored form; `None` if it is too short to become a rule.
 pub fn remark_text(text: &str) -> Option<String> {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line == SEE_REMARKS || words(&line).into_iter().collect::<BTreeSet<_>>().len() < WORDS_MIN {
@@ -95,13 +95,13 @@ pub fn remark_text(text: &str) -> Option<String> {
     })
 }
 
-/// Whether two texts ask for the same.
+/// Whether two remarks ask for the same change.
 pub fn asks_for_the_same(one: &str, other: &str, settings: &MemorySettings) -> bool {
     similarity(one, other) >= settings.remark_similarity
 }
 
-/// Returns the positions of the known remarks that ask for the same as a new one, and the number of loops in which it was asked
-/// for, including the new one's.
+/// Returns the indices of the known remarks that ask for the same change as a new one. Also returns the number of loops in which
+/// this was asked for, including the loop of the new remark.
 pub fn sightings(new: &Remark, known: &[Remark], settings: &MemorySettings) -> (Vec<usize>, u32) {
     let same = |remark: &Remark| asks_for_the_same(&remark.text, &new.text, settings);
     let found: Vec<usize> = known.iter().enumerate().filter(|(_, remark)| same(remark)).map(|(at, _)| at).collect();
@@ -110,7 +110,7 @@ pub fn sightings(new: &Remark, known: &[Remark], settings: &MemorySettings) -> (
     (found, u32::try_from(loops.len()).unwrap_or(u32::MAX))
 }
 
-/// Whether a remark that was made in `loops` loops is proposed as a convention.
+/// Whether a remark that was made in `loops` loops should be proposed as a convention.
 pub fn is_proposed(loops: u32, settings: &MemorySettings) -> bool {
     loops >= settings.propose_after
 }

@@ -1,25 +1,25 @@
-//! Search texts of people and agents as queries that are always valid for full-text search.
+//! Conversion of search texts by people and agents to queries that full-text search always accepts.
 
 use crate::domain::model::similarity::words;
 
-/// Maximum length of a query that is read, in bytes.
+/// Number of bytes that are read of a query.
 const MAX_QUERY: usize = 16 * 1024;
-/// Maximum number of phrases of a query.
+/// Maximum number of phrases in a query.
 const MAX_PHRASES: usize = 32;
 
 /// Parsed query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParsedQuery {
-    /// Phrases to find: one or several words each.
+    /// Phrases to find, each of one or more words.
     pub phrases: Vec<String>,
     /// Phrases to exclude.
     pub without: Vec<String>,
-    /// Whether one of the phrases is sufficient.
+    /// Whether a single matching phrase is sufficient. If false, all phrases must match.
     pub any: bool,
 }
 
 impl ParsedQuery {
-    /// Returns the query in the syntax of SQLite's FTS5; `None` if there is nothing to find.
+    /// Returns the query in the syntax of SQLite's FTS5; `None` if there are no phrases to find.
     pub fn to_fts(&self) -> Option<String> {
         // Phrases contain letters, digits and spaces only, so that no quote can end them.
         let joined = |phrases: &[String], with: &str| {
@@ -36,8 +36,8 @@ impl ParsedQuery {
     }
 }
 
-/// Parses a query of any syntax: quoted phrases stay phrases, `OR` makes one phrase sufficient, `NOT` or `-` excludes
-/// what follows, and everything else (`AND`, `NEAR`, columns, wild cards, brackets) counts by its words.
+/// Parses a query in any syntax. Quoted phrases stay phrases. `OR` makes one matching phrase sufficient, and `NOT` or `-`
+/// excludes the following phrase. Of everything else (`AND`, `NEAR`, columns, wild cards, brackets), only the words are used.
 pub fn correct(query: &str) -> ParsedQuery {
     let mut asked = ParsedQuery::default();
     let mut excludes = false;
@@ -63,7 +63,7 @@ pub fn correct(query: &str) -> ParsedQuery {
     asked
 }
 
-/// Splits at white space and quotes; `true` for quoted parts.
+/// Splits a query at white space and quotes. The flag of a piece is true if it was quoted.
 fn pieces(query: &str) -> impl Iterator<Item = (bool, &str)> {
     let closed = query.matches('"').count() / 2 * 2;
     query.split('"').enumerate().flat_map(move |(at, part)| {

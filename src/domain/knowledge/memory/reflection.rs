@@ -1,11 +1,11 @@
-//! Reflections: the conclusion of an iteration for the next ones of its loop.
+//! Reflections: conclusions from an iteration for the following iterations of the same loop.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Number of changed files from which a prompt has more reflections.
+/// Minimum number of changed files for which a prompt contains more reflections.
 const MANY_FILES: usize = 6;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;
@@ -43,12 +43,12 @@ pub struct Reflection {
     pub outcome: ReflectionOutcome,
 }
 
-/// Facts for a reflection that no model writes.
+/// Facts for creating a reflection without a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReflectionFacts {
     /// 1-based iteration.
     pub iteration: u32,
-    /// Approach stated by the agent; its summary if it states none.
+    /// Approach that the agent stated, or else its summary.
     pub approach: String,
     /// Names of failing checks.
     pub failing_checks: Vec<String>,
@@ -114,7 +114,7 @@ impl Reflection {
         }
     }
 
-    /// One line for a prompt.
+    /// Describes the reflection in one line, for a prompt.
     pub fn line(&self) -> String {
         let what = match self.outcome {
             ReflectionOutcome::Done => "every check held",
@@ -131,14 +131,14 @@ impl Reflection {
         line
     }
 
-    /// Conclusion without the outcome, in one line; empty if there is none.
+    /// Returns the conclusion without the outcome, in one line; empty if there is none.
     pub fn insight(&self) -> String {
         let parts = [&self.failed, &self.why, &self.next].map(|text| text.trim_end_matches('.'));
         parts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Number of newest reflections in a prompt: two for fixes, three for refactoring and migration, five for work over
+/// Returns the number of newest reflections for a prompt: two for fixes, three for refactoring and migration, five for work on
 /// many files.
 pub fn window(task_type: TaskType, files: usize) -> usize {
     match task_type {
@@ -149,7 +149,7 @@ pub fn window(task_type: TaskType, files: usize) -> usize {
     }
 }
 
-/// Returns the newest `count`, oldest first.
+/// Returns the newest `count` reflections, oldest first.
 pub fn latest(reflections: &[Reflection], count: usize) -> &[Reflection] {
     &reflections[reflections.len().saturating_sub(count)..]
 }

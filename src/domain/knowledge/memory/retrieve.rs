@@ -1,4 +1,4 @@
-//! Selection of learnings for a prompt: ranking of what was found.
+//! Ranking of found learnings, and their selection for a prompt.
 
 use super::learning::{Learning, LearningKind};
 use super::settings::MemorySettings;
@@ -7,7 +7,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::{Rarity, WordCounts};
 
-/// Score of a rule or an estimate of the repository without a common word; it ranks after all that have one.
+/// Score of a rule or an estimate that has no word in common with the query. It ranks after all learnings that have one.
 const UNASKED: f64 = 0.005;
 
 /// Query for learnings.
@@ -19,7 +19,7 @@ pub struct LearningQuery {
     pub task_type: TaskType,
     /// Repository.
     pub repository: RepoRef,
-    /// Vector of the text, if there is an embedding model.
+    /// Embedding of the text; `None` without an embedding model.
     pub embedding: Option<Embedding>,
 }
 
@@ -28,11 +28,11 @@ pub struct LearningQuery {
 pub struct Embedding {
     /// Identifier of the model; vectors of different models are not comparable.
     pub model: String,
-    /// Vector of length 1; empty if the model knows none of the words.
+    /// Unit vector; empty if the model knows none of the words.
     pub vector: Vec<f32>,
 }
 
-/// Files of an embedding model: table of vectors, tokenizer, description.
+/// Files of an embedding model: vectors, tokenizer, description.
 pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "config.json"];
 /// Reason why a build cannot use an embedding model.
 pub const NO_EMBEDDINGS: &str =
@@ -43,21 +43,21 @@ pub const NO_EMBEDDINGS: &str =
 pub struct LearningCandidate {
     /// Learning.
     pub learning: Learning,
-    /// Sum of the weights of its rare words, above 0; `None` if it was found otherwise.
+    /// Sum of the weights of the rare words that the learning contains, above 0; `None` if it was found in another way.
     pub by_words: Option<f64>,
-    /// 0-based rank by an embedding model, if there is one.
+    /// 0-based rank by the embedding model; `None` without a model.
     pub by_vector: Option<usize>,
 }
 
-/// Weights of the ranked lists.
+/// Weights for combining the ranked lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// Constant of reciprocal rank fusion, above 0. Smaller than the usual 60, so that ranks still count beside
+    /// Constant of reciprocal rank fusion, above 0. It is smaller than the usual 60, so that ranks have an effect beside
     /// confidence and success rate.
     pub fusion: f64,
     /// Weight of the rank by rare words.
     pub words: f64,
-    /// Weight of the rank by cosine of all words.
+    /// Weight of the rank by cosine similarity of all words.
     pub cosine: f64,
     /// Weight of the rank by an embedding model.
     pub vector: f64,
@@ -73,17 +73,17 @@ impl Default for Weights {
     }
 }
 
-/// Learning with its score.
+/// Learning, with its score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedLearning {
     /// Learning.
     pub learning: Learning,
-    /// Reciprocal ranks times confidence and success rate; comparable within one result only.
+    /// Score: the fused reciprocal ranks, multiplied by confidence and success rate. Only comparable within one result.
     pub score: f64,
 }
 
-/// Returns the learnings for a prompt, best first: fused by reciprocal rank, times confidence and success rate, within
-/// the limits of each kind and in total.
+/// Returns the learnings for a prompt, best first. The ranked lists are combined by reciprocal rank fusion, and multiplied by
+/// confidence and success rate. The limits per kind and in total are applied.
 pub fn rank(
     query: &LearningQuery,
     found: Vec<LearningCandidate>,
@@ -93,7 +93,7 @@ pub fn rank(
     rank_by(&Weights::default(), query, found, settings, now)
 }
 
-/// [`rank`] with given weights.
+/// Like [`rank`], with the given weights.
 pub fn rank_by(
     weights: &Weights,
     query: &LearningQuery,
@@ -116,7 +116,7 @@ pub fn rank_by(
     scored.into_iter().filter(|recalled| fits(recalled)).take(settings.limit as usize).collect()
 }
 
-/// Scores of all candidates, best first.
+/// Returns the scores of all candidates, best first.
 fn score(
     weights: &Weights,
     query: &LearningQuery,
@@ -153,7 +153,7 @@ fn score(
     scored
 }
 
-/// Ranks by rare words, long texts after short ones; equal weights share a rank.
+/// Returns the ranks by rare words. Long texts are ranked lower, and equal weights share a rank.
 fn places_by_words(found: &[LearningCandidate], texts: &[WordCounts]) -> Vec<Option<usize>> {
     let weighed = || found.iter().zip(texts).filter(|(candidate, _)| candidate.by_words.is_some());
     let words: usize = weighed().map(|(_, text)| text.len()).sum();
@@ -165,7 +165,8 @@ fn places_by_words(found: &[LearningCandidate], texts: &[WordCounts]) -> Vec<Opt
     worth.iter().map(place).collect()
 }
 
-/// Ranks by cosine of all words, weighted by rarity among the candidates; `None` if no word is common.
+/// Returns the ranks by cosine similarity of all words, weighted by rarity among the candidates. `None` for a candidate that has
+/// no word in common with the query.
 fn places_by_cosine(query: &LearningQuery, texts: &[WordCounts]) -> Vec<Option<usize>> {
     let rarity = Rarity::among(texts);
     let wanted = rarity.weigh(&WordCounts::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));

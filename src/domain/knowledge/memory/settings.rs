@@ -17,13 +17,13 @@ config_section! {
         pub share_within_owner: bool = false;
         /// Maximum number of learnings in a prompt.
         pub limit: u32 = 5, in 0..=100;
-        /// Maximum number of strategies among them.
+        /// Maximum number of strategies in a prompt.
         pub strategies: u32 = 3, in 0..=100;
-        /// Maximum number of antipatterns among them.
+        /// Maximum number of antipatterns in a prompt.
         pub antipatterns: u32 = 2, in 0..=100;
-        /// Maximum number of estimates among them.
+        /// Maximum number of estimates in a prompt.
         pub estimates: u32 = 1, in 0..=100;
-        /// Maximum number of conventions among them.
+        /// Maximum number of conventions in a prompt.
         pub conventions: u32 = 3, in 0..=100;
         /// Minimum confidence of a learning in a prompt.
         pub min_confidence: f64 = 0.7, in 0.0..=1.0;
@@ -38,9 +38,9 @@ config_section! {
         /// Number of loops of a repository in which a review remark has to be made before it is proposed as a convention. A proposal
         /// is in no prompt until a maintainer accepts it.
         pub propose_after: u32 = 3, in 2..=100;
-        /// Minimum similarity of words of two review remarks that ask for the same. Of 50 labeled pairs that do, the default
-        /// finds 44, and wrongly accepts 16 of 50 that do not, half of which have words in common on purpose; 0.7 finds 20 and is
-        /// wrong about 2.
+        /// Minimum similarity of words for two review remarks to count as the same request. Of 50 labeled pairs of
+        /// equal requests, the default recognizes 44. Of 50 pairs of different requests, half of which have words in
+        /// common on purpose, it wrongly accepts 16. With 0.7, it recognizes 20 and wrongly accepts 2.
         pub remark_similarity: f64 = 0.45, in 0.0..=1.0;
         /// Similarity above which two learnings are merged.
         pub same_above: f64 = 0.85, in 0.0..=1.0;

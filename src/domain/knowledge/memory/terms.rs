@@ -1,11 +1,11 @@
-//! Search terms of a text: its rarest words and their weights.
+//! Search terms of a text: its rarest words, with their weights.
 
 use super::settings::MemorySettings;
 use crate::domain::model::similarity::words;
 
-/// Maximum length of a task's text that is read, in bytes.
+/// Number of bytes that are read of a task's text.
 pub(super) const MAX_TASK: usize = 16 * 1024;
-/// Maximum number of distinct words whose frequencies are requested.
+/// Maximum number of distinct words whose frequencies are looked up.
 const MAX_WORDS: usize = 400;
 
 /// Search term.
@@ -13,25 +13,25 @@ const MAX_WORDS: usize = 400;
 pub struct Term {
     /// Normalized word.
     pub word: String,
-    /// Number of learnings that contain it, at least 1.
+    /// Number of learnings that contain the word, at least 1.
     pub learnings: u64,
 }
 
 impl Term {
-    /// Weight of the word in a learning, above 0: `ln(1 + (N - n + 0.5) / (n + 0.5))`, as in BM25 (Robertson and
-    /// Spärck Jones), where n of N learnings contain it.
+    /// Returns the weight of the word in a learning, above 0: `ln(1 + (N - n + 0.5) / (n + 0.5))`, where n of N learnings contain
+    /// the word. As in BM25 (Robertson and Spärck Jones).
     pub fn weight(&self, all: u64) -> f64 {
         let (with, all) = (self.learnings as f64, all.max(self.learnings) as f64);
         (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
     }
 }
 
-/// Returns the rarest words of a task, rarest first: at most `query_terms`, and no more once they occur in
-/// `query_postings` learnings together (at least one is returned). `frequency` returns the number of learnings with a
-/// word; words in none are left out.
+/// Returns the rarest words of a task, rarest first: at most `query_terms`, and only until they occur in `query_postings`
+/// learnings together, but at least one. `frequency` returns the number of learnings that contain a word. Words that no learning
+/// contains are omitted.
 ///
 /// # Errors
-/// Those of `frequency`.
+/// An error of `frequency`.
 pub fn rare_terms<E>(
     text: &str,
     settings: &MemorySettings,
@@ -60,17 +60,17 @@ pub fn rare_terms<E>(
     Ok(terms)
 }
 
-/// Row of the store, and the sum of the weights of its terms.
+/// Row of the store, with the sum of the weights of its terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TermMatch {
-    /// Row; newer ones are greater.
+    /// Number of the row; newer rows have higher numbers.
     pub row: i64,
     /// Sum of the weights.
     pub weight: f64,
 }
 
-/// Returns rows by the sum of their terms' weights, best first, and newest first if equal. `postings` contains each
-/// row once for each of its terms.
+/// Returns rows by the sum of the weights of their terms, best first; rows with equal sums newest first. `postings` has one entry
+/// for each term of a row.
 pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     // The sort is stable, so that rows with the same terms have exactly the same sum.
     postings.sort_by_key(|one| one.row);
@@ -80,8 +80,8 @@ pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     sums
 }
 
-/// Weight of a text's terms normalized by its `length`, which is in multiples of the mean length. BM25 for texts that contain
-/// a rare word once, with SQLite's constants.
+/// Normalizes the weight of a text's terms by the length of the text, which is a multiple of the mean length. This is BM25 for
+/// texts that contain each rare word once, with SQLite's constants.
 pub fn by_length(weight: f64, length: f64) -> f64 {
     const K1: f64 = 1.2;
     const B: f64 = 0.75;

@@ -1,11 +1,11 @@
-//! Effect of a learning: success of loops with it compared with loops without it.
+//! Uplift of a learning: the success of loops with it, compared with loops without it.
 
 use serde::Serialize;
 
 /// 97.5 % quantile of the normal distribution, for a 95 % interval.
 const Z: f64 = 1.959_964;
 
-/// Number of loops and of successes.
+/// Number of loops, and of those that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tally {
     /// Number of loops that succeeded.
@@ -15,12 +15,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Success rate, 0..1; 0 without loops.
+    /// Returns the success rate, 0..1; 0 without loops.
     pub fn rate(self) -> f64 {
         if self.loops == 0 { 0.0 } else { self.succeeded.min(self.loops) as f64 / self.loops as f64 }
     }
 
-    /// Wilson score interval, 95 %; 0 to 1 without loops.
+    /// Returns the 95 % Wilson score interval of the success rate; 0 to 1 without loops.
     pub fn interval(self) -> (f64, f64) {
         if self.loops == 0 {
             return (0.0, 1.0);
@@ -42,12 +42,13 @@ pub struct Uplift {
 }
 
 impl Uplift {
-    /// Difference of the success rates, -1..1; positive if the learning helps. `None` if one side has no loop.
+    /// Returns the difference of the success rates, -1..1; positive if the learning helps. `None` if either side has no loops.
     pub fn difference(self) -> Option<f64> {
         (self.with.loops > 0 && self.without.loops > 0).then(|| self.with.rate() - self.without.rate())
     }
 
-    /// 95 % interval of the difference (Newcombe's hybrid of two score intervals). `None` if one side has no loop.
+    /// Returns the 95 % interval of the difference (Newcombe's hybrid of two score intervals). `None` if either side has no
+    /// loops.
     pub fn interval(self) -> Option<(f64, f64)> {
         let difference = self.difference()?;
         let ((low, high), (other_low, other_high)) = (self.with.interval(), self.without.interval());
@@ -57,12 +58,13 @@ impl Uplift {
         Some(((difference - below).max(-1.0), (difference + above).min(1.0)))
     }
 
-    /// Sentence for people; `None` if no ended loop had the learning.
+    /// Describes the uplift in one sentence, for people; `None` if no loop with the learning has ended.
     pub fn sentence(self) -> Option<String> {
         (self.with.loops > 0).then(|| self.words())
     }
 
-    /// Table cell: `+12 points (-3 to +25)`, or the number of loops if that is not conclusive.
+    /// Formats the uplift for a table cell: `+12 points (-3 to +25)`, or the numbers of loops if they are too small for a
+    /// conclusion.
     pub fn words(self) -> String {
         match (self.difference(), self.interval()) {
             (Some(by), Some((low, high))) => {

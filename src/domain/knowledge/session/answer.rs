@@ -1,4 +1,4 @@
-//! Answers to an agent's queries within a token budget.
+//! Answers to an agent's queries, within a token budget.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use regex::{Regex, RegexBuilder};
 
 use super::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 
-/// Bytes per token: the minimum observed in code and prose of Latin script, so that answers tend to be shorter than their
-/// budget.
+/// Number of bytes per token. This is the minimum in code and prose of Latin script, so that answers tend to be shorter than
+/// their budget.
 const BYTES_A_TOKEN: usize = 3;
-/// Length of an excerpt, in characters.
+/// Maximum length of an excerpt, in characters.
 const EXCERPT: usize = 400;
-/// Reserved tokens for the line with the number of omitted results.
+/// Number of tokens reserved for the line that states the number of omitted results.
 const MORE_TOKENS: usize = 30;
 
-/// Upper estimate of the number of tokens of a text.
+/// Returns an upper estimate of the number of tokens in a text.
 pub fn tokens(text: &str) -> usize {
     text.len().div_ceil(BYTES_A_TOKEN)
 }
@@ -22,24 +22,24 @@ pub fn tokens(text: &str) -> usize {
 /// Search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hit {
-    /// Turn, with its matching part.
+    /// Turn, with the matching part of its text.
     Turn {
         /// Iteration.
         iteration: u32,
         /// Attempt.
         attempt: u32,
-        /// Author.
+        /// Author of the answer.
         role: TurnRole,
         /// Backend.
         backend: String,
-        /// Model.
+        /// Model; `None` if unknown.
         model: Option<String>,
-        /// Error.
+        /// Error; `None` if the turn succeeded.
         error: Option<String>,
         /// Matching part.
         excerpt: String,
     },
-    /// Event, its text cut to the matching part.
+    /// Event, with its text cut to the matching part.
     Event(SessionEvent),
     /// Summary, complete.
     Summary(SessionSummary),
@@ -50,15 +50,15 @@ pub enum Hit {
 pub struct SearchResults {
     /// Results, best first.
     pub hits: Vec<Hit>,
-    /// Number of further results.
+    /// Number of results that are not in `hits`.
     pub more: u64,
-    /// Whether there may be more than `more` further results, because counting has a limit.
+    /// Whether `more` is only a lower bound, because counting has a limit.
     pub at_least: bool,
-    /// Notes for the caller: the query was rewritten, a glob is invalid.
+    /// Notes for the caller, such as that the query was rewritten or a glob is invalid.
     pub notes: Vec<String>,
 }
 
-/// Pattern that matches any of these words at the beginning of a word, with any case and ending; `None` without words.
+/// Returns a pattern that matches words that begin with any of these words, ignoring case; `None` without words.
 pub fn word_finder(terms: &[String]) -> Option<Regex> {
     let stems: Vec<String> = terms
         .iter()
@@ -74,7 +74,7 @@ pub fn word_finder(terms: &[String]) -> Option<Regex> {
     RegexBuilder::new(&format!(r"\b(?:{})", stems.join("|"))).case_insensitive(true).build().ok()
 }
 
-/// Part of a text around the first match, else its beginning; at most 400 characters.
+/// Returns the part of a text around the first match, or else its beginning; at most 400 characters.
 pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
     let text = text.trim();
     let at = finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
@@ -83,7 +83,7 @@ pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
     if before > 0 { format!("…{part}") } else { part }
 }
 
-/// Returns the first `most` characters, with a mark if it was cut.
+/// Returns the first `most` characters, with a mark if the text was cut.
 pub(super) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -91,7 +91,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns a text within `budget` tokens: its beginning and end, with the length of the omitted part.
+/// Shortens a text to `budget` tokens: keeps its beginning and end, and states the length of the omitted part.
 pub fn shortened(text: &str, budget: usize) -> String {
     let text = text.trim();
     if tokens(text) <= budget {
@@ -104,8 +104,8 @@ pub fn shortened(text: &str, budget: usize) -> String {
     format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
 }
 
-/// Joins blocks within a budget of tokens, the first one shortened if needed, and appends the number of omitted blocks,
-/// including `more` that were not fetched.
+/// Joins blocks within a budget of tokens. The first block is shortened if necessary. Appends the number of omitted blocks,
+/// including `more` blocks that were not fetched.
 pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> String {
     let room = budget.saturating_sub(MORE_TOKENS);
     let mut text = String::new();
@@ -131,7 +131,7 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     text
 }
 
-/// Answer to a search within a budget of tokens.
+/// Formats the answer to a search, within a budget of tokens.
 pub fn found_text(found: &SearchResults, budget: usize) -> String {
     let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
     let notes = shortened(&notes, budget / 4);
@@ -181,7 +181,7 @@ fn summary_text(summary: &SessionSummary) -> String {
     block
 }
 
-/// Summaries, oldest first, within a budget of tokens; if not all fit, the newest.
+/// Formats summaries, oldest first, within a budget of tokens. If not all fit, the newest are kept.
 pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
     if summaries.is_empty() {
         return "there is no summary of these iterations yet".to_owned();
@@ -190,7 +190,7 @@ pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
     fit(&newest_first, 0, false, budget)
 }
 
-/// Turns of an iteration within a budget of tokens: the agent's last one first, answers before prompts.
+/// Formats the turns of an iteration within a budget of tokens: the agent's last turn first, and answers before prompts.
 pub fn turns_text(iteration: u32, turns: &[SessionTurn], budget: usize) -> String {
     let mut turns: Vec<&SessionTurn> = turns.iter().collect();
     if turns.is_empty() {

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::EventKind;
 
-/// Maximum length of a query that is read, in characters.
+/// Number of characters that are read of a query.
 const MAX_QUERY: usize = 500;
-/// Maximum number of words of a query.
+/// Maximum number of words in a query.
 const MAX_TERMS: usize = 24;
 /// Default number of results.
 const DEFAULT_LIMIT: u32 = 10;
 /// Maximum number of results.
 pub const MAX_LIMIT: u32 = 50;
 
-/// Operators of regular expressions between words: wild cards, alternatives, groups, anchors, classes.
+/// Regular expression operators between words: wild cards, alternatives, groups, anchors, classes.
 static BETWEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.[*+?]|\\[a-zA-Z]|[|()\[\]{}^$?*+,;]").expect("constant pattern"));
 
@@ -73,12 +73,13 @@ pub struct SessionQuery {
 }
 
 impl SessionQuery {
-    /// Maximum number of results, 1..=50.
+    /// Returns the maximum number of results, 1..=50.
     pub fn limit(&self) -> usize {
         self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
     }
 
-    /// Returns the tiers to search, shortest first. Filters for events leave only events, and one for backends only turns.
+    /// Returns the tiers to search, shortest first. With a filter for events, only events are searched; with a filter for backends,
+    /// only turns.
     pub fn tiers(&self) -> Vec<SessionTier> {
         let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
         match self.tier {
@@ -90,17 +91,17 @@ impl SessionQuery {
     }
 }
 
-/// Query in the syntax of FTS5.
+/// Form of a query in the syntax of FTS5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
     /// Expression.
     pub expression: String,
-    /// Note for the caller if this form is used; `None` for the original query.
+    /// Note for the caller if this form is used; `None` for the query as given.
     pub note: Option<String>,
 }
 
-/// Forms of a query, to try in order until one is accepted and finds something: as given, its words quoted, any of its
-/// words. Empty without a word. FTS5 accepts all but the first for certain.
+/// Returns the forms of a query, to be tried in order until one is accepted and finds something: the query as given, its words
+/// quoted, and any of its words. Empty if the query has no words. FTS5 certainly accepts all forms but the first.
 pub fn forms(query: &str) -> Vec<Form> {
     let cleaned = cleaned(query);
     let terms = terms(query);
@@ -122,7 +123,7 @@ pub fn forms(query: &str) -> Vec<Form> {
     forms
 }
 
-/// Words and phrases of a query without operators; at most 24, in order, distinct. None contains a quotation mark.
+/// Returns the distinct words and phrases of a query, in order, without operators; at most 24. None contains a quotation mark.
 pub fn terms(query: &str) -> Vec<String> {
     let cleaned = cleaned(query);
     let mut terms: Vec<String> = Vec::new();
@@ -144,7 +145,7 @@ fn cleaned(query: &str) -> String {
     plain.trim().to_owned()
 }
 
-/// Whether quotation marks and parentheses are balanced, so that the query can be embedded in an expression.
+/// Whether quotation marks and parentheses are balanced, so that the query can be part of a larger expression.
 fn balanced(query: &str) -> bool {
     let (mut quoted, mut depth) = (false, 0i32);
     for character in query.chars() {
@@ -161,17 +162,18 @@ fn balanced(query: &str) -> bool {
     !quoted && depth == 0
 }
 
-/// Globs, one of which has to match; no globs match everything.
+/// Globs, of which one has to match. An empty list matches everything.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(GlobMatcher, bool)>);
 
 impl Patterns {
-    /// Globs of paths: `*` stops at a slash; a glob without a slash matches the file's name.
+    /// Compiles globs for paths: `*` does not match a slash, and a glob without a slash matches the file name. Adds a note for
+    /// each invalid glob.
     pub fn of_paths(globs: &[String], notes: &mut Vec<String>) -> Self {
         Self::new(globs, false, notes)
     }
 
-    /// Globs of names, not case-sensitive.
+    /// Compiles globs for names, ignoring case. Adds a note for each invalid glob.
     pub fn of_names(globs: &[String], notes: &mut Vec<String>) -> Self {
         Self::new(globs, true, notes)
     }
@@ -200,7 +202,7 @@ impl Patterns {
         Self(matchers)
     }
 
-    /// Whether one of the globs matches the text.
+    /// Whether one of the globs matches the text, or there are no globs.
     pub fn matches(&self, text: Option<&str>) -> bool {
         let Some(text) = text else { return self.0.is_empty() };
         let name = text.rsplit('/').next().unwrap_or(text);

@@ -1,47 +1,47 @@
-//! Turn whose agent still runs, and what the agent has written up to now.
+//! Turn of an agent that is still running, with the output so far.
 
 use serde::{Deserialize, Serialize};
 
 use super::SessionTurn;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum size of the texts that are collected between two writes, in bytes.
+/// Maximum size of the texts that are collected before they are stored, in bytes.
 const MAX_PENDING: usize = 32 * 1024;
-/// Size from which a text is not continued, in bytes.
+/// Maximum size of a text to which further lines are appended, in bytes.
 const MAX_JOINED: usize = 4 * 1024;
 
-/// Text that an agent wrote while it ran. It is masked.
+/// Text that an agent wrote while it was running. It is masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputText {
-    /// Time of its beginning.
+    /// Time of the first line.
     pub at: Timestamp,
-    /// Text, of one or several lines.
+    /// Text of one or more lines.
     pub text: String,
 }
 
-/// Turn whose agent still runs.
+/// Turn of an agent that is still running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningTurn {
-    /// Turn without its answer; its end is the time at which the agent did something last.
+    /// Turn without its answer. Its end time is the time of the agent's last activity.
     pub turn: SessionTurn,
-    /// Texts that the agent has written, oldest first. Of a long output only the end is kept.
+    /// Texts that the agent wrote, oldest first. Only the end of a long output is kept.
     pub output: Vec<OutputText>,
 }
 
 impl RunningTurn {
-    /// Returns what the agent has written as one text.
+    /// Returns the output so far as one text.
     pub fn text(&self) -> String {
         self.output.iter().map(|output| output.text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the turn of a run that was cut off, with what the agent had written as its answer.
+    /// Returns the turn of an interrupted run, with the output so far as its answer.
     pub fn cut(self, error: &str) -> SessionTurn {
         SessionTurn { response: self.text(), error: Some(error.to_owned()), ..self.turn }
     }
 }
 
-/// Texts of an agent that are not stored yet. Lines without another event between them become one text; of a flood only the
-/// beginning is collected until the next write.
+/// Buffer for output of an agent that is not stored yet. Consecutive lines without another event between them become one text. If
+/// there is too much output, the rest is dropped until the next time that the buffer is emptied.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
     texts: Vec<OutputText>,
@@ -68,12 +68,12 @@ impl OutputBuffer {
         self.interrupted = false;
     }
 
-    /// Notes that something else happened: the next text begins after it.
+    /// Notes that another event happened, so that the next line begins a new text.
     pub fn interrupt(&mut self) {
         self.interrupted = true;
     }
 
-    /// Takes the collected texts, oldest first.
+    /// Removes and returns the collected texts, oldest first.
     pub fn take(&mut self) -> Vec<OutputText> {
         let Self { mut texts, omitted, .. } = std::mem::take(self);
         if let Some(last) = texts.last_mut().filter(|_| omitted > 0) {

@@ -1,5 +1,5 @@
-//! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and
-//! model, and people's commands and reviews. Actions of the agent come from its own stream.
+//! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and model, and
+//! commands and reviews of people. Actions of the agent come from its own event stream.
 
 use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
@@ -12,13 +12,13 @@ use crate::domain::model::task::{ChangeKind, CheckReport, DiffStat};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
-/// Maximum number of recorded files of a commit.
+/// Maximum number of files of a commit that are recorded.
 const MAX_FILES: usize = 200;
-/// Maximum size of the end of a failed check's output that is recorded, in bytes.
+/// Maximum length of a failed check's output that is recorded, in bytes. The end is kept.
 const MAX_OUTPUT: usize = 4 * 1024;
 
-/// Events of the step from `before` to `after`, in order. Late outcomes and commands that only request information are left
-/// out. Texts are not masked.
+/// Returns the events of the step from `before` to `after`, in order. Outdated outcomes, and commands that only request
+/// information, are omitted. Texts are not masked.
 pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<SessionEvent> {
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
@@ -96,7 +96,7 @@ impl CollectedEvents {
         }
     }
 
-    /// Records the files of a commit, whichever backend changed them and how.
+    /// Records the files of a commit, regardless of how they were changed.
     fn committed(&mut self, stat: &DiffStat) {
         let Self { iteration, at, .. } = *self;
         for file in stat.files.iter().take(MAX_FILES) {
@@ -119,7 +119,7 @@ impl CollectedEvents {
         }
     }
 
-    /// Records a change of the backend or the model that served the run.
+    /// Records that another backend or model served the run than the previous one.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
         let ServedBy { backend, model, switched, .. } = &run.served;
         let earlier = before

@@ -1,4 +1,4 @@
-//! Extractive summary of turns and events, without a model.
+//! Summary that is extracted from turns and events without a model.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,15 +11,17 @@ use super::{ErrorPattern, EventKind, SessionEvent, SessionSummary, SessionTurn, 
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::signature::normalize;
 
-/// Maximum number of decisions, errors and files in a summary.
+/// Maximum number of decisions in a summary.
 const MAX_DECISIONS: usize = 8;
+/// Maximum number of errors in a summary.
 const MAX_ERRORS: usize = 6;
+/// Maximum number of files in a summary.
 const MAX_FILES: usize = 20;
-/// Maximum number of breakthroughs and approaches in its text.
+/// Maximum number of breakthroughs and of approaches in the text.
 const MAX_LINES: usize = 12;
 /// Maximum length of a quoted sentence, in characters.
 const MAX_SENTENCE: usize = 200;
-/// Length of an answer that is searched for decisions, in bytes.
+/// Number of bytes of an answer that are searched for decisions.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// Words that mark a decision.
@@ -35,21 +37,21 @@ static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("co
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
-/// Number of iterations per summary in a loop of at most `limit` iterations: `interval`, but at most half of the limit, so that
-/// the agent gets a summary before the loop ends.
+/// Returns the number of iterations per summary, in a loop of at most `limit` iterations: `interval`, but at most half of the
+/// limit, so that the agent gets a summary before the loop ends.
 pub fn interval_within(interval: u32, limit: u32) -> u32 {
     interval.min(limit.div_ceil(2)).max(1)
 }
 
-/// Range of iterations to summarize now: one interval at a time, and the rest at the loop's end. `done` is the newest ended
-/// iteration, `summed` the last one with a summary.
+/// Returns the range of iterations to summarize now: a complete interval, or the rest at the end of the loop; `None` if there is
+/// nothing to summarize. `done` is the newest ended iteration, and `summed` the last one with a summary.
 pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {
     let open = done.saturating_sub(summed);
     (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
 }
 
-/// Summarizes the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
-/// decisions, approaches, errors by signature, files. Deterministic.
+/// Summarizes the iterations `from..=to` from their turns and events; those of other iterations are ignored. The order is:
+/// breakthroughs, decisions, approaches, errors by signature, files. Deterministic.
 pub fn extract(
     from: u32,
     to: u32,
@@ -86,7 +88,7 @@ pub fn extract(
     SessionSummary { from, to, text, decisions, files, errors, extractive: true, made_at }
 }
 
-/// Names of checks that failed first and passed last.
+/// Returns the names of checks that first failed and last passed.
 fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     let mut failing: BTreeMap<&str, u32> = BTreeMap::new();
     let mut found: Vec<(u32, String)> = Vec::new();
@@ -103,8 +105,8 @@ fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     found.into_iter().map(|(_, line)| line).take(MAX_LINES).collect()
 }
 
-/// Sentences of agents that state a decision, directives of the overseer and of people, and changes of backend and
-/// model; the newest if there are many.
+/// Returns sentences of agents that state a decision, directives of the overseer and of people, and changes of backend and model.
+/// If there are many, returns the newest.
 fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for turn in turns.iter().filter(|turn| turn.role == TurnRole::Agent) {
@@ -133,7 +135,7 @@ fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
     seen.split_off(seen.len().saturating_sub(MAX_DECISIONS))
 }
 
-/// Statements of each iteration's agent about its work; the newest if there are many.
+/// Returns statements of the agent about its work in each iteration. If there are many, returns the newest.
 fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
     let agents = turns.iter().filter(|turn| turn.role == TurnRole::Agent);
     let mut found: Vec<String> = agents
@@ -176,7 +178,7 @@ fn error_line(pattern: &ErrorPattern) -> String {
     format!("{}x {} (iterations {})", pattern.count, cut(&pattern.signature, MAX_SENTENCE), iterations.join(", "))
 }
 
-/// Changed files with their counts, most often changed first.
+/// Returns the changed files, most often changed first, and the number of changes of each.
 fn files(events: &[&SessionEvent]) -> (Vec<String>, Vec<u32>) {
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     for path in
@@ -190,7 +192,7 @@ fn files(events: &[&SessionEvent]) -> (Vec<String>, Vec<u32>) {
     times.into_iter().take(MAX_FILES).map(|(path, count)| (path.to_owned(), count)).unzip()
 }
 
-/// Sentences of a text in prose, without list markers, headings, fences and code.
+/// Returns the sentences of a text's prose, without list markers, headings, fences and code.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     let prose = text.lines().filter(move |line| {

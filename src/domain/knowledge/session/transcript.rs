@@ -1,18 +1,18 @@
-//! Transcript of an iteration: prompts, the agent's events and answers, and outputs of checks, as one numbered text. Page, plain
-//! text and links have the same line numbers. What is added after the iteration has ended is at the end, so that a link to a line
-//! stays valid.
+//! Transcript of an iteration: prompts, the agent's events and answers, and outputs of checks, as one text with line numbers. The
+//! page, the plain text and links use the same numbers. Text that is added after the end of the iteration is appended, so that
+//! links to lines stay valid.
 
 use super::{EventKind, OutputText, RunningTurn, SessionEvent, SessionTurn};
 use crate::domain::loops::Iteration;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
-/// Stored text that a transcript contains. Turns and events are named by their 0-based position in the iteration.
+/// Stored text that a transcript contains. Turns and events are identified by their 0-based index in the iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextSource {
     /// Prompt of a turn.
     Prompt(usize),
-    /// Answer of a turn, with its error after it.
+    /// Answer of a turn, followed by its error if there is one.
     Answer(usize),
     /// Error of a turn.
     Failure(usize),
@@ -29,12 +29,12 @@ pub struct TranscriptPart {
     pub title: String,
     /// Text.
     pub text: String,
-    /// Stored texts in it, each with the number of lines between the title and its first line.
+    /// Stored texts in the part, each with the number of lines between the title and its first line.
     sources: Vec<(TextSource, usize)>,
 }
 
 impl TranscriptPart {
-    /// Part without stored texts.
+    /// Creates a part without stored texts.
     pub fn new(title: String, text: &str) -> Self {
         Self { title, text: text.trim_end().to_owned(), sources: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl TranscriptPart {
         Self { sources: vec![(source, 0)], ..Self::new(title, text) }
     }
 
-    /// Returns the part's number of lines without its title.
+    /// Returns the number of lines, without the title.
     pub fn count(&self) -> usize {
         self.text.lines().count()
     }
@@ -59,9 +59,9 @@ impl TranscriptPart {
     }
 }
 
-/// Returns the parts of an iteration's transcript in order of time. `turns` and `events` are all of the iteration, in order;
-/// `running` is its turn whose agent still runs. The lines before an agent's answer are the same while it runs and afterwards,
-/// except that what it wrote between its calls is only shown while it runs.
+/// Returns the parts of an iteration's transcript, ordered by time. `turns` and `events` are all of the iteration, in order.
+/// `running` is the turn whose agent is still running. The lines before an agent's answer stay the same after the run, except
+/// that output between tool calls is only shown during the run.
 pub fn parts(
     iteration: &Iteration,
     turns: &[SessionTurn],
@@ -85,7 +85,8 @@ pub fn parts(
     parts
 }
 
-/// Returns turns with the events during them, then the events after them: those of the running turn, or under the title `rest`.
+/// Returns the parts for turns with the events during them, followed by the part for later events. The latter belong to the
+/// running turn, or have the title `rest`.
 fn parts_of(
     turns: &[(usize, &SessionTurn)],
     events: &[(usize, &SessionEvent)],
@@ -138,8 +139,8 @@ fn prompt_title(turn: &SessionTurn) -> String {
     format!("Prompt for {}, {}", author(turn), report::moment(turn.started))
 }
 
-/// Returns the 1-based line of the transcript that shows a 1-based line of a stored text; `None` if it is not part of it. A line
-/// that is cut off leads to the end of its part.
+/// Returns the 1-based line of the transcript for a 1-based line of a stored text. `None` if the transcript does not contain the
+/// text. For a line that was cut off, returns the end of the part.
 pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextSource, line: usize) -> Option<usize> {
     if let TextSource::Event(at) = source
         && let Some(event) = events.get(*at).filter(|event| event.kind == EventKind::Check)
@@ -169,7 +170,8 @@ pub fn line_of_check(parts: &[TranscriptPart], name: &str) -> Option<usize> {
     found(parts, &TextSource::Check(name.to_owned())).map(|(first, ..)| first)
 }
 
-/// Returns the line of the title of the part that has a text, the part, and the number of lines before the text.
+/// Finds the part that contains a stored text. Returns the line of the part's title, the part, and the number of lines before the
+/// text.
 fn found<'p>(parts: &'p [TranscriptPart], source: &TextSource) -> Option<(usize, &'p TranscriptPart, usize)> {
     let mut first = 1;
     for part in parts {
@@ -181,12 +183,12 @@ fn found<'p>(parts: &'p [TranscriptPart], source: &TextSource) -> Option<(usize,
     None
 }
 
-/// Whether events of a kind are parts of their own, or shown as decisions.
+/// Whether events of this kind have parts of their own, or are shown as decisions.
 fn is_told_elsewhere(kind: EventKind) -> bool {
     matches!(kind, EventKind::Check | EventKind::Detection | EventKind::Intervention)
 }
 
-/// Returns an event as lines.
+/// Formats an event as lines.
 fn event_text(event: &SessionEvent) -> String {
     let mut head = event.kind.as_str().replace('_', " ");
     for more in [event.tool.as_deref(), event.path.as_deref()].into_iter().flatten() {
@@ -199,7 +201,7 @@ fn event_text(event: &SessionEvent) -> String {
     entry(event.at, &head, &event.text)
 }
 
-/// Returns something that happened as lines: a head, and its text indented.
+/// Formats an entry as lines: a head, followed by the indented text.
 fn entry(at: Timestamp, head: &str, body: &str) -> String {
     let mut text = format!("{} {head}\n", time_of_day(at));
     for line in body.trim_end().lines() {
@@ -215,7 +217,7 @@ fn time_of_day(at: Timestamp) -> String {
     at.map_or_else(|_| String::new(), |at| at.strftime("%H:%M:%S").to_string())
 }
 
-/// Returns the transcript as plain text. Each title is a line of its own.
+/// Returns the transcript as plain text. Each title is on a line of its own.
 pub fn plain(parts: &[TranscriptPart]) -> String {
     let mut text = String::new();
     for part in parts {

@@ -1,9 +1,10 @@
-//! Paths as agents report them, relative to the work tree: some report absolute paths, and globs are relative.
+//! Conversion of paths that agents report to paths relative to the work tree. Some agents report absolute paths, but globs are
+//! relative.
 
 /// Maximum length of a path, in bytes.
 const MAX_PATH: usize = 4096;
 
-/// Roots of a work tree: its path, and its path without links where that is another one.
+/// Roots of a work tree: its path, and its path with links resolved if that differs.
 #[derive(Debug, Clone, Default)]
 pub struct TreeRoots(Vec<String>);
 
@@ -22,14 +23,14 @@ impl TreeRoots {
         Self(distinct)
     }
 
-    /// Returns a path relative to the tree, without `.` and `..`. A path outside of the tree is returned as it is.
+    /// Returns a path relative to the tree, without `.` and `..`. A path outside of the tree is returned unchanged.
     pub fn relative(&self, path: &str) -> String {
         let path = path.trim();
         let within = if path.starts_with('/') { self.below(path) } else { Some(path) };
         within.and_then(normalized).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Returns the path of a file in the tree if the text is nothing but its absolute path.
+    /// Returns the path of a file in the tree if the text is exactly its absolute path.
     pub fn named(&self, text: &str) -> Option<String> {
         let text = text.trim();
         let plain = text.len() <= MAX_PATH && !text.chars().any(char::is_control);
@@ -41,7 +42,7 @@ impl TreeRoots {
     }
 }
 
-/// Resolves `.` and `..`; `None` if nothing is left or the path leads out of the tree.
+/// Resolves `.` and `..` in a path. `None` if the result is empty or outside of the tree.
 fn normalized(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

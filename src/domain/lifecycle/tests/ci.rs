@@ -1,4 +1,4 @@
-//! CI of the pull request: what makes it a draft again, what pauses the loop, and what is told apart.
+//! CI of the pull request: failures that make it a draft again, failures that pause the loop, and failures of the base.
 
 use super::*;
 
@@ -13,7 +13,8 @@ fn failure(name: &str) -> Guidance {
 }
 
 impl LoopRun {
-    /// CI of the pushed commit finished; `on_base` names the failed checks that fail on the base, too.
+    /// Returns the input for finished CI of the pushed commit. `on_base` has the names of the failed checks that also fail on the
+    /// base.
     fn ci(&mut self, failed: &[&str], on_base: &[&str]) -> &mut Self {
         let commit = self.current.pushed.clone().expect("pushed");
         let failed = failed.iter().map(|name| failure(name)).collect();

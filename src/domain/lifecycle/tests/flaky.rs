@@ -1,4 +1,4 @@
-//! Checks whose result is a matter of chance: at the base, without a change, and in fresh checkouts.
+//! Flaky checks: at the base, without a change, and in fresh checkouts.
 
 use super::*;
 use crate::domain::model::task::Check;
@@ -7,7 +7,7 @@ fn flaky(holds: bool) -> CheckReport {
     CheckReport { outcomes: vec![CheckOutcome { flaky: true, ..named(holds).outcomes.remove(0) }] }
 }
 
-/// A report under the name of the loop's check.
+/// Returns a report for the loop's check.
 fn named(holds: bool) -> CheckReport {
     CheckReport { outcomes: vec![CheckOutcome { name: "make test".into(), ..report(holds).outcomes.remove(0) }] }
 }

@@ -1,9 +1,9 @@
-//! Hooks: without a valid verdict `continue`, no agent runs and no review begins.
+//! Hooks: without the valid verdict `continue`, no agent runs and no review begins.
 
 use super::*;
 use crate::domain::model::hook::{HookEvent, HookName, HookObjection};
 
-/// Returns a loop at its first work, with a hook for each of these events.
+/// Returns a loop at the start of its work, with a hook for each of these events.
 fn hooked(events: &[HookEvent]) -> LoopRun {
     let name = |event: &HookEvent| HookName { event: *event, name: "gate".into(), optional: false };
     let hooks: Vec<HookName> = events.iter().map(name).collect();

@@ -1,4 +1,4 @@
-//! Judged loops: warned, redirected, paused, restored, ended; healthy loops are not disturbed.
+//! Judged loops: they are warned, redirected, paused, restored or ended. Healthy loops are not disturbed.
 
 use std::time::Duration;
 

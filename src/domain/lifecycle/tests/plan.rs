@@ -1,4 +1,4 @@
-//! Plans: nothing is implemented before a person approved the plan that was posted.
+//! Plans: nothing is implemented before a person approved the posted plan.
 
 use super::*;
 use crate::domain::knowledge::prompt;
@@ -54,7 +54,7 @@ impl LoopRun {
         self.tell(LoopInput::Planned { ticket: self.current.ticket, run: Box::new(run) })
     }
 
-    /// Returns the beginning of the hash of the plan that waits.
+    /// Returns the beginning of the hash of the plan that is waiting for approval.
     pub(super) fn hash(&self) -> Option<String> {
         self.current.waiting_plan().map(|plan| plan.short_hash().to_owned())
     }
@@ -67,7 +67,7 @@ impl LoopRun {
         self.has(|effect| matches!(effect, Effect::Agent { .. }))
     }
 
-    /// Texts of posted plans.
+    /// Returns the texts of the posted plans.
     fn posted(&self) -> Vec<(&str, &str)> {
         let plans = self.effects.iter().filter_map(|effect| match effect {
             Effect::Comment { key, view, .. } => match &**view {
@@ -80,7 +80,7 @@ impl LoopRun {
     }
 }
 
-/// Returns a loop whose plan is being made.
+/// Returns a loop that is making its plan.
 fn planning() -> LoopRun {
     let mut run = LoopRun::with(|start| start.plan = Some("small steps".into()));
     run.working().is(LoopState::Running, LoopStep::Plan);
@@ -329,7 +329,7 @@ fn loop_stored_without_planning_has_none() {
 }
 
 impl LoopRun {
-    /// Occasions on which channels are notified of a plan.
+    /// Returns the occasions on which channels are notified about a plan.
     fn notices(&self) -> Vec<Occasion> {
         let warned = self.effects.iter().filter_map(|effect| match effect {
             Effect::Warn { notice } if notice.cause == "plan_approval" => Some(notice.occasion),

@@ -1,4 +1,4 @@
-//! Refused pushes: what pauses the loop, and what is taken back.
+//! Refused pushes: the ones that pause the loop, and the ones whose commits are removed.
 
 use super::*;
 use crate::domain::loops::{PushRefusal, SecretLocation};

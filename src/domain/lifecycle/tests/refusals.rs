@@ -1,4 +1,4 @@
-//! Changes that the forge refused for good: told once, and made again when a person asks for it.
+//! Changes that the forge refused permanently: they are reported once, and retried when a person asks for it.
 
 use super::*;
 use crate::domain::loops::{EscalationCause, ForgeChange};

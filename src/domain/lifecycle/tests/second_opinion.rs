@@ -1,4 +1,4 @@
-//! Second opinions: at most one further iteration, never an end, and never a wait without end.
+//! Second opinions: they lead to at most one further iteration, never end a loop, and never make it wait forever.
 
 use super::*;
 use crate::domain::model::opinion::{
@@ -11,7 +11,7 @@ pub(super) fn review() -> Option<ReviewPolicy> {
     Some(ReviewPolicy { backend: "judge".into(), timeout_s: 60 })
 }
 
-/// Returns a loop whose work is verified and read by another model.
+/// Returns a loop whose work is verified and is being reviewed by another model.
 fn read_by_another(change: impl FnOnce(&mut LoopStart)) -> LoopRun {
     let mut run = LoopRun::with(|start| {
         start.policy.review = review();

@@ -1,4 +1,4 @@
-//! Loops that stop for any reason leave the branch at its best state.
+//! Loops that stop for any reason leave their branch at the best state.
 
 use super::*;
 use crate::domain::loops::LoopStopReason;
@@ -12,13 +12,13 @@ fn pause_now() -> LoopCommand {
     LoopCommand::Pause(command::Pause { now: true, reason: String::new() })
 }
 
-/// Returns two checks, `held` of which pass.
+/// Returns the outcomes of two checks, of which `held` pass.
 fn checks(held: usize) -> CheckReport {
     let one = |at: usize| CheckOutcome { name: format!("check {at}"), ..report(at < held).outcomes.remove(0) };
     CheckReport { outcomes: vec![one(0), one(1)] }
 }
 
-/// Returns two checks, `result % 3` of which pass; those that fail name the failing tests of the bits of `result / 3`.
+/// Returns the outcomes of two checks, of which `result % 3` pass. The bits of `result / 3` select the names of failing tests.
 fn named_checks(result: usize) -> CheckReport {
     let mut report = checks(result % 3);
     let bits = result / 3;
@@ -232,7 +232,7 @@ fn failed_restoration_does_not_prevent_stop() {
         .is(LoopState::Aborted, LoopStep::Idle);
 }
 
-/// The same commit is verified again after a conflict that was resolved elsewhere, and fails.
+/// The same commit is verified again after a conflict was resolved elsewhere, and the verification fails.
 #[test]
 fn commit_that_fails_its_second_verification_is_not_preferred() {
     let mut run = LoopRun::worsened();
@@ -340,7 +340,7 @@ proptest! {
     }
 }
 
-/// It holds no slot while it waits, and continues by itself unless somebody wants it paused.
+/// A loop that waits for its repository occupies no slot, and continues by itself unless a person wants it to stay paused.
 #[test]
 fn loop_waits_for_its_repository_without_a_slot() {
     let unavailable = |run: &LoopRun| LoopInput::RepositoryUnavailable {

@@ -1,4 +1,5 @@
-//! Suggested changes: applied before the agent runs, answered after the push, and remarks where they do not apply.
+//! Suggested changes: they are applied before the agent runs and answered after the push, or become guidance if they cannot be
+//! applied.
 
 use super::*;
 
@@ -25,7 +26,7 @@ fn suggested(comment: i64) -> SuggestedChange {
 }
 
 impl LoopRun {
-    /// A review with these suggestions and an ordinary remark for each of `others`.
+    /// Returns a review with these suggestions, and with an ordinary remark for each of `others`.
     fn suggests(&mut self, suggestions: &[i64], others: &[i64]) -> &mut Self {
         let items = suggestions.iter().chain(others).map(|comment| remark(*comment, "words")).collect();
         let suggestions = suggestions.iter().map(|comment| suggested(*comment)).collect();

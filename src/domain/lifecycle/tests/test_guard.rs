@@ -1,4 +1,5 @@
-//! Findings about tests on the branch: reported, restored, decided, accepted; never `review` while one is open.
+//! Findings about tests in the branch: they are reported, fixed, decided or accepted. The loop never reaches `review` while one
+//! is open.
 
 use super::*;
 use crate::domain::loops::command::AcceptTests;
@@ -34,7 +35,7 @@ impl LoopRun {
         self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
     }
 
-    /// Runs an iteration of the agent, or of the service, whose commit has these findings.
+    /// Runs an iteration, of the agent or of the service, whose commit has these findings.
     fn commits(&mut self, findings: &[BranchFinding], holds: bool) -> &mut Self {
         self.pushes(findings).checked(holds)
     }
@@ -485,7 +486,7 @@ enum GuardEvent {
     Other(u8, bool),
 }
 
-/// Reports of a check that counts up to four tests or none, and of which the exit code may contradict the output.
+/// Reports of a check that counts up to four tests or none, and whose exit code may contradict its output.
 fn any_report(holding: f64) -> impl Strategy<Value = CheckReport> {
     let counts = prop::option::weighted(0.7, (0u64..4, 0u64..3));
     (prop::bool::weighted(holding), prop::bool::weighted(0.2), counts).prop_map(|(holds, contradicted, counts)| {
@@ -511,7 +512,7 @@ fn any_event() -> impl Strategy<Value = GuardEvent> {
     ]
 }
 
-/// Kinds of findings, but those that only a run of checks shows.
+/// Kinds of findings, except those that only a run of the checks shows.
 const KINDS: [TamperKind; 12] = [
     TamperKind::TestDeleted,
     TamperKind::TestSkipped,
@@ -537,7 +538,7 @@ fn any_finding(number: &u8) -> BranchFinding {
     BranchFinding { found, mark: (number / 36).to_string(), pushed: number % 5 == 4 }
 }
 
-/// Whether the counter of a report saw a test pass; another does not count all of them.
+/// Whether the counter of a report saw a passing test. If not, it does not count all tests.
 fn passes_any(report: &CheckReport) -> bool {
     report.outcomes[0].tests.is_some_and(|tests| tests.passing > 0)
 }

@@ -1,4 +1,4 @@
-//! Waits that end by themselves, and sessions that the next run resumes.
+//! Waits that end without a person, and sessions that the next run resumes.
 
 use super::*;
 use crate::domain::providers::money::Cumulative;
@@ -130,7 +130,7 @@ pub(super) fn session(id: &str) -> Option<AgentSession> {
 }
 
 impl LoopRun {
-    /// Ends a run of the agent that leaves a session.
+    /// Ends an agent run that leaves a session.
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
         self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })

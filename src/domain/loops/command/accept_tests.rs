@@ -10,7 +10,7 @@ use crate::domain::supervision::oversight::DetectionKind;
 /// Accepts the open findings about tests in their current form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptTests {
-    /// Paths whose findings are accepted; all if empty.
+    /// Paths whose findings are accepted. If empty, all open findings are accepted.
     #[serde(default)]
     pub paths: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl CommandDefinition for AcceptTests {
     }
 }
 
-/// Returns the paths of findings, each once.
+/// Returns the paths of the findings, without repetitions.
 fn paths(findings: &[BranchFinding]) -> String {
     let mut paths: Vec<String> = findings.iter().map(|finding| finding.found.path.clone()).collect();
     paths.dedup();

@@ -1,4 +1,4 @@
-//! `/ralph approve`: lets a loop implement the plan that was posted.
+//! `/ralph approve`: approves the posted plan, so that the loop implements it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const HASH: usize = 64;
 /// Approves a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approve {
-    /// Beginning of the plan's hash, as typed, if it was given.
+    /// Beginning of the plan's hash, as typed; `None` if it was omitted.
     pub hash: Option<String>,
     /// Changes to the plan and answers to its questions; may be empty.
     pub changes: String,
@@ -82,10 +82,10 @@ impl CommandDefinition for Approve {
     }
 }
 
-/// Returns the plan that waits for an approval.
+/// Returns the plan that is waiting for approval.
 ///
 /// # Errors
-/// Why there is none, and what to do.
+/// No plan is waiting. The error says why, and what to do.
 fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
     let state = current.state.words();
     match (current.waiting_plan(), current.approved_plan()) {
@@ -102,8 +102,8 @@ fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
     }
 }
 
-/// Whether a word is meant as a hash: hexadecimal digits, as many as are shown or with a decimal one among them. A shorter word
-/// is not the hash of any plan, and is refused instead of being taken for a change.
+/// Whether a word is meant as a hash: it has hexadecimal digits, and either as many as are displayed or a decimal digit among
+/// them. A word that is too short for a hash is rejected, instead of being interpreted as a change to the plan.
 fn is_hash(word: &str) -> bool {
     let digits = word.bytes().all(|b| b.is_ascii_hexdigit());
     let long = word.len() >= SHORT_HASH || (word.len() > SHORT_HASH / 2 && word.bytes().any(|b| b.is_ascii_digit()));

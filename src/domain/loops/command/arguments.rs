@@ -1,14 +1,14 @@
-//! Arguments of a command: words, quoted values and options, then free text.
+//! Parser for the arguments of a command: words, quoted values and options, followed by free text.
 
 use super::{PREFIX, nearest, shown};
 
-/// Problem of a command in one sentence, and the nearest valid input.
+/// Problem of a command in one sentence, and the nearest valid input if there is one.
 pub(super) type Problem = (String, Option<String>);
 
-/// Maximum length of a reason or guidance, in bytes; longer texts are cut.
+/// Maximum length of a reason or guidance, in bytes. Longer texts are cut.
 const TEXT_BYTES: usize = 16 * 1024;
 
-/// Arguments of a command that have not been read yet.
+/// Arguments of a command that have not been parsed yet.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArguments<'a> {
     rest: &'a str,
@@ -16,12 +16,12 @@ pub(super) struct CommandArguments<'a> {
 }
 
 impl<'a> CommandArguments<'a> {
-    /// Starts at the beginning of `line`; `after` is the text between the line and the next command.
+    /// Starts parsing at the beginning of `line`. `after` is the text between the line and the next command.
     pub fn new(line: &'a str, after: &'a str) -> Self {
         Self { rest: line.trim(), after }
     }
 
-    /// Reads up to the next white space, without interpreting quotes; empty at the end of the line.
+    /// Reads up to the next white space, without interpreting quotes. Returns an empty text at the end of the line.
     pub fn word(&mut self) -> &'a str {
         let text = self.rest.trim_start();
         let (word, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
@@ -29,8 +29,8 @@ impl<'a> CommandArguments<'a> {
         word
     }
 
-    /// Reads the next option (`--name`) and leaves a value after `=` unread; `None` before free text. A lone `--` ends the
-    /// options.
+    /// Reads the next option (`--name`), and leaves a value after `=` unread. Returns `None` before free text. A lone `--` ends
+    /// the options.
     pub fn option(&mut self) -> Result<Option<&'a str>, Problem> {
         let text = self.rest.trim_start();
         if let Some(dash) = text.chars().next().filter(|c| matches!(c, '–' | '—' | '−')) {
@@ -45,8 +45,8 @@ impl<'a> CommandArguments<'a> {
         Ok((name != "--").then_some(name))
     }
 
-    /// Reads a value: after `=`, or the next word. Quotes group words; within double quotes a backslash escapes a quote or a
-    /// backslash. `None` at the end of the line.
+    /// Reads a value, either after `=` or as the next word. Quotes group words; within double quotes, a backslash escapes a quote
+    /// or a backslash. Returns `None` at the end of the line.
     pub fn value(&mut self) -> Result<Option<String>, Problem> {
         let text = self.rest.strip_prefix('=').unwrap_or_else(|| self.rest.trim_start());
         if text.is_empty() {
@@ -80,7 +80,7 @@ impl<'a> CommandArguments<'a> {
         Ok(Some(value))
     }
 
-    /// Reads the value of a command that takes one; suggests `usage` if it is invalid.
+    /// Reads and parses the only argument of a command. If it is invalid, the error suggests `usage`.
     pub fn parsed_value<T>(
         &mut self,
         usage: &str,
@@ -90,7 +90,7 @@ impl<'a> CommandArguments<'a> {
         parse(&value).map_err(|problem| (problem, Some(usage.to_owned())))
     }
 
-    /// Reads options, of which only `name` is valid; returns whether it was given.
+    /// Reads options, of which only `name` is valid. Returns whether it was given.
     pub fn flag(&mut self, name: &'static str) -> Result<bool, Problem> {
         let mut given = false;
         while let Some(option) = self.option()? {
@@ -112,7 +112,7 @@ impl<'a> CommandArguments<'a> {
         cut(format!("{}{}", std::mem::take(&mut self.rest), self.after))
     }
 
-    /// Checks that the line has been read to its end; `name` is the command's.
+    /// Checks that nothing is left on the line. `name` is the name of the command, for the error.
     pub fn end(&self, name: &str) -> Result<(), Problem> {
         let rest = self.rest.trim();
         if rest.is_empty() {
@@ -131,7 +131,7 @@ fn cut(text: String) -> String {
     text.trim().to_owned()
 }
 
-/// Returns the error for an option that does not exist.
+/// Returns the error message for an unknown option.
 pub(super) fn unknown_option(option: &str) -> String {
     format!("There is no option `{}` here.", shown(option))
 }

@@ -1,4 +1,4 @@
-//! `/ralph budget`: the cost limit of a loop.
+//! `/ralph budget`: sets the cost limit of a loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::domain::model::ids::Money;
 /// Sets the cost limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Limit of the whole loop, above 0.
+    /// Cost limit of the whole loop, above 0.
     pub limit: Money,
 }
 

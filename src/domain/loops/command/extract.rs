@@ -1,4 +1,4 @@
-//! Finds the lines of a comment that are commands: plain text at the start of a line of a top-level paragraph.
+//! Extraction of command lines from a comment: plain text at the beginning of a line in a top-level paragraph.
 
 use comrak::Arena;
 use comrak::nodes::NodeValue;
@@ -6,7 +6,7 @@ use comrak::nodes::NodeValue;
 use super::PREFIX;
 use crate::domain::trust::sanitize::document;
 
-/// Line of a command, and the text between it and the next command or the end.
+/// Command line, and the text between it and the next command or the end of the comment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine<'a> {
     /// Line from the prefix on, without its line break.
@@ -15,7 +15,7 @@ pub(super) struct CommandLine<'a> {
     pub after: &'a str,
 }
 
-/// Returns the lines that are commands, in order.
+/// Returns the command lines of a comment, in order.
 pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
     if !comment.contains(PREFIX) {
         return Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
         .collect()
 }
 
-/// Returns the byte offsets at which a command begins.
+/// Returns the byte offsets at which a command can begin.
 fn line_starts(comment: &str) -> Vec<usize> {
     let arena = Arena::new();
     let Some(root) = document::parse(&arena, comment) else { return Vec::new() };
@@ -66,7 +66,7 @@ fn line_offsets(text: &str) -> Vec<usize> {
     std::iter::once(0).chain(ends.map(|at| at + 1)).collect()
 }
 
-/// Whether a line begins at `offset` and is a command.
+/// Whether there is the beginning of a line at `offset`, and the line is a command.
 fn begins_command(comment: &str, offset: usize) -> bool {
     let (Some(before), Some(rest)) = (comment.get(..offset), comment.get(offset..)) else {
         return false;

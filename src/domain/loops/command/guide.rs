@@ -1,4 +1,4 @@
-//! `/ralph guide`: guidance for the next iteration.
+//! `/ralph guide`: adds guidance for the next iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,11 @@ use crate::domain::loops::{Guidance, GuidanceSource, LoopState};
 /// Adds guidance to the prompt of the next iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guide {
-    /// Whether it becomes a rule of the repository for later loops.
+    /// Whether to remember the guidance as a rule of the repository for later loops.
     pub remember: bool,
-    /// Guidance; not empty, unless it is the number of a proposal, whose text the service fills in.
+    /// Guidance. Empty only if `proposal` is set; the service then fills in the proposal's text.
     pub text: String,
-    /// Number of the proposal of a convention that it accepts.
+    /// Number of the proposed convention that the command accepts; `None` if it accepts none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u64>,
 }
@@ -63,14 +63,15 @@ impl CommandDefinition for Guide {
 }
 
 impl Guide {
-    /// Returns the answer to the acceptance of a proposal, whose text was filled in; `None` if it accepts none.
+    /// Returns the answer to the acceptance of a proposal, after its text was filled in. `None` if the command accepts no
+    /// proposal.
     pub fn accepted(&self, login: &str) -> Option<String> {
         let number = self.proposal.filter(|_| !self.text.is_empty())?;
         Some(format!("{login} accepted the proposal {number}; later loops of the repository get it as a rule"))
     }
 }
 
-/// Adds the author's guidance for the next iteration, unless it is blank.
+/// Adds guidance by the author for the next iteration, unless the text is blank.
 pub(super) fn add_guidance(target: &mut dyn CommandTarget, text: String, remember: bool) {
     if !text.trim().is_empty() {
         let who = target.author().login.clone();

@@ -1,11 +1,11 @@
-//! `/ralph help`: the list of commands.
+//! `/ralph help`: posts the list of commands.
 
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
-/// Posts the commands, the settings and who may use them.
+/// Posts the commands, the effective settings, and the people who may give commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Help;
 

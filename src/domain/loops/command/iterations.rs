@@ -1,4 +1,4 @@
-//! `/ralph iterations`: the iteration limit of a loop.
+//! `/ralph iterations`: sets the iteration limit of a loop.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,14 +1,14 @@
-//! `/ralph merge-when-ready`: merging by the forge.
+//! `/ralph merge-when-ready`: lets the forge merge the pull request.
 
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
-/// Lets the forge merge the pull request, or withdraws that.
+/// Requests that the forge merges the pull request once it is ready, or withdraws the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeWhenReady {
-    /// Whether it is merged.
+    /// True to request the merge, false to withdraw the request.
     pub on: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Options of `run`, `plan` and `resume`: how they are parsed, and what they change in a loop.
+//! Options of `run`, `plan` and `resume`: their parser, and their effect on a loop.
 
 use super::arguments::{CommandArguments, Problem, unknown_option};
 use super::{nearest, shown, values};
@@ -12,7 +12,7 @@ const CHECKS: usize = 16;
 const NAMES: [&str; 7] = ["--check", "--max-iterations", "--timeout", "--budget", "--backend", "--base", "--confirm"];
 
 impl RunOptions {
-    /// Parses options up to the first word that is not an option.
+    /// Parses options, up to the first word that is no option.
     pub(super) fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let mut options = Self::default();
         while let Some(name) = arguments.option()? {
@@ -30,7 +30,7 @@ impl RunOptions {
     /// Sets the option `name`.
     ///
     /// # Errors
-    /// The problem of the name or the value, in one sentence.
+    /// The name or the value is invalid. The error is one sentence.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "--check" if self.checks.len() >= CHECKS => {
@@ -48,7 +48,7 @@ impl RunOptions {
         Ok(())
     }
 
-    /// Applies these options to a loop. Options that are present replace those of the loop.
+    /// Applies the options to a loop. Options that are set replace those of the loop.
     pub fn apply_to(&self, target: &mut Loop) {
         if let Some(iterations) = self.max_iterations {
             target.limits.iterations = iterations;
@@ -77,7 +77,7 @@ impl RunOptions {
         };
     }
 
-    /// Returns the reason why a loop cannot take these options, or `None`.
+    /// Returns the reason why the options are invalid for a loop; `None` if they are valid.
     pub fn rejection(&self, current: &Loop, now: Timestamp) -> Option<String> {
         let spent = &current.spent;
         if let Some(iterations) = self.max_iterations.filter(|n| *n <= spent.iterations) {
@@ -105,7 +105,7 @@ impl RunOptions {
     }
 }
 
-/// Sets an option that was not set before.
+/// Sets an option. Fails if it is already set.
 fn set_once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), String> {
     match option.replace(value) {
         None => Ok(()),
@@ -113,7 +113,7 @@ fn set_once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), Strin
     }
 }
 
-/// Returns an example value of an option.
+/// Returns an example value of an option, for error messages.
 fn example(name: &str) -> &'static str {
     match name {
         "--check" => "\"cargo test\"",

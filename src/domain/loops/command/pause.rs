@@ -9,7 +9,7 @@ use crate::domain::loops::{LoopState, LoopStep};
 /// Pauses the loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Whether the agent is stopped instead of waiting for the end of the iteration.
+    /// Whether to stop the agent at once. If false, the loop pauses at the end of the iteration.
     pub now: bool,
     /// Reason; may be empty.
     pub reason: String,

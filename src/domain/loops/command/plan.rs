@@ -1,4 +1,4 @@
-//! `/ralph plan`: a plan that people approve before anything is implemented.
+//! `/ralph plan`: requests a plan that people approve before anything is implemented.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Guidance, GuidanceSource, LoopState, Planning, RunOptions};
 use crate::domain::model::stated_facts::StatedFacts;
 
-/// Asks for a plan.
+/// Requests a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakePlan {
     /// Options of the loop.
     pub options: RunOptions,
-    /// Requests for the plan; may be empty.
+    /// Wishes for the plan; may be empty.
     pub wishes: String,
 }
 
@@ -29,7 +29,7 @@ impl CommandDefinition for MakePlan {
         Ok(Self { options: RunOptions::parse(arguments)?, wishes: arguments.text() })
     }
 
-    /// Applies the command to a loop that exists and has not begun to implement.
+    /// Applies the command to an existing loop that has not started to implement.
     fn apply(self, target: &mut dyn CommandTarget) {
         let (now, login) = (target.now(), target.author().login.clone());
         let current = target.current();
@@ -63,13 +63,13 @@ impl CommandDefinition for MakePlan {
 }
 
 impl Planning {
-    /// Planning that a person asked for, with wishes that may be empty.
+    /// Creates the planning that a person requested. `wishes` may be empty.
     pub fn asked_by(login: &str, wishes: String) -> Self {
         Self::new(wish(login, wishes))
     }
 }
 
-/// Returns wishes for a plan; `None` if they are blank.
+/// Returns a person's wishes for a plan as guidance; `None` if they are blank.
 fn wish(login: &str, text: String) -> Option<Guidance> {
     let text = Some(text).filter(|text| !text.trim().is_empty())?;
     Some(Guidance { who: login.to_owned(), source: GuidanceSource::Command, text, path: None, remember: false })

@@ -1,4 +1,4 @@
-//! `/ralph resume`: continues a loop.
+//! `/ralph resume`: continues a loop that stopped.
 
 use serde::{Deserialize, Serialize};
 

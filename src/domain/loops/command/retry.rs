@@ -1,4 +1,4 @@
-//! `/ralph retry`: repeats the last iteration.
+//! `/ralph retry`: discards and repeats the last iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::LoopState;
 
-/// Discards the commits of the last iteration and repeats it, with its guidance and the suggested changes that it applied.
+/// Discards the commits of the last iteration and repeats the iteration, with the same guidance and suggested changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry;
 

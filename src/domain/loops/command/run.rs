@@ -1,4 +1,4 @@
-//! `/ralph run`: starts a loop, or supplies what a new loop waits for.
+//! `/ralph run`: starts a loop, or supplies what a new loop is waiting for.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl CommandDefinition for Run {
         Ok(Self { options: RunOptions::parse(arguments)? })
     }
 
-    /// Applies the command to a loop that exists: supplies the confirmation or the checks that the loop waits for.
+    /// Applies the command to an existing loop: supplies the confirmation or the checks that the loop is waiting for.
     fn apply(self, target: &mut dyn CommandTarget) {
         let now = target.now();
         let current = target.current();
@@ -65,11 +65,10 @@ impl CommandDefinition for Run {
     }
 }
 
-/// Supplies options to a loop that has not begun: the confirmation of its text, if it waits for that, and what replaces its
-/// options.
+/// Supplies options to a loop that has not begun: confirms its text if that is required, and replaces its options.
 ///
 /// # Errors
-/// The reason why the loop cannot take them; it is unchanged then.
+/// The options are invalid for the loop, which is then unchanged.
 pub(super) fn supply(current: &mut Loop, options: &RunOptions, now: Timestamp) -> Result<(), String> {
     match &options.confirm {
         None if current.state == LoopState::NeedsConfirm => {

@@ -1,4 +1,4 @@
-//! `/ralph status`: a fresh status comment.
+//! `/ralph status`: posts a new status comment.
 
 use serde::{Deserialize, Serialize};
 

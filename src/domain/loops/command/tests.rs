@@ -1,4 +1,4 @@
-//! Tables of lines that are commands and lines that are not.
+//! Lines that are commands, and lines that are not.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Values of arguments: durations, money, counts, names. Every error is one sentence for the author of the command.
+//! Parsers of argument values: durations, money, counts, names. Each error is one sentence for the author of the command.
 
 use std::fmt::Display;
 
@@ -15,12 +15,12 @@ const DOLLARS: i64 = 100_000;
 /// Maximum length of the command of a check, in bytes.
 const CHECK_BYTES: usize = 2_000;
 
-/// Returns the reason to reject a limit that is already used up.
+/// Returns the reason for rejecting a limit that is already used up.
 pub(super) fn limit_is_used_up(limit: impl Display, used: impl Display) -> String {
     format!("{limit} is not more than the {used} used already. Set a higher limit, or pause the loop.")
 }
 
-/// Parses a duration such as `90m`, `2h`, `1h30m`, `45s` or `1d`: 1 second to 30 days, units from large to small. Returns
+/// Parses a duration such as `90m`, `2h`, `1h30m`, `45s` or `1d`, from 1 second to 30 days. Larger units come first. Returns
 /// seconds.
 pub(super) fn duration(text: &str) -> Result<u64, String> {
     const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
@@ -88,7 +88,7 @@ pub(super) fn check(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// Validates the name of a backend, as the configuration allows it.
+/// Validates a backend name by the rules of the configuration.
 pub(super) fn backend(text: &str) -> Result<String, String> {
     let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
@@ -99,7 +99,7 @@ pub(super) fn backend(text: &str) -> Result<String, String> {
     }
 }
 
-/// Validates a branch: a name that git accepts and that no program interprets as an option.
+/// Validates a branch name: git accepts it, and no program interprets it as an option.
 pub(super) fn branch(text: &str) -> Result<String, String> {
     let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | '#');
     let parts_well_formed = text.split('/').all(|part| {
@@ -112,7 +112,7 @@ pub(super) fn branch(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the hash of a confirmation: 8 to 64 hexadecimal digits, returned in lower case.
+/// Parses the hash in a confirmation: 8 to 64 hexadecimal digits. Returns it in lower case.
 pub(super) fn hash(text: &str) -> Result<String, String> {
     if (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! Finds the first error in the output of a failing check: compilers, linters and test runners, each in its own format.
+//! Search for the first error in the output of a failing check. Knows the formats of compilers, linters and test runners.
 
 use std::sync::LazyLock;
 
@@ -6,42 +6,42 @@ use regex::RegexSet;
 
 use super::{cut, normalize, without_ansi};
 
-/// Length of the beginning and of the end of an output that are read, in bytes; the middle of a longer one is skipped.
+/// Number of bytes that are read at the start and at the end of an output. The middle of a longer output is skipped.
 const MAX_END: usize = 1024 * 1024;
-/// Length of a line that is read, in bytes.
+/// Maximum number of bytes that are read of a line.
 const MAX_LINE: usize = 500;
-/// Maximum number of lines after an error that are searched for its completion.
+/// Maximum number of lines after an error that are searched for the rest of its message.
 const MAX_AHEAD: usize = 4;
 
-/// Maximum number of errors of one output.
+/// Maximum number of errors that are returned for one output.
 const MAX_ERRORS: usize = 40;
 
-/// Role of a line in the search for the first error.
+/// Role of a line in the search for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineRole {
-    /// Looks like an error but is not one: totals, hints, passed tests.
+    /// Resembles an error but is none: totals, hints, passed tests.
     Noise,
-    /// Names the test of the errors that follow.
+    /// Names the test that the following errors belong to.
     TestHeading,
-    /// Names the file of the findings that follow.
+    /// Names the file that the following findings belong to.
     FileHeading,
-    /// Error of the file in the heading.
+    /// Error in the file of the last file heading.
     Finding,
-    /// Error of the test in the heading.
+    /// Error in the test of the last test heading.
     InTest,
-    /// Complete error.
+    /// Complete error in one line.
     Error,
     /// Error whose location is on the next line (`-->`).
     Placed,
     /// Failure whose message is on the next line.
     Failure,
-    /// Failing Go test; its message is indented below, after those of its subtests.
+    /// Failing Go test. Its message is indented below, after the messages of its subtests.
     GoFailure,
-    /// Possible error, used if no other is found.
+    /// Possible error, which is used only if no certain one is found.
     Suspect,
 }
 
-/// Patterns, most specific first; the first match counts.
+/// Patterns of lines, most specific first. The first match determines the role.
 const FORMS: [(LineRole, &str); 20] = [
     (LineRole::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
     (
@@ -92,8 +92,8 @@ pub fn first_error(output: &str) -> Option<String> {
     })
 }
 
-/// Returns the distinct certain errors in the output of a failed check, each normalized, with its test or file, in their
-/// order, at most 40. Of an output above 2 MiB, the first MiB is read.
+/// Returns the distinct certain errors in the output of a failed check, in order, at most 40. Each is normalized and includes its
+/// test or file. If the output exceeds 2 MiB, only its first MiB is read.
 pub fn error_lines(output: &str) -> Vec<String> {
     let text = if output.len() <= 2 * MAX_END { output } else { cut(output, MAX_END) };
     let mut lines = Vec::new();
@@ -108,19 +108,19 @@ pub fn error_lines(output: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the first certain error and the first possible error before it.
+/// Returns the first certain error, and the first possible error before it.
 fn search(text: &str) -> (Option<String>, Option<String>) {
     let mut errors = CertainErrors::of(text);
     let sure = errors.next();
     (sure, errors.suspect)
 }
 
-/// Certain errors of a text in order, normalized.
+/// Iterator over the certain errors of a text, in order and normalized.
 struct CertainErrors<'t> {
     rest: &'t str,
     test: Option<String>,
     file: Option<String>,
-    /// First possible error so far.
+    /// First possible error up to the current position.
     suspect: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl Iterator for CertainErrors<'_> {
     }
 }
 
-/// Returns a failing Go test with its message; of nested tests, the innermost.
+/// Returns a failing Go test with its message. If tests are nested, this is the innermost one.
 fn go_failure(mut failure: String, rest: &str) -> String {
     for line in ahead(rest, MAX_AHEAD) {
         if kind_of(&line) == Some(LineRole::GoFailure) {
@@ -210,7 +210,7 @@ fn next_line(text: &str) -> Option<(&str, &str)> {
     if text.is_empty() { None } else { Some(text.split_once('\n').unwrap_or((text, ""))) }
 }
 
-/// Returns a line as a terminal shows it: without colors, and after carriage returns.
+/// Returns a line as a terminal displays it: without colors, and only the part after the last carriage return.
 fn visible(line: &str) -> std::borrow::Cow<'_, str> {
     let line = line.trim_end();
     let line = line.rsplit_once('\r').map_or(line, |(_, last)| last);

@@ -1,4 +1,4 @@
-//! Outputs of real tools, each twice with different varying parts, and with another failure.
+//! Outputs of real tools. Each is used twice with different varying parts, and once with another failure.
 
 use proptest::prelude::*;
 

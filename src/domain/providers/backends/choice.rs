@@ -1,4 +1,4 @@
-//! A call that needs a backend, and the decision about it.
+//! Call that needs a backend, and the decision about it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::state::{CooldownReason, DisabledFor};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// A call that needs a backend.
+/// Call that needs a backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRequest {
     /// Loop that makes the call.
@@ -23,11 +23,11 @@ pub struct CallRequest {
     pub exclude: Vec<String>,
     /// Backends to use only if no other is available.
     pub avoid: Vec<String>,
-    /// Likely cost, if known.
+    /// Likely cost; `None` if unknown.
     pub likely_cost: Option<Money>,
-    /// Backend of the loop's previous call.
+    /// Backend of the loop's previous call; `None` for the first call.
     pub previous: Option<String>,
-    /// Session of the previous call, if it can be resumed.
+    /// Session of the previous call; `None` if it cannot be resumed.
     pub session: Option<PreviousSession>,
 }
 
@@ -42,11 +42,11 @@ pub struct PreviousSession {
     pub context_pct: Option<f64>,
 }
 
-/// Decision about a call.
+/// Decision which backend a call uses, or how long it waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// Make the call, with this backend.
+    /// The call uses this backend.
     Use {
         /// Name of the backend.
         backend: String,
@@ -55,17 +55,17 @@ pub enum BackendChoice {
         /// Use of the previous session.
         session: SessionUse,
     },
-    /// Wait until `until`, or until an outcome of another call is reported, which may make a backend available
-    /// earlier.
+    /// The call waits until `until`. It is decided again earlier if another call reports an outcome, because that may make a
+    /// backend available.
     Wait {
         /// Earliest time at which a backend may be available.
         until: Timestamp,
-        /// Obstacle of each backend.
+        /// Reason why each backend is unavailable now.
         reasons: Vec<Blocked>,
     },
-    /// Waiting does not help: a person has to act, or the call has to change.
+    /// The call cannot be made by waiting: a person has to act, or the call has to change.
     Never {
-        /// Obstacle of each backend; empty if none is configured for the role.
+        /// Reason why each backend is unavailable; empty if no backend has the role.
         reasons: Vec<Blocked>,
     },
 }
@@ -74,56 +74,56 @@ pub enum BackendChoice {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChoiceReason {
-    /// It is the first one in the order.
+    /// It is the first available one in the configured order.
     InOrder,
     /// It is its turn (`round_robin`).
     Turn,
     /// It is its time slice (`time_sliced`).
     Slice,
-    /// Most expected progress per cost.
+    /// It has the highest sampled progress per cost (`adaptive`).
     Adaptive,
-    /// Trial after a cooldown.
+    /// The call tests the backend after a cooldown.
     Trial,
-    /// Replacement of the preferred backend, which cannot be used now.
+    /// It replaces the preferred backend, which is unavailable now.
     InsteadOf(String),
 }
 
-/// Use of the session of the previous call.
+/// Use of the previous call's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionUse {
-    /// Resume the session, if the model is the same too.
+    /// Resume the session, provided that the model is the same too.
     Resume,
     /// Begin a new session.
     Fresh,
 }
 
-/// Backend that cannot be used now.
+/// Backend that is unavailable now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blocked {
     /// Name of the backend.
     pub backend: String,
-    /// Reason.
+    /// Reason why it is unavailable.
     pub by: BlockedBy,
     /// Time at which the obstacle ends; `None` if waiting does not help.
     pub until: Option<Timestamp>,
 }
 
-/// Reason why a backend cannot be used.
+/// Reason why a backend is unavailable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
-    /// Cooldown, with its reason.
+    /// The backend is in a cooldown; with kind and text of the reason.
     Parked(CooldownReason, String),
-    /// Disabled until a person acts or the configuration changes, with the reason.
+    /// The backend is disabled until a person acts or the configuration changes; with kind and text of the reason.
     Disabled(DisabledFor, String),
-    /// `enabled: false` in the configuration.
+    /// The configuration has `enabled: false`.
     NotEnabled,
-    /// The caller excluded it.
+    /// The caller excluded the backend from the call.
     Excluded,
     /// The call would exceed a configured threshold.
     Threshold(Threshold),
-    /// The backend is on probation after a cooldown, and other calls are trying it.
+    /// The backend is on probation after a cooldown, and enough calls are trying it.
     OnTrial,
 }
 

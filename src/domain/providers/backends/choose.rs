@@ -1,4 +1,4 @@
-//! Choice of a backend for a call, or the time to wait for one.
+//! Choice of a backend for a call, or of the time to wait for one.
 
 use super::choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, SessionUse};
 use super::claims::ClaimedState;
@@ -10,15 +10,16 @@ use super::settings::BackendsSettings;
 use super::state::{BackendState, BackendStatus, Backends, CooldownReason, InFlight, Probation};
 use crate::domain::model::ids::Timestamp;
 
-/// Time after which another call is let through if a trial call has not been answered, in milliseconds. The trial may
+/// Time after which another trial call is allowed if the first one has not been answered, in milliseconds. The first one may
 /// hang, or may report nothing before its end.
 const TRIAL_MS: i64 = 60_000;
-/// Range of the time after which a trial call is checked again, in milliseconds.
+/// Range of the time after which a waiting call is decided again while trial calls are in progress, in milliseconds.
 const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 
 /// Whether a backend can take a call.
 enum Availability {
-    /// Available; `settled` states whether its last cooldown is long enough ago to prefer it to other backends again.
+    /// The backend is available. `settled` is true if its last cooldown is long enough ago, so that it need not rank behind other
+    /// backends.
     Free {
         trial: bool,
         settled: bool,
@@ -26,8 +27,8 @@ enum Availability {
     Blocked(BlockedBy, Option<Timestamp>),
 }
 
-/// Chooses a backend for a call. The result depends only on the arguments; `seed` is used for the draws of
-/// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ between loops and calls.
+/// Chooses a backend for a call. The result depends only on the arguments. `seed` is used for sampling in the mode
+/// [`adaptive`](super::RotationMode::Adaptive) and for the length of short waits; it should differ between loops and calls.
 pub fn choose(
     state: &Backends,
     settings: &BackendsSettings,
@@ -118,8 +119,8 @@ fn availability(
     }
 }
 
-/// Whether a backend on probation can take one more call: the number of unanswered calls is limited to one more than
-/// the number of answered ones.
+/// Whether a backend on probation can take one more call. At any time, the number of unanswered calls may not exceed the number
+/// of answered ones, except that one is always allowed.
 fn has_room(backend: &BackendState, since: Option<Timestamp>, probation: &Probation, now: Timestamp) -> bool {
     let waiting = |call: &&InFlight| {
         !call.answered && since.is_none_or(|since| call.since >= since) && now.since(call.since) < TRIAL_MS

@@ -1,4 +1,4 @@
-//! Calls and cost of the last day by time; older entries are merged.
+//! Ledger of calls and cost over the last day. Older entries are merged.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ pub(super) const HOUR_MS: i64 = 3_600_000;
 /// A day, in milliseconds.
 pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Calls and cost by time, in ascending order. An entry counts until its last call is too old: the limit is always
-/// observed, and capacity is released at most one entry's width late (1/30 of the window of calls, a minute within an
-/// hour, 15 minutes within a day).
+/// Calls and cost by time, in ascending order. A merged entry counts until its newest call leaves the window. A limit is
+/// therefore always observed, and capacity is released late by at most the width of one entry (1/30 of the window of calls, a
+/// minute within an hour, 15 minutes within a day).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UsageLedger(Vec<UsageEntry>);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct UsageEntry {
-    /// Last moment of the entry.
+    /// Time of the newest call in the entry.
     at: Timestamp,
     #[serde(default)]
     requests: u32,
@@ -39,8 +39,8 @@ impl UsageLedger {
         }
     }
 
-    /// Removes entries older than a day and merges old ones. Future times, after the clock was set back, are
-    /// clamped to now.
+    /// Removes entries older than a day and merges old ones. Clamps timestamps in the future, which result from setting the clock
+    /// back, to now.
     pub(super) fn settle(&mut self, window_ms: i64, now: Timestamp) {
         let mut merged: Vec<UsageEntry> = Vec::with_capacity(self.0.len());
         let mut last = None;
@@ -83,13 +83,15 @@ impl UsageLedger {
         self.within(window_ms, now).fold(Money(0), |sum, entry| sum.plus(entry.cost))
     }
 
-    /// Returns the time at which at most `most` calls lie within the last `window_ms`, if none is made before.
+    /// Returns the earliest time at which at most `most` calls are within the last `window_ms`, provided that no call is added
+    /// before.
     pub(super) fn requests_fall_to(&self, most: u32, window_ms: i64, now: Timestamp) -> Timestamp {
         let amount = |entry: &UsageEntry| i64::from(entry.requests);
         self.falls_to(i64::from(most), amount, window_ms, now)
     }
 
-    /// Returns the time at which at most `most` cost lies within the last `window_ms`, if none is spent before.
+    /// Returns the earliest time at which at most `most` is the cost within the last `window_ms`, provided that no cost is added
+    /// before.
     pub(super) fn cost_falls_to(&self, most: Money, window_ms: i64, now: Timestamp) -> Timestamp {
         self.falls_to(most.0, |entry| entry.cost.0, window_ms, now)
     }

@@ -1,4 +1,4 @@
-//! Observations of backends and their consequences, as values.
+//! Observations of backends, and the changes that follow from them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::Limit;
 
-/// A call of a backend.
+/// Call to a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BackendCall {
     /// Key of the call, unique among those in flight: the loop's id, with a purpose if the loop makes several
@@ -23,7 +23,7 @@ pub struct BackendCall {
     pub role: BackendRole,
     /// Name of the backend.
     pub backend: String,
-    /// Requested model, if any.
+    /// Requested model; `None` for the backend's default.
     pub model: Option<String>,
     /// Type of task that the call works on.
     pub task_type: TaskType,
@@ -33,49 +33,51 @@ pub struct BackendCall {
     pub previous: Option<String>,
 }
 
-/// Observation of a backend. Seeds are used for jitter and should differ between calls.
+/// Observation of a backend. Seeds are used for jitter, and should differ between calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendObservation {
-    /// A call starts; reported in the transaction of the choice.
+    /// A call starts. Reported in the same transaction as the choice of the backend.
     CallStarted { call: BackendCall, likely_cost: Option<Money> },
-    /// The model began to answer, which shows that the provider accepts calls. Without this observation, a backend
-    /// on probation gets one call a minute until the first one succeeds.
+    /// The model began to answer, which shows that the provider accepts calls. If this is never reported, a backend on probation
+    /// gets one call per minute until one succeeds.
     CallAnswered { call: BackendCall },
-    /// A call succeeded. `cost` is `None` if unknown; `progress` is the gained completion, 0..1, if already known
-    /// (otherwise [`BackendObservation::Judged`] follows).
+    /// A call succeeded. `cost` is `None` if unknown. `progress` is the gained completion, 0..1; if it is `None`,
+    /// [`BackendObservation::Judged`] follows later.
     CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money>, progress: Option<f64> },
-    /// A call failed for another reason than a limit.
+    /// A call failed for a reason other than a limit.
     CallFailed { call: BackendCall, cost: Option<Money>, error: String, seed: u64 },
-    /// A call met a limit, as the service saw itself.
+    /// A call met a limit, which the service observed itself.
     CallLimited { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
-    /// A run reported that its call met a limit. Nobody else saw it.
+    /// A run reported that its call met a limit, which the service did not observe.
     LimitClaimed { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
-    /// The service ended a call, or the call's process died with the service; this says nothing about the backend.
-    /// A call without events is abandoned after 12 hours.
+    /// The service ended the call, or the process of the call died with the service. This is no evidence about the backend. A
+    /// call without events for 12 hours also counts as abandoned.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
-    /// Result of a successful call: the gained completion, 0..1 (negative counts as 0), and its cost again.
+    /// A successful call was judged: `progress` is the gained completion, 0..1 (negative counts as 0). `cost` is the cost as
+    /// reported before.
     Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
     /// A person enabled the backend.
     Enabled { backend: String },
     /// A person disabled the backend.
     Disabled { backend: String, reason: String },
-    /// The configuration was read: a text per backend that changes with its settings, program or key.
+    /// The configuration was read. Each fingerprint is a text that changes with the settings, the program or the key of the
+    /// backend.
     Configured { fingerprints: BTreeMap<String, String> },
-    /// Time passed.
+    /// Time passed, and nothing else happened.
     Elapsed,
 }
 
-/// Change that is reported to people.
+/// Change of a backend that is reported to people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum BackendChange {
-    /// The backend cools down until `until`; also reported if the end of a cooldown changes.
+    /// The backend is in a cooldown until `until`. Also reported if the end of a cooldown changes.
     Parked { backend: String, kind: CooldownReason, until: Timestamp, reason: String },
-    /// A run reported a refusal, which keeps the backend from its loop until `until`, or until a person acts.
+    /// A run reported a refusal. It blocks the backend for the run's loop until `until`, or, with `None`, until a person acts.
     Claimed { backend: String, loop_id: String, until: Option<Timestamp>, reason: String },
-    /// The cooldown is over; `probation` states whether one call has to try the backend first.
+    /// The cooldown is over. `probation` is true if one call has to test the backend before others use it.
     Reactivated { backend: String, probation: bool },
-    /// The backend answered after a cooldown and is used by all loops again.
+    /// The backend answered calls after its cooldown; all loops use it again.
     Proven { backend: String },
     /// The backend is disabled until a person acts or the configuration changes.
     Disabled { backend: String, kind: DisabledFor, reason: String },
@@ -85,7 +87,7 @@ pub enum BackendChange {
     Rotated { key: String, from: String, to: String },
 }
 
-/// Advice to the caller where waiting does not help.
+/// Advice to the caller of a failed call for which waiting does not help.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "snake_case")]
 pub enum CallAdvice {
@@ -94,17 +96,17 @@ pub enum CallAdvice {
     /// Even the prompt of a new session is too long: shorten the prompt, or exclude this backend. The same call
     /// would fail again.
     ShorterPrompt { backend: String },
-    /// The backend does not have this model: request another one, or exclude the backend.
+    /// The backend does not have this model: request another model, or exclude the backend.
     OtherModel { backend: String, model: Option<String> },
 }
 
-/// State after an observation, with the changes to report.
+/// Result of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendTransition {
     /// State after the observation.
     pub state: Backends,
     /// Changes, in order.
     pub changes: Vec<BackendChange>,
-    /// Advice about this call.
+    /// Advice about the observed call; `None` if waiting is enough.
     pub advice: Option<CallAdvice>,
 }

@@ -1,23 +1,23 @@
-//! Length of a cooldown.
+//! Computes the length of a cooldown.
 
 use super::luck;
 use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum time until the end of a cooldown that a provider reports, in milliseconds. A later end is ignored as a mistake, because no
-/// subscription is renewed less often.
+/// Maximum length of a cooldown that a provider may report, in milliseconds. A later end is ignored as a mistake, because every
+/// subscription is renewed sooner.
 const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
-/// Maximum time added to the end that the provider reported, in milliseconds.
+/// Maximum random time that is added to an end reported by the provider, in milliseconds.
 const MAX_KNOWN_JITTER_MS: i64 = 30_000;
 /// Period in which cooldowns are counted, in milliseconds.
 const FLAPPING_MS: i64 = 2 * 3_600_000;
 /// Maximum time after a cooldown during which another backend is preferred, in milliseconds.
 pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 
-/// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the provider's own
-/// time; one in the past or beyond [`PLAUSIBLE_MS`] is ignored. The wait grows with consecutive cooldowns without a
-/// successful call between them, so that a provider that answers "in a second" is not called every second.
+/// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the end that the provider
+/// stated; it is ignored if it is in the past or beyond [`PLAUSIBLE_MS`]. The wait grows with the number of consecutive cooldowns
+/// without a successful call. A provider that always answers "in a second" is therefore not called every second.
 pub(super) fn end(
     reported: Option<Timestamp>,
     step: u32,
@@ -39,7 +39,7 @@ pub(super) fn end(
     (now.plus_ms(length.min(longest)), reported.is_some())
 }
 
-/// Returns `first · 2^step`, at most the longest back-off, minus up to 10 %.
+/// Returns `first · 2^step`, at most the configured maximum, minus up to 10 % at random.
 fn backoff(step: u32, settings: &CooldownSettings, seed: u64) -> i64 {
     let full = 1_i64
         .checked_shl(step.min(40))
@@ -50,8 +50,8 @@ fn backoff(step: u32, settings: &CooldownSettings, seed: u64) -> i64 {
     full - luck(seed, "backoff").i64(0..=full / 10)
 }
 
-/// Returns the time after a cooldown during which another backend is preferred: none after the first cooldown within
-/// two hours, then 2, 4, 8, 16, 30 minutes.
+/// Returns the time after a cooldown during which other backends are preferred, in milliseconds: 0 after the first cooldown
+/// within two hours, then 2, 4, 8, 16 and 30 minutes.
 pub(super) fn settling_ms(backend: &BackendState, now: Timestamp) -> i64 {
     let recent = backend.parks.iter().filter(|at| now.since(**at) < FLAPPING_MS).count();
     match u32::try_from(recent).unwrap_or(u32::MAX) {

@@ -1,4 +1,4 @@
-//! Configured thresholds: those that are reached, and the time at which capacity returns.
+//! Configured thresholds of backends: which ones are reached, and when capacity is available again.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use super::state::BackendState;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::quantity::Usd;
 
-/// Share of a threshold that must be free before a backend that reached it is used again. Otherwise a loop would change
-/// to it for a single call.
+/// Share of a threshold that must be free before a backend that reached it is used again. Without it, a loop would switch back
+/// for a single call.
 const ROOM: f64 = 0.25;
 
-/// A configured threshold of a backend.
+/// Configured threshold of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
@@ -36,8 +36,8 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// Returns the threshold that is reached, and the time at which a quarter of it is free again; if several are reached,
-/// the one that takes longest.
+/// Returns the threshold that is reached, and the time at which a quarter of it is free again. If several are reached, returns
+/// the one that takes longest; `None` if none is.
 pub(super) fn reached(
     backend: &BackendState,
     of: &BackendThresholds,
@@ -59,9 +59,9 @@ pub(super) fn reached(
     [requests, hour, day].into_iter().flatten().filter(|(_, until)| *until > now).max_by_key(|(_, until)| *until)
 }
 
-/// Returns the threshold that one more call of `likely` cost would exceed, and the time at which it would not; of several,
-/// the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of any cost is
-/// allowed; otherwise a call that costs more than the threshold would wait forever.
+/// Returns the threshold that one more call of `likely` cost would exceed, and the time at which the call fits. If several would
+/// be exceeded, returns the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of
+/// any cost fits, because a call that costs more than the threshold would otherwise wait forever.
 pub(super) fn crossed(
     backend: &BackendState,
     of: &BackendThresholds,

@@ -1,8 +1,8 @@
-//! Names of the providers of models, as the semantic conventions for generative AI have them (`gen_ai.provider.name`).
+//! Names of model providers, as defined by the semantic conventions for generative AI (`gen_ai.provider.name`).
 
 use super::WireName;
 
-/// Domains of the providers' APIs.
+/// Domains of provider APIs, each with the name of its provider.
 const PROVIDERS: [(&str, &str); 15] = [
     ("anthropic.com", "anthropic"),
     ("openai.azure.com", "azure.ai.openai"),
@@ -21,8 +21,8 @@ const PROVIDERS: [(&str, &str); 15] = [
     ("perplexity.ai", "perplexity"),
 ];
 
-/// Returns the name of the provider of the API at `host`; of an unknown host that of the provider whose protocol it speaks, as the
-/// conventions ask for.
+/// Returns the name of the provider whose API is at `host`. For an unknown host, the conventions require the name of the provider
+/// whose protocol (`wire`) the host uses. `None` if neither is known.
 pub fn provider_name(host: &str, wire: Option<WireName>) -> Option<&'static str> {
     let is = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     let known = PROVIDERS.iter().find(|(domain, _)| is(domain) || is_regional(host, domain)).map(|(_, name)| *name);
@@ -34,7 +34,7 @@ pub fn provider_name(host: &str, wire: Option<WireName>) -> Option<&'static str>
     })
 }
 
-/// Whether a host is that of a region: `europe-west4-aiplatform.googleapis.com`.
+/// Whether a host is a regional one of a domain, such as `europe-west4-aiplatform.googleapis.com`.
 fn is_regional(host: &str, domain: &str) -> bool {
     domain.ends_with("googleapis.com") && host.ends_with(&format!("-{domain}"))
 }

@@ -1,4 +1,4 @@
-//! Reasons why a backend is not used.
+//! Reasons for the cooldown or the deactivation of a backend.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum CooldownReason {
     /// Too many requests or tokens.
     Rate,
-    /// The plan's share is used up.
+    /// The allowance of the plan is used up.
     Quota,
     /// The provider is overloaded.
     Overload,
@@ -36,11 +36,11 @@ impl fmt::Display for CooldownReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisabledFor {
-    /// Not logged in, or the key is not accepted.
+    /// The backend is not logged in, or its key is rejected.
     Auth,
-    /// No money on the account.
+    /// The account has no credit.
     Billing,
-    /// A person disabled it; a changed configuration does not enable it.
+    /// A person disabled the backend. A changed configuration does not enable it.
     Person,
 }
 

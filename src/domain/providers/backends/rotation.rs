@@ -6,10 +6,10 @@ use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
 
-/// Factor by which another backend has to be better than the one whose session can be resumed, in mode `adaptive`.
+/// Factor by which another backend must be better than the one whose session can be resumed, in the mode `adaptive`.
 const STAYING: f64 = 1.25;
 
-/// Returns the backends with the role in order of preference, and the reason for the first.
+/// Returns the backends with the role in order of preference, and the reason for preferring the first.
 pub(super) fn ranking<'s>(
     state: &Backends,
     settings: &'s BackendsSettings,
@@ -51,7 +51,7 @@ pub(super) fn ranking<'s>(
     }
 }
 
-/// Returns `turns` rotated to begin at `first`, followed by the rest of `all`.
+/// Rotates `turns` so that it begins at index `first`, and appends the backends of `all` that are not in it.
 fn turned<'s>(mut turns: Vec<&'s str>, first: usize, all: Vec<&'s str>) -> Vec<&'s str> {
     let count = turns.len().max(1);
     turns.rotate_left(first % count);

@@ -13,7 +13,7 @@ use crate::domain::providers::prices::PriceEntry;
 use crate::domain::providers::rules::ModelRule;
 use crate::domain::supervision::control::ModelTier;
 
-/// Longest interval and cool-down.
+/// Maximum interval of rotation, and maximum cool-down.
 const MONTH: Duration = Duration::days(31);
 
 config_section! {
@@ -43,7 +43,7 @@ pub enum BackendRole {
 }
 
 impl BackendRole {
-    /// Name in the store and in metrics.
+    /// Returns the name, as in the store and in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -100,8 +100,8 @@ config_section! {
         /// Protocol of the HTTP API, for `api` and `internal`. By default it follows from the address: `messages` for
         /// Anthropic, `responses` for OpenAI, `chat` for all others.
         pub wire: Option<WireName>;
-        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do, and those
-        /// of `chat` do not. What is not shown is named in the prompt.
+        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do,
+        /// and those of `chat` do not. Images that the model does not get are mentioned in the prompt.
         pub images: Option<bool>;
         /// Environment variable with the key of the HTTP API.
         pub api_key_env: Option<String>;
@@ -112,8 +112,8 @@ config_section! {
         pub context_window: Option<u64>, in 4_000..=100_000_000;
         /// Limits above which another backend is preferred.
         pub thresholds: BackendThresholds => section;
-        /// Prices by model in US dollars per million tokens, used before the built-in ones, for backends that do not report
-        /// cost. A name that ends with `*` matches all models that begin with it.
+        /// Prices by model in US dollars per million tokens, for backends that do not report cost. They take precedence
+        /// over the built-in prices. A name that ends with `*` matches all models that begin with it.
         pub prices: BTreeMap<String, PriceEntry>;
     }
 }
@@ -133,12 +133,12 @@ pub enum BackendType {
 }
 
 impl BackendType {
-    /// Whether it is a model behind an HTTP API rather than a command.
+    /// Whether the backend is a model behind an HTTP API, as opposed to a command.
     pub fn is_http(self) -> bool {
         matches!(self, Self::Api | Self::Internal)
     }
 
-    /// Name in the configuration.
+    /// Returns the name, as in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
@@ -196,7 +196,7 @@ pub enum StdinUse {
 pub struct OutputFormatName(String);
 
 impl OutputFormatName {
-    /// Name in the configuration.
+    /// Returns the name, as in the configuration.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -217,7 +217,7 @@ config_section! {
 }
 
 impl BackendModels {
-    /// Returns the model of a tier; the default one if the tier has none.
+    /// Returns the model for a tier. If the tier has no model, returns the default one, if there is one.
     pub fn of(&self, tier: ModelTier) -> Option<&String> {
         let wanted = match tier {
             ModelTier::Cheap => self.cheap.as_ref(),
@@ -229,7 +229,7 @@ impl BackendModels {
 }
 
 config_section! {
-    /// Limits above which another backend is preferred. An omitted key does not limit.
+    /// Limits above which another backend is preferred. An omitted key means no limit.
     pub struct BackendThresholds {
         /// Maximum number of calls within `window`.
         pub max_requests_per_window: Option<u32>, in 1..=1_000_000;
@@ -237,7 +237,7 @@ config_section! {
         pub window: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1);
         /// Maximum cost within an hour. A call that alone costs more is made if nothing was spent within the hour.
         pub max_cost_per_hour: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000), at_most max_cost_per_day;
-        /// Maximum cost within 24 hours, by the same rule.
+        /// Maximum cost within 24 hours. A call that alone costs more is made if nothing was spent within the 24 hours.
         pub max_cost_per_day: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000);
         /// Percentage of the context window at which a new session is started instead of resuming the last one.
         /// {presets_with_context_window} report their window, `internal` has one; for all other commands it is known only if
@@ -266,10 +266,11 @@ config_section! {
         pub mode: RotationMode;
         /// Length of a turn, for `time_sliced`; turns are counted from 1970-01-01.
         pub interval: Duration = Duration::minutes(30), in Duration::minutes(1)..=MONTH;
-        /// Backends that take turns, for `time_sliced` and `round_robin`; all with the role if empty.
+        /// Backends that take turns, for `time_sliced` and `round_robin`. If empty, all backends with the role take
+        /// turns.
         pub order: Vec<String>;
-        /// Cost of an iteration beside the model's price (time, checks, one of the loop's iterations), for `adaptive`: with 0,
-        /// a free model that makes hardly any progress would always be best.
+        /// Cost of an iteration in addition to the price of the model, for `adaptive`. It stands for time, checks and
+        /// one of the loop's iterations. With 0, a free model that makes hardly any progress would always be best.
         pub iteration_cost: Usd = Usd(Money::from_usd(0.1)), in Usd::dollars(0)..=Usd::dollars(1_000_000);
     }
 }
@@ -285,7 +286,7 @@ pub enum RotationMode {
     RoundRobin,
     /// Another backend after each interval.
     TimeSliced,
-    /// The backend that is likely to make most progress for the money, by type of task (Thompson sampling).
+    /// The backend that is likely to make the most progress per cost, by type of task (Thompson sampling).
     Adaptive,
 }
 
@@ -307,7 +308,7 @@ impl BackendsSettings {
         self.backends.get(backend).map_or_else(BackendThresholds::default, |settings| settings.thresholds.clone())
     }
 
-    /// Whether a session that fills `context_pct` percent of its window should be replaced by a new one.
+    /// Whether a session whose context window is filled to `context_pct` percent should be replaced by a new one.
     pub fn wants_fresh_session(&self, backend: &str, context_pct: f64) -> bool {
         context_pct.is_nan() || context_pct >= f64::from(self.thresholds(backend).max_context_pct)
     }
@@ -322,7 +323,8 @@ impl BackendsSettings {
         self.sorted_by(first, role, true)
     }
 
-    /// Returns the backends of `names` that have the role, each once; with `with_rest`, followed by all others with the role.
+    /// Returns the backends of `names` that have the role, without repetitions. With `with_rest`, appends all other backends with
+    /// the role.
     pub(super) fn sorted_by(&self, names: &[String], role: BackendRole, with_rest: bool) -> Vec<&str> {
         let mut sorted: Vec<&str> = Vec::new();
         let rest = self.backends.keys().filter(|_| with_rest);

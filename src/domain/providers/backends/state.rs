@@ -20,15 +20,15 @@ pub(super) const MAX_MISSING: usize = 16;
 /// Time during which a missing model is not requested again, in milliseconds.
 const MISSING_MS: i64 = 24 * 3_600_000;
 
-/// State of all backends. Missing parts are read as those of a new backend.
+/// State of all backends. A part that is missing in the stored state is read as that of a new backend.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Backends {
-    /// State by name; an unknown backend is active.
+    /// State by name of the backend. A backend without an entry is active.
     pub backends: BTreeMap<String, BackendState>,
     /// State of the rotation.
     pub rotation: RotationState,
-    /// Progress and cost of each backend, by type of task.
+    /// Statistics of progress and cost, by backend and type of task.
     pub posteriors: Posteriors,
 }
 
@@ -44,29 +44,29 @@ pub struct RotationState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendState {
-    /// Whether it may be called.
+    /// Status, which decides whether the backend may be called.
     pub status: BackendStatus,
-    /// Number of consecutive errors of calls that began since the backend became active.
+    /// Number of consecutive errors, counting only calls that began since the backend became active.
     pub consecutive_errors: u32,
-    /// Number of consecutive cooldowns without a successful call; exponent of the next wait of unknown length.
+    /// Number of consecutive cooldowns without a successful call. It is the exponent of the next wait whose length is unknown.
     pub backoff_step: u32,
-    /// Times of the last cooldowns for a limit or for errors.
+    /// Times of the last cooldowns that were caused by a limit or by errors.
     pub parks: Vec<Timestamp>,
     /// Calls in flight, by their keys.
     pub in_flight: BTreeMap<String, InFlight>,
     /// Calls and cost of the last day.
     pub ledger: UsageLedger,
-    /// Last error since the last call that succeeded.
+    /// Last error since the last successful call; `None` if there was none.
     pub last_error: Option<LastError>,
-    /// Last errors and limits, oldest first.
+    /// Last errors and limits, oldest first, at most `MAX_ERRORS`.
     pub recent_errors: Vec<LastError>,
     /// Models reported as missing, with the time of the report.
     pub missing_models: BTreeMap<String, Timestamp>,
     /// Refusals that only runs reported.
     pub claims: Claims,
-    /// Loops of the consecutive errors.
+    /// Loops whose calls caused the consecutive errors.
     pub error_loops: BTreeSet<String>,
-    /// Fingerprint of the configuration when it was last read.
+    /// Fingerprint of the backend's configuration when it was last read.
     pub fingerprint: Option<String>,
     /// Total number of calls that succeeded.
     pub succeeded: u64,
@@ -78,24 +78,24 @@ pub struct BackendState {
     pub cost: Money,
 }
 
-/// Whether a backend may be called.
+/// Status of a backend, which decides whether it may be called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum BackendStatus {
-    /// It may be called.
+    /// The backend may be called.
     Active {
-        /// Start of the state; `None` if it was always active.
+        /// Start of the status; `None` if the backend was always active.
         #[serde(default)]
         since: Option<Timestamp>,
-        /// Probation after a cooldown.
+        /// Probation after a cooldown; `None` if the backend is not on probation.
         #[serde(default)]
         probation: Option<Probation>,
     },
-    /// It may not be called before the end of a cooldown.
+    /// The backend may not be called until its cooldown ends.
     Parked(Cooldown),
-    /// Disabled until a person acts or its configuration changes.
+    /// The backend is disabled until a person acts or its configuration changes.
     Disabled {
-        /// Start of the state.
+        /// Start of the status.
         since: Timestamp,
         /// Reason.
         kind: DisabledFor,
@@ -106,10 +106,10 @@ pub enum BackendStatus {
 }
 
 impl BackendStatus {
-    /// Names of all states.
+    /// Names of all statuses.
     pub const WORDS: [&'static str; 3] = ["active", "parked", "disabled"];
 
-    /// Returns the name of the state at `now`; a cooldown whose end was not observed yet counts as over.
+    /// Returns the name of the status at `now`. A cooldown that is over counts as ended even if no observation has ended it yet.
     pub fn word(&self, now: Timestamp) -> &'static str {
         match self {
             Self::Parked(park) if park.until > now => "parked",
@@ -125,8 +125,8 @@ impl Default for BackendStatus {
     }
 }
 
-/// Probation after a cooldown: one call has to be answered before others may use the backend, and each answer allows
-/// one more unanswered call, so that a recovering provider does not receive the calls of all loops simultaneously.
+/// Probation after a cooldown. At first only one call may use the backend; later, as many calls may be unanswered as were
+/// answered. A recovering provider is thus not called by all loops at once.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probation {
@@ -143,7 +143,7 @@ pub struct Cooldown {
     pub until: Timestamp,
     /// Reason.
     pub kind: CooldownReason,
-    /// Whether the end was reported rather than estimated.
+    /// Whether the provider reported the end. If false, the end is an estimate.
     #[serde(default)]
     pub known: bool,
     /// Text of the reason, at most 300 characters.
@@ -152,15 +152,15 @@ pub struct Cooldown {
 }
 
 impl Cooldown {
-    /// Returns the end as of `now`: at most `longest_ms` from now. If the clock was set back to before the start,
-    /// the cooldown is not longer than originally planned.
+    /// Returns the end as seen at `now`, at most `longest_ms` after `now`. If the clock was set back to a time before the start,
+    /// the cooldown does not last longer than originally planned.
     pub fn ends(&self, longest_ms: i64, now: Timestamp) -> Timestamp {
         let length = self.until.since(self.since).min(longest_ms);
         self.since.min(now).plus_ms(length)
     }
 }
 
-/// A call in progress.
+/// Call in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
     /// Start of the call.
@@ -173,7 +173,7 @@ pub struct InFlight {
     pub answered: bool,
 }
 
-/// An error of a call.
+/// Error of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastError {
     /// Time of the error.
@@ -183,7 +183,7 @@ pub struct LastError {
 }
 
 impl BackendState {
-    /// Whether the backend is active, regardless of thresholds.
+    /// Whether the status is active, regardless of thresholds.
     pub fn is_active(&self) -> bool {
         matches!(self.status, BackendStatus::Active { .. })
     }
@@ -199,13 +199,13 @@ impl BackendState {
         self.lacks_model(model, now) || claimed.is_some_and(|seen| now.since(*seen) < MISSING_MS)
     }
 
-    /// Clears the count of consecutive errors.
+    /// Resets the count of consecutive errors.
     pub(super) fn clear_errors(&mut self) {
         self.consecutive_errors = 0;
         self.error_loops.clear();
     }
 
-    /// Returns the likely cost of the calls in flight.
+    /// Returns the total likely cost of the calls in flight.
     pub fn reserved(&self) -> Money {
         self.in_flight.values().fold(Money(0), |sum, call| sum.plus(call.likely_cost.max(Money(0))))
     }

@@ -65,7 +65,7 @@ fn limit(kind: LimitKind, until: Option<Timestamp>) -> Limit {
     Limit { kind, until, source: LimitSource::Stream, evidence: "the provider's words".to_owned() }
 }
 
-/// A state with its settings, to which tests apply observations.
+/// State of backends with its settings, to which tests apply observations.
 struct BackendsFixture {
     state: Backends,
     settings: BackendsSettings,
@@ -112,7 +112,7 @@ impl BackendsFixture {
         self.see(BackendObservation::CallLimited { call, cost: None, limit: of, seed: now.0 as u64 }, now)
     }
 
-    /// Begins a call that meets a limit at once.
+    /// Starts a call that meets a limit at once.
     fn limited(
         &mut self,
         backend: &str,

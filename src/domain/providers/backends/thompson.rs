@@ -1,8 +1,8 @@
 //! Expected progress per cost of each backend, by type of task, with its uncertainty.
 //!
-//! A score is drawn for each backend, and the highest wins (Thompson sampling): a Beta posterior gives the progress of
-//! an iteration, and the mean cost divides it, as in "Thompson Sampling for Budgeted Multi-armed Bandits" (Xia, Li, Qin,
-//! Yu, Liu 2015). Progress counts as fractions of a success.
+//! Chooses by Thompson sampling: a score is drawn for each backend, and the highest wins. The score is the progress of an
+//! iteration, drawn from a Beta posterior, divided by the mean cost, as in "Thompson Sampling for Budgeted Multi-armed Bandits"
+//! (Xia, Li, Qin, Yu, Liu 2015). Progress counts as a fraction of a success.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
-/// Weight of history, in iterations; older ones fade, because models and tasks change.
+/// Maximum weight of past iterations. Older ones lose weight, because models and tasks change.
 const MEMORY: f64 = 200.0;
-/// Weight of work on other types of task, in iterations.
+/// Weight of iterations on other types of task, in iterations.
 const PRIOR: f64 = 4.0;
 /// Minimum cost of an iteration, in dollars, to avoid a division by 0.
 const LEAST_COST: f64 = 1e-4;
@@ -25,13 +25,13 @@ const LEAST_COST: f64 = 1e-4;
 #[serde(transparent)]
 pub struct Posteriors(BTreeMap<String, BTreeMap<TaskType, Posterior>>);
 
-/// Iterations of one backend on one type of task; older ones count less.
+/// Statistics of one backend on one type of task. Older iterations have less weight.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Posterior {
-    /// Sum of the gained completion.
+    /// Sum of the completion gained by the iterations.
     pub gained: f64,
-    /// Sum of the completion that each iteration did not gain.
+    /// Sum of the completion that the iterations could have gained but did not.
     pub missed: f64,
     /// Sum of the known costs of the iterations, in dollars.
     pub cost: f64,
@@ -49,7 +49,7 @@ impl Posterior {
         }
     }
 
-    /// Returns the statistics without implausible numbers, which a damaged store may contain.
+    /// Returns the statistics with implausible numbers, as a damaged store may contain, replaced.
     fn sound(self) -> Self {
         let sound = |value: f64| if value.is_finite() { value.clamp(0.0, 1e9) } else { 0.0 };
         Self {
@@ -66,7 +66,7 @@ impl Posterior {
 }
 
 impl Posteriors {
-    /// Adds an iteration. `progress` is the gained completion, clamped to 0..1; not-a-number counts as 0.
+    /// Adds an iteration. `progress` is the gained completion, clamped to 0..1; NaN counts as 0.
     pub(super) fn add(&mut self, backend: &str, task_type: TaskType, progress: f64, cost: Option<Money>) {
         let progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
         let posterior = self.0.entry(backend.to_owned()).or_default().entry(task_type).or_default();
@@ -86,7 +86,7 @@ impl Posteriors {
         };
     }
 
-    /// Returns the statistics of a backend for a type of task.
+    /// Returns the statistics of a backend for a type of task; those of a new backend if there are none.
     pub fn of(&self, backend: &str, task_type: TaskType) -> Posterior {
         self.0.get(backend).and_then(|by_type| by_type.get(&task_type)).copied().unwrap_or_default().sound()
     }
@@ -96,8 +96,8 @@ impl Posteriors {
         all.fold(Posterior::default(), |sum, one| sum.plus(one.sound()))
     }
 
-    /// Draws the progress per dollar of each of `backends`. An unknown cost is taken as the average of the others;
-    /// `iteration_cost` is added to each.
+    /// Draws the progress per dollar of each of `backends`. A backend without a known cost gets the average cost of the others.
+    /// `iteration_cost` is added to each cost.
     pub(super) fn draw(
         &self,
         backends: &[&str],
@@ -126,8 +126,8 @@ pub(super) fn beta(a: f64, b: f64, rng: &mut Rng) -> f64 {
     if x + y > 0.0 { x / (x + y) } else { a / (a + b) }
 }
 
-/// Draws from a Gamma distribution of scale 1, by Marsaglia and Tsang, "A simple method for generating gamma variables"
-/// (2000); shapes below 1 by their section 6.
+/// Draws from a Gamma distribution with scale 1, as in Marsaglia and Tsang, "A simple method for generating gamma variables"
+/// (2000). Shapes below 1 follow section 6 of that paper.
 fn gamma(shape: f64, rng: &mut Rng) -> f64 {
     if shape < 1.0 {
         let root = (1.0 - rng.f64()).powf(1.0 / shape.max(1e-6));
@@ -144,7 +144,7 @@ fn gamma(shape: f64, rng: &mut Rng) -> f64 {
     }
 }
 
-/// Draws from the normal distribution with mean 0 and deviation 1 (Box and Muller).
+/// Draws from the normal distribution with mean 0 and standard deviation 1 (Box and Muller).
 fn normal(rng: &mut Rng) -> f64 {
     let (a, b) = (1.0 - rng.f64(), rng.f64());
     (-2.0 * a.ln()).sqrt() * (TAU * b).cos()

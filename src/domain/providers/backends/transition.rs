@@ -1,4 +1,4 @@
-//! State transitions of backends; the only code that changes their state.
+//! State transitions of backends. No other code changes their state.
 
 use super::claims::{ClaimedState, Claims, RefusalClaim};
 use super::ledger::HOUR_MS;
@@ -15,11 +15,11 @@ use crate::domain::providers::limit::{Limit, LimitKind};
 
 /// Time after which a call without events is abandoned, in milliseconds.
 const LONGEST_CALL_MS: i64 = 12 * HOUR_MS;
-/// Number of answers that end a probation.
+/// Number of answered calls that end a probation.
 const PROVEN: u32 = 16;
 
-/// Returns the state after an observation. `now` may lie before or long after an earlier observation; neither extends a
-/// cooldown beyond its planned length.
+/// Returns the state after an observation. `now` may be before or long after the previous observation; neither makes a cooldown
+/// longer than planned.
 pub fn transition(
     state: Backends,
     observation: &BackendObservation,
@@ -32,11 +32,11 @@ pub fn transition(
     BackendTransition { state: step.state, changes: step.changes, advice: step.advice }
 }
 
-/// A call that ended.
+/// Call that ended.
 struct EndedCall {
-    /// Whether the call began since the backend became active; older calls report what is already known.
+    /// Whether the call began after the backend became active. The outcome of an older call is no new information.
     fresh: bool,
-    /// Whether the call began before the backend became active again, and therefore used the old key.
+    /// Whether the call began before the backend was enabled again, so that it used the previous key.
     outdated: bool,
     /// Whether the model had not begun to answer.
     unanswered: bool,
@@ -147,7 +147,7 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Records that a backend answered a call.
+    /// Records that a backend answered a call, which counts for its probation.
     fn prove(&mut self, name: &str) {
         let backend = self.backend(name);
         backend.backoff_step = 0;
@@ -163,7 +163,7 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Books the cost of a call and releases its slot.
+    /// Removes a call from those in flight and adds its cost to the ledger.
     fn end(&mut self, call: &BackendCall, cost: Option<Money>) -> EndedCall {
         let now = self.now;
         let backend = self.backend(&call.backend);
@@ -220,7 +220,7 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Records a limit that only the run of a loop reported. Another loop's report of the same confirms it.
+    /// Records a limit that only a run reported. It applies to all loops if another loop reported the same.
     fn claimed(&mut self, call: &BackendCall, cost: Option<Money>, limit: &Limit, seed: u64) {
         let state = match limit.kind {
             LimitKind::Auth => ClaimedState::Disabled(DisabledFor::Auth),
@@ -254,7 +254,7 @@ impl PendingTransition<'_> {
         self.limited(call, cost, &known, seed);
     }
 
-    /// Keeps a backend from the loop of a call.
+    /// Blocks a backend for the loop of a call.
     fn claim(&mut self, call: &BackendCall, state: ClaimedState, reported: Option<Timestamp>, reason: &str, seed: u64) {
         let (now, settings) = (self.now, self.settings);
         let claims = &mut self.backend(&call.backend).claims;
@@ -313,8 +313,8 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Starts the cooldown of an active backend. A backend that cools down gets the later of two reported ends; a
-    /// reported end replaces an estimated one.
+    /// Starts the cooldown of an active backend. If the backend is in a cooldown already, the later of two reported ends applies,
+    /// and a reported end replaces an estimated one.
     fn park(
         &mut self,
         name: &str,
@@ -357,8 +357,8 @@ impl PendingTransition<'_> {
         self.changes.push(BackendChange::Parked { backend: name.to_owned(), kind, until, reason });
     }
 
-    /// Starts the cooldown of a backend that reached a configured threshold. A backend on probation keeps its
-    /// state, so that it still has to answer a trial call; the choice excludes it.
+    /// Starts the cooldown of a backend that reached a configured threshold. A backend on probation keeps its status, so that a
+    /// call still has to test it; meanwhile the choice excludes it.
     fn park_at_threshold(&mut self, name: &str) {
         let Some(thresholds) = self.settings.backends.get(name).map(|backend| &backend.thresholds) else { return };
         let now = self.now;
@@ -415,8 +415,8 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
     BackendStatus::Active { since: Some(now), probation: on_probation.then(Probation::default) }
 }
 
-/// Whether a call that began at `begun` began since the backend became active; true if the start is unknown. Configured
-/// thresholds say nothing about the provider, so outcomes of calls in flight count during their cooldown.
+/// Whether a call that began at `begun` began after the backend became active; true if its start is unknown. A cooldown for a
+/// configured threshold says nothing about the provider; calls that began before it remain fresh.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),

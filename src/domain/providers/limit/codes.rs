@@ -1,4 +1,4 @@
-//! Meaning of the codes and numbers of structured errors.
+//! Error codes and HTTP statuses, with the limits that they indicate.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::domain::providers::limit::LimitKind;
 
-/// Codes that only providers of models use; they count wherever an error contains them.
+/// Codes that only model providers use. They count wherever an error contains them.
 const DISTINCT: [(&str, LimitKind); 51] = [
     ("rate_limit_error", LimitKind::Rate),
     ("rate_limit_reached_error", LimitKind::Rate),
@@ -61,7 +61,7 @@ const DISTINCT: [(&str, LimitKind); 51] = [
     ("providermodelnotfounderror", LimitKind::ModelMissing),
 ];
 
-/// Codes that any service uses; they count only if the error comes from a provider.
+/// Codes that other services use as well. They count only if the error certainly comes from a model provider.
 const GENERAL: [(&str, LimitKind); 43] = [
     ("resource_exhausted", LimitKind::Rate),
     ("invalid_model", LimitKind::ModelMissing),
@@ -127,7 +127,7 @@ pub(super) fn of_code(code: &str) -> Option<LimitKind> {
     of_distinct(code).or_else(|| find(&GENERAL, code)).or_else(|| code.trim().parse().ok().and_then(of_status))
 }
 
-/// Returns the limit that an error code indicates which only providers of models use.
+/// Returns the limit that an error code indicates, considering only codes that no other service than a model provider uses.
 pub(super) fn of_distinct(code: &str) -> Option<LimitKind> {
     find(&DISTINCT, code)
 }
@@ -137,7 +137,7 @@ fn find(table: &[(&str, LimitKind)], code: &str) -> Option<LimitKind> {
     table.iter().find(|(word, _)| word.eq_ignore_ascii_case(code)).map(|(_, kind)| *kind)
 }
 
-/// Returns the limit that an HTTP status indicates by itself. 400 to 413 indicate none without a message:
+/// Returns the limit that an HTTP status indicates by itself. The statuses 400 to 413 indicate none without a message; see
 /// [`of_status_with_words`].
 pub(super) fn of_status(status: u16) -> Option<LimitKind> {
     match status {
@@ -160,7 +160,7 @@ pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind
     pattern.is_match(words).then_some(kind)
 }
 
-/// Whether an error of this kind can have this status.
+/// Whether an error of this kind can have this HTTP status.
 pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     use LimitKind::{Auth, Billing, ContextTooLong, ModelMissing, Overload, Quota, Rate};
     match status {
@@ -175,13 +175,13 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     }
 }
 
-/// Whether the status indicates an invalid key, regardless of the error's name.
+/// Whether the HTTP status means that the key is rejected, regardless of the error's code.
 pub(super) fn denied(status: Option<u16>, kind: LimitKind) -> bool {
     status == Some(401) && !fits(401, kind)
 }
 
-/// Returns the status behind the exit code of a program that exits with it; the system keeps the lowest 8 bits (Gemini
-/// CLI).
+/// Returns the HTTP status for the exit code of a program that exits with the status (Gemini CLI). The system keeps only the
+/// lowest 8 bits of it.
 pub(super) fn of_exit(exit_code: i32) -> Option<u16> {
     const STATUSES: [u16; 12] = [400, 401, 402, 403, 404, 413, 429, 500, 502, 503, 504, 529];
     STATUSES.into_iter().find(|status| i32::from(*status) % 256 == exit_code)

@@ -18,7 +18,7 @@ static JOINT: LazyLock<Regex> =
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d{1,12}(?:\.\d{1,12})?").expect("constant pattern"));
 
-/// Parses the duration at the beginning of `text`, in milliseconds. `None` without a number with a unit.
+/// Parses the duration at the beginning of `text`; returns milliseconds. `None` unless there is a number with a unit.
 pub(super) fn leading(text: &str) -> Option<i64> {
     let mut rest = text.trim_start();
     let mut sum = None;
@@ -30,7 +30,7 @@ pub(super) fn leading(text: &str) -> Option<i64> {
     sum.and_then(whole)
 }
 
-/// Parses a duration like [`leading`]; a number without a unit counts in `unit_ms` milliseconds.
+/// Parses a duration like [`leading`]. A number without a unit is multiplied by `unit_ms` milliseconds.
 pub(super) fn leading_or(text: &str, unit_ms: f64) -> Option<i64> {
     leading(text).or_else(|| {
         let number: f64 = NUMBER.find(text.trim_start())?.as_str().parse().ok()?;
@@ -38,7 +38,7 @@ pub(super) fn leading_or(text: &str, unit_ms: f64) -> Option<i64> {
     })
 }
 
-/// Returns a number, its unit in milliseconds, and their length in bytes.
+/// Parses a number with its unit. Returns the number, its unit in milliseconds, and the length of both in bytes.
 fn part(text: &str) -> Option<(f64, f64, usize)> {
     let found = PART.captures(text)?;
     let unit = found.get(2)?;
@@ -63,7 +63,7 @@ fn unit_ms(unit: &str) -> f64 {
     }
 }
 
-/// Rounds milliseconds to a whole number; `None` beyond a hundred years.
+/// Rounds to whole milliseconds; `None` above a hundred years.
 fn whole(ms: f64) -> Option<i64> {
     const CENTURY_MS: f64 = 100.0 * 365.25 * 86_400e3;
     (ms.is_finite() && ms.abs() <= CENTURY_MS).then(|| ms.round() as i64)

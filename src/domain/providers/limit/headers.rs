@@ -1,8 +1,8 @@
-//! Limits in the headers of an answer.
+//! Limits in the HTTP headers of a response.
 //!
-//! Anthropic: `anthropic-ratelimit-<what>-remaining` and `-reset`, for plans `anthropic-ratelimit-unified-status`,
-//! `-reset`. OpenAI and those who follow it: `x-ratelimit-remaining-<what>` and `x-ratelimit-reset-<what>`. Codex:
-//! `x-codex-<window>-used-percent`, `-reset-at`, `-reset-after-seconds`. All: `Retry-After`, `retry-after-ms`.
+//! Anthropic sends `anthropic-ratelimit-<what>-remaining` and `-reset`, and for plans `anthropic-ratelimit-unified-status` and
+//! `-reset`. OpenAI and compatible servers send `x-ratelimit-remaining-<what>` and `x-ratelimit-reset-<what>`. Codex sends
+//! `x-codex-<window>-used-percent`, `-reset-at` and `-reset-after-seconds`. All may send `Retry-After` or `retry-after-ms`.
 
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
@@ -10,7 +10,7 @@ use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
 /// Limit found in headers.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeaderLimit {
-    /// Quota for limits of a plan, otherwise rate; `None` if headers contain an end without a limit.
+    /// `Quota` for limits of a plan, `Rate` for others; `None` if the headers state an end but no limit.
     pub(super) kind: Option<LimitKind>,
     /// End of the limit.
     pub(super) until: Option<Timestamp>,
@@ -18,7 +18,7 @@ pub(super) struct HeaderLimit {
     pub(super) evidence: String,
 }
 
-/// Reads the headers of a refused call. Of several exhausted allowances, the one with the latest reset counts.
+/// Reads the headers of a refused call. If several allowances are exhausted, returns the one with the latest reset.
 pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<HeaderLimit> {
     let headers = Headers(headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim())).collect());
     let plan = headers.plan(now);
@@ -40,7 +40,7 @@ impl Headers<'_> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// Returns the exhausted window of a plan.
+    /// Returns the exhausted window of a plan; `None` if none is exhausted.
     fn plan(&self, now: Timestamp) -> Option<HeaderLimit> {
         if self.get("anthropic-ratelimit-unified-status") == Some("rejected") {
             let until = self.get("anthropic-ratelimit-unified-reset").and_then(|value| reset(value, now));
@@ -57,7 +57,7 @@ impl Headers<'_> {
         windows.max_by_key(|reading| reading.until)
     }
 
-    /// Returns the exhausted allowances.
+    /// Returns the exhausted allowance with the latest reset; `None` if none is exhausted.
     fn used_up(&self, now: Timestamp) -> Option<HeaderLimit> {
         let empty = self.0.iter().filter_map(|(name, value)| {
             let reset_name = reset_name(name)?;
@@ -89,7 +89,7 @@ impl Headers<'_> {
         Some(HeaderLimit { kind: Some(LimitKind::Rate), until: Some(until), evidence })
     }
 
-    /// Returns the next reset if no header names the exhausted allowance.
+    /// Returns the next reset if no header tells which allowance is exhausted.
     fn only_reset(&self, now: Timestamp) -> Option<Timestamp> {
         let resets = self.0.iter().filter(|(name, _)| {
             (name.starts_with("anthropic-ratelimit-") && name.ends_with("-reset"))
@@ -104,7 +104,7 @@ fn quota(until: Option<Timestamp>, evidence: String) -> HeaderLimit {
     HeaderLimit { kind: Some(LimitKind::Quota), until, evidence }
 }
 
-/// Returns the name of the reset header that belongs to a header with the remaining amount.
+/// Returns the name of the reset header for a header with a remaining amount.
 fn reset_name(name: &str) -> Option<String> {
     if let Some(stem) = name.strip_prefix("anthropic-ratelimit-").and_then(|rest| rest.strip_suffix("-remaining")) {
         return Some(format!("anthropic-ratelimit-{stem}-reset"));
@@ -113,7 +113,7 @@ fn reset_name(name: &str) -> Option<String> {
     Some(format!("{}reset{what}", &name[..name.find("remaining")?]))
 }
 
-/// Parses a reset: an epoch in seconds or milliseconds, RFC 3339, a duration, or seconds.
+/// Parses the value of a reset header: an epoch in seconds or milliseconds, RFC 3339, a duration, or a number of seconds.
 fn reset(value: &str, now: Timestamp) -> Option<Timestamp> {
     moment::leading(value, now, None).or_else(|| Some(now.plus_ms(duration::leading_or(value, 1e3)?)))
 }

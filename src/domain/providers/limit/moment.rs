@@ -1,8 +1,8 @@
-//! Times as providers write them: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
+//! Times in the formats of providers: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
 //!
-//! A time without a zone is in the zone given by the caller. A clock time without a date is the next one after now.
-//! A local time skipped when clocks are set forward is read as one hour later; of a time that occurs twice, the first
-//! that is still in the future counts.
+//! A time without a zone is in the zone given by the caller. A clock time without a date is the next one after now. A local time
+//! that is skipped when clocks are set forward is read as one hour later. If a local time occurs twice, the first one that is in
+//! the future counts.
 
 use std::sync::LazyLock;
 
@@ -57,7 +57,7 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Parses the time at the beginning of `text`. `default_zone` is the zone of times that name none; UTC without it.
+/// Parses the time at the beginning of `text`. `default_zone` applies to times without a zone; UTC if it is `None`.
 pub(super) fn leading(text: &str, now: Timestamp, default_zone: Option<&TimeZone>) -> Option<Timestamp> {
     let text = text.trim_start();
     if let Some(found) = EPOCH.captures(text) {
@@ -90,12 +90,12 @@ pub(super) fn epoch(digits: &str) -> Option<Timestamp> {
     Some(Timestamp(if digits.len() > 11 { number } else { number.checked_mul(1_000)? }))
 }
 
-/// Matches a day before its month; only with a year or a clock time, so that `3 may fail` does not match.
+/// Matches a day that precedes its month. A year or a clock time is required, so that `3 may fail` does not match.
 fn day_month(text: &str) -> Option<Captures<'_>> {
     DAY_MONTH.captures(text).filter(|found| found.name("year").is_some() || found.name("minute").is_some())
 }
 
-/// Returns the zone after the time; `None` if it is unknown.
+/// Returns the zone that follows the time, else the default zone; `None` if the zone is unknown.
 fn zone_after(text: &str, found: &Captures<'_>, default_zone: Option<&TimeZone>) -> Option<TimeZone> {
     let rest = &text[found.get(0).map_or(0, |whole| whole.end())..];
     match zone::leading(rest) {
@@ -109,7 +109,7 @@ fn number(found: &Captures<'_>, name: &str) -> Option<i16> {
     found.name(name)?.as_str().parse().ok()
 }
 
-/// Returns the clock time; midnight if missing. `None` for 25:00 or 13pm.
+/// Returns the clock time; midnight if there is none. `None` for an invalid time such as 25:00 or 13pm.
 fn clock(found: &Captures<'_>) -> Option<Time> {
     let Some(hour) = number(found, "hour") else {
         return Some(Time::midnight());
@@ -134,7 +134,7 @@ fn month(name: &str) -> Option<i16> {
     STARTS.iter().position(|known| *known == start).and_then(|index| i16::try_from(index + 1).ok())
 }
 
-/// Returns a month and a day; without a year, the next one after now.
+/// Returns the time of a match with month and day. Without a year, this is the next such date after now.
 fn dated(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let (month, time) = (month(found.name("name")?.as_str())?, clock(found)?);
     if let Some(year) = number(found, "year") {
@@ -146,7 +146,7 @@ fn dated(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timest
         .find(|moment| *moment > now)
 }
 
-/// Returns a clock time, perhaps with a weekday; the next one after now.
+/// Returns the time of a match with a clock time and possibly a weekday: the next one after now.
 fn next(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let (time, today) = (clock(found)?, today(zone, now)?);
     let named = found.name("weekday").and_then(|word| word.as_str().get(..3)).map(str::to_ascii_lowercase);
@@ -178,7 +178,7 @@ fn today(zone: &TimeZone, now: Timestamp) -> Option<Date> {
     Some(zone.to_datetime(now).date())
 }
 
-/// Returns the time at which clocks in `zone` show this date and time.
+/// Returns the instant at which clocks in `zone` show this date and time.
 fn at(date: Date, time: Time, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let shown = DateTime::from_parts(date, time);
     let ambiguous = zone.to_ambiguous_timestamp(shown);

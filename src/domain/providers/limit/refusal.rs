@@ -1,6 +1,6 @@
-//! Errors that ended a call: evidence from their text and body, and their origin.
+//! Errors that ended a call: extracts evidence from their text and body, and recognizes refusals by a provider.
 //!
-//! Only error messages are read here, never text of a model.
+//! Only error messages are read here, never text that a model wrote.
 
 use std::sync::LazyLock;
 
@@ -10,15 +10,15 @@ use serde_json::Value;
 use super::{LimitKind, LimitSignals, kind};
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum number of messages of a call.
+/// Maximum number of messages stored per call.
 const MAX_MESSAGES: usize = 50;
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 500;
 /// Maximum length of a code, in characters.
 const MAX_CODE: usize = 100;
 
-/// Words that count anywhere in an error with which a provider's call failed, because they certainly belong to that error;
-/// kinds in order of precedence.
+/// Words that count anywhere in an error, provided that the error certainly comes from a provider. Kinds are in order of
+/// precedence.
 const ANYWHERE: [(LimitKind, &[&str]); 3] = [
     (
         LimitKind::Auth,
@@ -43,7 +43,7 @@ const ANYWHERE: [(LimitKind, &[&str]); 3] = [
 ];
 
 impl LimitSignals {
-    /// Adds an error message of any program.
+    /// Adds an error message of any program as evidence.
     pub fn add_message(&mut self, message: &str) {
         if !message.is_empty()
             && self.messages.len() < MAX_MESSAGES
@@ -53,8 +53,8 @@ impl LimitSignals {
         }
     }
 
-    /// Adds an error message of a provider, with the status, code and end found in its text or in a JSON body
-    /// within.
+    /// Adds an error message of a provider as evidence. Also adds the status, the code and the end of the limit if the text, or a
+    /// JSON body in it, contains them.
     pub fn learn(&mut self, message: &str) {
         self.add_message(message);
         if let (Some(open), Some(close)) = (message.find('{'), message.rfind('}'))
@@ -68,7 +68,7 @@ impl LimitSignals {
         }
     }
 
-    /// Adds the body of a provider's error (OpenAI, Anthropic and Google all have `error`).
+    /// Adds the body of a provider's error response as evidence (OpenAI, Anthropic and Google all use the key `error`).
     pub fn learn_body(&mut self, body: &Value) {
         let error = if body["error"].is_object() { &body["error"] } else { body };
         if let Some(status) = error["code"].as_u64().and_then(http_error) {
@@ -88,8 +88,8 @@ impl LimitSignals {
         self.messages.extend(delays.take(room));
     }
 
-    /// Returns the limit in an error that ended a run and may come from any program: as [`classify`](super::classify) finds
-    /// it, otherwise by its status. `None` for other errors.
+    /// Returns the limit that an error indicates, where the error ended a run and may come from any program. Uses
+    /// [`classify`](super::classify), else the HTTP status in the message. `None` if the error indicates no limit.
     pub fn refusal(&self, message: &str) -> Option<LimitKind> {
         let mut signals = self.clone();
         signals.succeeded = false;
@@ -104,7 +104,8 @@ impl LimitSignals {
         })
     }
 
-    /// Returns the limit in an error that certainly comes from the provider; its words count anywhere in the text.
+    /// Returns the limit that an error of a provider indicates. Its words count anywhere in the text, because the error certainly
+    /// comes from the provider.
     pub fn refusal_of_provider(&self, message: &str) -> Option<LimitKind> {
         let by_words = || by_words(message).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
         self.refusal(message).or_else(by_words)
@@ -117,7 +118,7 @@ fn by_words(message: &str) -> Option<LimitKind> {
     found.map(|(kind, _)| *kind)
 }
 
-/// Returns the HTTP status in an error's text, as in `unexpected status 503` or `429 Too Many Requests`.
+/// Returns the HTTP status in the text of an error, as in `unexpected status 503` or `429 Too Many Requests`.
 pub fn status_in(message: &str) -> Option<u16> {
     static NAMED: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"(?i)(?:\bstatus(?: code)?:? |\bapi error:? |\berror code:? |^)([45]\d\d)\b"#)
@@ -127,7 +128,7 @@ pub fn status_in(message: &str) -> Option<u16> {
     http_error(status)
 }
 
-/// Returns the number if it is an HTTP status of a refusal.
+/// Returns `status` if it is an HTTP error status that a refusal can have.
 pub fn http_error(status: u64) -> Option<u16> {
     u16::try_from(status).ok().filter(|status| (400..=599).contains(status))
 }

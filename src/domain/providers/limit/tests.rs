@@ -1,4 +1,4 @@
-//! The corpus of real messages and of harmless prose, all formats of times, and random input.
+//! Corpus of real messages and of harmless prose, all formats of times, and random input.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSignals
 
 const REAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/real.jsonl"));
 const HARMLESS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/harmless.jsonl"));
-/// Time of corpus lines that state none.
+/// Time for lines of the corpus that state none.
 const NOW: &str = "2026-01-15T12:00:00Z";
 
 #[derive(Deserialize)]

@@ -1,9 +1,9 @@
 //! Limits in the error messages of a failed run.
 //!
-//! The first four and the last four messages are read: the last 16 KiB of each, and about 400 lines in total, as
-//! programs report the cause at the end. Each beginning of a line is examined, after bullets, timestamps and names of
-//! errors; the last line with a limit counts. The middle of a line never counts, so that prose about limits, names of
-//! tests and source code are ignored.
+//! Reads the first four and the last four messages: the last 16 KiB of each, and about 400 lines in total, because programs
+//! report the cause at the end. Each line is examined from its beginning, after bullets, timestamps and names of errors. The last
+//! line with a limit counts. Text in the middle of a line never counts, so that prose about limits, names of tests and source
+//! code are ignored.
 
 use std::sync::LazyLock;
 
@@ -11,18 +11,19 @@ use regex::Regex;
 
 use crate::domain::providers::limit::{LimitKind, codes, wording};
 
-/// Length read of a message, in bytes from its end.
+/// Number of bytes that are read from the end of each message.
 const MESSAGE_BYTES: usize = 16 * 1024;
-/// Number of messages read at either end of the list.
+/// Number of messages that are read at each end of the list.
 const MESSAGES: usize = 4;
-/// Number of lines read of all messages together.
+/// Maximum number of lines that are read of all messages together.
 const LINES: usize = 400;
-/// Maximum length of the text examined from the beginning of a match, in bytes: a sentence, and a structured body.
+/// Maximum length of text that is examined from the beginning of a match on, in bytes. It suffices for a sentence or a structured
+/// body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
-/// Maximum number of structured bodies read of one message, from its end.
+/// Maximum number of structured bodies that are read per message, from its end.
 const BODIES: usize = 20;
-/// Maximum number of prefixes of one line.
+/// Maximum number of prefixes that are removed from a line.
 const PREFIXES: usize = 12;
 
 /// Limit found in a message.
@@ -30,14 +31,14 @@ const PREFIXES: usize = 12;
 pub(super) struct MessageLimit {
     /// Kind.
     pub(super) kind: LimitKind,
-    /// The message from the matched words on, with white space folded; the time is read from it.
+    /// Message from the matched words on, with white space collapsed. The end of the limit is parsed from it.
     pub(super) message: String,
 }
 
 static NOISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
 });
-/// Prefixes that any program may put before a line: bullets, timestamps, levels, names of errors.
+/// Prefixes that any program may write before a message: bullets, timestamps, levels, names of errors.
 static WEAK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r"(?ix)^(?:
@@ -64,7 +65,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("constant pattern")
 });
-/// Prefixes that only programs and libraries that call providers put before an error.
+/// Prefixes that only programs and libraries that call providers write before an error.
 static STRONG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r#"(?ix)^(?:
@@ -88,16 +89,16 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         )"#))
     .expect("constant pattern")
 });
-/// A status before a message.
+/// HTTP status before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
     .expect("constant pattern")
 });
-/// Prefix that Codex puts before an unexpected status.
+/// Prefix that Codex writes before an unexpected status.
 static UNEXPECTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^unexpected status [45][0-9]{2} [a-z ]{2,40}: ").expect("constant pattern"));
-/// Standard reason phrase of a status, before a structured body.
+/// Standard reason phrase of an HTTP status, before a structured body.
 static REASON: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:too\ many\ requests|unauthorized|forbidden|not\ found|bad\ request|payment\ required
@@ -115,7 +116,7 @@ static FIELD: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^[A-Za-z0-9_.]{2,64}").expect("constant pattern"));
-/// A line that consists of a status only.
+/// Line that consists of an HTTP status only.
 static BARE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?i)^(?:HTTP |status(?: code)?:? )(429|503|529)(?: too many requests| service unavailable| overloaded)?\.?$",
@@ -123,7 +124,7 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Reads messages in order; the first with a limit counts. `status` is that of the call, if known.
+/// Reads messages in order; the first one with a limit counts. `status` is the HTTP status of the call, if known.
 pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLimit> {
     let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
     let (first, last) = (messages.iter().take(MESSAGES), messages.iter().skip(last));
@@ -133,12 +134,12 @@ pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLi
         .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status))
 }
 
-/// Returns the ends of all messages as one text, for [`codes::of_status_with_words`].
+/// Returns the ends of all messages joined to one text, for [`codes::of_status_with_words`].
 pub(super) fn words(messages: &[String]) -> String {
     messages.iter().take(MESSAGES).map(|message| tail(message, SENTENCE)).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the end of a text, starting at a character.
+/// Returns at most the last `bytes` bytes of a text, beginning at a character boundary.
 fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
@@ -153,8 +154,8 @@ fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// A text on one line: without colors and frames, with white space folded and quotes of nested JSON unescaped; stores where
-/// its lines began, so that a message that was broken over several lines is read as one.
+/// Text folded to one line: without colors and frames, with white space collapsed, and with the quotes of nested JSON unescaped.
+/// It remembers where the original lines began. A message that was wrapped over several lines can thus be read as one.
 struct Folded {
     text: String,
     starts: Vec<usize>,
@@ -209,7 +210,8 @@ impl Folded {
     }
 }
 
-/// Returns the limit in a line of this length, from its beginning; the message may continue in the following lines.
+/// Returns the limit in the line at the beginning of `text`; the line is `length` bytes long, and its message may continue in the
+/// following lines.
 fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<MessageLimit> {
     let message_part = text[..length].trim_end();
     let mut rest = head(text, BODY);
@@ -268,7 +270,7 @@ fn reading(kind: LimitKind, message: &str) -> MessageLimit {
     MessageLimit { kind: wording::refine(kind, message), message: message.to_owned() }
 }
 
-/// Returns the limit in a structured error: by its message, its codes, its status.
+/// Returns the limit in a structured error, by its message, its codes, or its status.
 fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
     let text = &text[..end_of_body(text)];
     let (mut by_words, mut by_code, mut by_number) = (None, None, None);

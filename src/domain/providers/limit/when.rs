@@ -1,4 +1,4 @@
-//! End of a limit, read from the text of an error.
+//! Parses the end of a limit from the text of an error.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::wording::ascii;
 use crate::domain::providers::limit::{duration, moment, plausible};
 
-/// Words before a time or a duration, the most certain first. `after` precedes both.
+/// Words before a time or a duration, most certain first. The group `after` precedes either of them.
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&ascii(
         r#"(?ix)
@@ -39,13 +39,13 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("constant pattern")
 });
-/// Announcement of a program's own next attempt, which is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is the
-/// provider's.)
+/// Announcement of a program's own retry, whose time is not the provider's. OpenCode's `[retrying in 32m 50s]` is an exception:
+/// that time is the provider's.
 static OWN_RETRY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
 
-/// Returns the end of the limit that `text` (one line, white space folded) states: fields before phrases, the first valid
-/// one.
+/// Returns the end of the limit that `text` states; `text` is one line with white space collapsed. Fields take precedence over
+/// phrases, and the first valid time counts.
 pub(super) fn find(text: &str, now: Timestamp, zone: Option<&TimeZone>) -> Option<Timestamp> {
     let mut best: Option<(usize, Timestamp)> = None;
     for found in FIELD.captures_iter(text) {

@@ -1,8 +1,8 @@
-//! The words of providers and their programs for each kind of limit.
+//! Wording of providers and their programs for each kind of limit.
 //!
-//! Each pattern matches at the beginning of a line or of an error's message, after prefixes that programs add; words in the
-//! middle of a sentence never count. [`SPECIFIC`] contains the words of single providers, which are sufficient alone;
-//! [`GENERAL`] contains those of any service, which count after a provider's prefix or with a matching status.
+//! Each pattern matches only at the beginning of a line or of an error message, after prefixes that programs add. [`SPECIFIC`]
+//! contains wordings of single providers, which are sufficient alone. [`GENERAL`] contains wordings of any service, which count
+//! only after a provider's prefix or with a matching status.
 
 use std::sync::LazyLock;
 
@@ -249,7 +249,7 @@ const GENERAL: Table = &[
     ),
 ];
 
-/// Words of any service directly before a time; sufficient if they are the last words of a run.
+/// Wordings of any service directly before a time. They are sufficient if they are at the end of a run's output.
 const TIMED: Table = &[
     (
         LimitKind::Rate,
@@ -269,7 +269,7 @@ const TIMED: Table = &[
     ),
 ];
 
-/// A whole day, week or month: a quota rather than a rate.
+/// Words for a whole day, week or month, which show that a limit is a quota and not a rate.
 static LONG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)per[ _-]?(?:day|week|month)|(?-u:\b)[TR]PD(?-u:\b)|daily|weekly|monthly|quota_exhausted")
         .expect("constant pattern")
@@ -291,23 +291,23 @@ impl Set {
     }
 }
 
-/// Returns the pattern with ASCII-only character classes, which are much smaller; the words are English.
+/// Returns the pattern with ASCII-only character classes, because all words are English and the compiled pattern is much smaller.
 pub(super) fn ascii(pattern: &str) -> String {
     let classes =
         [(r"\w", "[0-9A-Za-z_]"), (r"\d", "[0-9]"), (r"\s", r"\ "), (r"\b", r"(?-u:\b)"), (".{", r"[\x20-~]{")];
     classes.iter().fold(pattern.to_owned(), |pattern, (class, narrow)| pattern.replace(class, narrow))
 }
 
-/// Times of Z.ai, which are in the zone of Beijing but do not state it.
+/// Messages of Z.ai whose times are in Beijing time without stating it.
 static BEIJING: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)usage limit reached for \d+ hour|使用上限").expect("constant pattern"));
 
-/// Returns the zone in which a provider writes times without a zone.
+/// Returns the time zone that a provider implies in a message; `None` if there is no such convention.
 pub(super) fn zone(message: &str) -> Option<&'static str> {
     BEIJING.is_match(message).then_some("Asia/Shanghai")
 }
 
-/// Short messages that consist of a status and its standard text.
+/// Messages that consist only of an HTTP status and its standard text.
 static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:error:\ |http\ )?([45][0-9]{2})[:\ ]\ ?(?:too\ many\ requests|insufficient\ (?:balance|credits|quota)
@@ -317,7 +317,7 @@ static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Returns the status of a message that consists of a status and its standard text.
+/// Returns the HTTP status of a message that consists only of a status and its standard text.
 pub(super) fn whole(message: &str) -> Option<u16> {
     WHOLE.captures(message)?[1].parse().ok()
 }
@@ -326,23 +326,23 @@ static SPECIFIC_SET: LazyLock<Set> = LazyLock::new(|| Set::new(SPECIFIC));
 static GENERAL_SET: LazyLock<Set> = LazyLock::new(|| Set::new(GENERAL));
 static TIMED_SET: LazyLock<Set> = LazyLock::new(|| Set::new(TIMED));
 
-/// Returns the limit that `text` begins with, in the words of one provider.
+/// Returns the limit at the beginning of `text`, by the wordings of single providers.
 pub(super) fn specific(text: &str) -> Option<LimitKind> {
     SPECIFIC_SET.kind(text)
 }
 
-/// Returns the limit that `text` begins with, in the words of any service.
+/// Returns the limit at the beginning of `text`, by the wordings of any service.
 pub(super) fn general(text: &str) -> Option<LimitKind> {
     GENERAL_SET.kind(text)
 }
 
-/// Returns the limit that `text` begins with, in the words of any service followed by a time.
+/// Returns the limit at the beginning of `text`, by the wordings of any service that are followed by a time.
 pub(super) fn timed(text: &str) -> Option<LimitKind> {
     TIMED_SET.kind(text)
 }
 
-/// Refines the kind by the rest of a message: a rate per day is a quota; Gemini's words for a quota are the same as OpenAI's
-/// for an empty account.
+/// Refines the kind by the rest of the message. A rate per day becomes a quota. Gemini words a used-up quota as OpenAI words an
+/// account without credit; those are told apart here.
 pub(super) fn refine(kind: LimitKind, message: &str) -> LimitKind {
     let google = || ["ai.google.dev", "RESOURCE_EXHAUSTED", "googleapis"].iter().any(|word| message.contains(word));
     match kind {

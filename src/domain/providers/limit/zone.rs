@@ -1,6 +1,6 @@
-//! Time zones as providers write them: `(Europe/Rome)`, `UTC`, `PST`, `+02:00`.
+//! Time zones in the formats of providers: `(Europe/Rome)`, `UTC`, `PST`, `+02:00`.
 //!
-//! The rules come with the library, not from the machine, so that a message gives the same time everywhere.
+//! The zone data is compiled in instead of read from the machine, so that a message gives the same time everywhere.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s?(\(?)([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2})").expect("constant pattern")
 });
 
-/// Abbreviations with their offset from UTC in minutes. Ambiguous ones mean the country where these programs are used most:
-/// IST is India's, CST and BST are North America's and Britain's.
+/// Abbreviations with their offsets from UTC in minutes. An ambiguous abbreviation stands for the country where these programs
+/// are used most: IST is India's, CST is North America's, and BST is Britain's.
 const ABBREVIATIONS: [(&str, i32); 37] = [
     ("Z", 0),
     ("WET", 0),
@@ -55,7 +55,7 @@ const ABBREVIATIONS: [(&str, i32); 37] = [
     ("PDT", -420),
 ];
 
-/// Abbreviations whose offset depends on the date, or that are missing above, with the zone that they stand for.
+/// Abbreviations whose offset depends on the date, or that are missing in `ABBREVIATIONS`, with the zone that they stand for.
 const ZONES: [(&str, &str); 6] = [
     ("PST", "Etc/GMT+8"),
     ("PT", "America/Los_Angeles"),
@@ -65,13 +65,13 @@ const ZONES: [(&str, &str); 6] = [
     ("AKST", "Etc/GMT+9"),
 ];
 
-/// Time zone found in a text.
+/// Time zone at the beginning of a text.
 pub(super) enum Named {
-    /// Nothing.
+    /// The text begins with no zone.
     None,
-    /// An unknown zone, or an unknown name in brackets.
+    /// The text begins with an unknown zone, or with an unknown name in brackets.
     Unknown,
-    /// A known zone.
+    /// The text begins with a known zone.
     Known(TimeZone),
 }
 

@@ -1,26 +1,26 @@
-//! Figures that a CLI sums up over a session, split by run.
+//! Cumulative usage: CLIs report totals of a session, from which the usage of a single run is computed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
 use crate::domain::providers::prices::TokenUsage;
 
-/// Tokens and cost of a session, as its CLI reports them.
+/// Tokens and cost of a session, as reported by its CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
     /// Tokens.
     pub usage: TokenUsage,
-    /// Cost, if the CLI reports one.
+    /// Cost; `None` if the CLI reports none.
     pub cost: Option<Money>,
 }
 
 impl Cumulative {
-    /// Returns the usage of one run that resumed a session with the figures `before`; `self` has the figures after the run.
+    /// Returns the usage of one run that resumed a session. `before` has the figures before the run, `self` those after it.
     ///
-    /// Some CLIs (and only some versions of them) start counting again with each run. The figures are those of the whole
-    /// session if they contain the earlier figures and, in addition, the tokens that the run itself was `seen` to use.
-    /// Otherwise they are those of the run. No field is negative or above these figures.
+    /// Some versions of some CLIs restart their totals with each run. The figures are totals of the session if they are at least
+    /// the earlier figures plus the tokens that the run was `seen` to use. Otherwise they are the figures of the run alone. No
+    /// field of the result is negative or exceeds `self`.
     pub fn since(self, before: &Self, seen: u64) -> Self {
         let (then, now) = (&before.usage, &self.usage);
         if now.total() < then.total().saturating_add(seen) {

@@ -1,17 +1,17 @@
-//! Money of one run: from its likely cost to its real cost.
+//! Reservation of money for one run, from its likely cost to its real cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// Likely cost of a run if no similar run is known: $0.50.
+/// Likely cost of a run without similar earlier runs: $0.50.
 pub const LIKELY_DEFAULT: Money = Money(500_000);
 
-/// Maximum number of past runs that count, newest first.
+/// Maximum number of earlier runs that are considered, newest first.
 const PAST_MAX: usize = 20;
 
-/// Returns the likely cost of a run: mean plus one standard deviation of the newest runs of the same loop or model,
-/// newest first (at most 20 are used); [`LIKELY_DEFAULT`] without any.
+/// Returns the likely cost of a run: mean plus one standard deviation of earlier runs of the same loop or model. `past` has their
+/// costs, newest first, of which at most 20 are used. Returns [`LIKELY_DEFAULT`] if it is empty.
 pub fn likely_cost(past: &[Money]) -> Money {
     let past = &past[..past.len().min(PAST_MAX)];
     if past.is_empty() {
@@ -24,14 +24,14 @@ pub fn likely_cost(past: &[Money]) -> Money {
     Money::from_usd(mean + variance.sqrt())
 }
 
-/// End of a run with regard to its cost.
+/// End of a run, as far as its cost is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With a cost, reported or estimated.
+    /// The run ended with this cost, reported or estimated.
     Cost(Money),
-    /// The process or its end was lost, or it reported no cost.
+    /// The process or its end was lost, or the run reported no cost.
     Lost,
-    /// It never ran.
+    /// The run never started.
     NeverRan,
 }
 
@@ -42,28 +42,28 @@ pub struct Reservation {
     pub at: Timestamp,
     /// Reserved amount.
     pub amount: Money,
-    /// Cost reported by the event stream so far; `None` before the first report.
+    /// Cost that the event stream has reported so far; `None` before the first report.
     pub shown: Option<Money>,
 }
 
 impl Reservation {
-    /// Creates the reservation of a run that begins.
+    /// Creates the reservation for a run that begins.
     pub fn new(amount: Money, at: Timestamp) -> Self {
         Self { at, amount: Money(amount.0.max(0)), shown: None }
     }
 
-    /// Returns this reservation after the stream reported the cost so far. The cost never decreases.
+    /// Returns the reservation updated with the cost that the stream reported. The reported cost never decreases.
     pub fn showing(self, cost: Money) -> Self {
         Self { shown: Some(self.shown.unwrap_or_default().max(cost)), ..self }
     }
 
-    /// Returns the held amount: the reserved amount, or the reported cost if it is higher.
+    /// Returns the amount to hold back: the reserved amount, or the reported cost if that is higher.
     pub fn held(&self) -> Money {
         self.amount.max(self.shown.unwrap_or_default())
     }
 
-    /// Returns the amount to book. A lost run costs what its stream reported, or the reserved amount if it reported
-    /// nothing.
+    /// Returns the amount to book. For a lost run, this is the cost that its stream reported, or the reserved amount if there was
+    /// no report.
     pub fn settle(&self, ending: Ending) -> Money {
         let money = match ending {
             Ending::Cost(cost) => cost,

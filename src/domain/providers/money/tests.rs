@@ -140,7 +140,7 @@ fn session_totals_are_split_by_run() {
     assert_eq!(serde_json::from_str::<Cumulative>("{}").unwrap(), Cumulative::default());
 }
 
-/// Step of one of several loops that run concurrently.
+/// Step of one of several concurrent loops.
 #[derive(Debug, Clone)]
 enum AccountStep {
     Begin { looped: usize, likely: i64 },
@@ -172,7 +172,7 @@ fn purpose_is_limited_to_its_share() {
     assert!(reached.to_string().starts_with("the share of the loop's budget for such calls is $0.05"), "{reached}");
 }
 
-/// Books as a store would keep them: rows, and sums over rows. Each loop's repository is its number modulo 2.
+/// Ledger as a store would keep it: rows, and sums over rows. The repository of a loop is its number modulo 2.
 #[derive(Default)]
 struct Books {
     booked: BTreeMap<usize, Money>,

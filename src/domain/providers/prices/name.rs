@@ -1,7 +1,8 @@
-//! Normalized names of models, so that the spellings of different providers can be compared.
+//! Normalization of model names, which makes the spellings of different providers comparable.
 
-/// Returns the name without provider, region and route, in lower case, with `-` for `.`: `us.anthropic.claude-opus-4-5-v1:0`,
-/// `openrouter/anthropic/claude-opus-4.5` and `claude-opus-4-5[1m]` are all `claude-opus-4-5`.
+/// Returns the name in lower case, without provider, region and route, and with `-` in place of `.`. For example,
+/// `us.anthropic.claude-opus-4-5-v1:0`, `openrouter/anthropic/claude-opus-4.5` and `claude-opus-4-5[1m]` all become
+/// `claude-opus-4-5`.
 pub(super) fn canonical(model: &str) -> String {
     let model = model.trim().to_ascii_lowercase();
     let model = model.rsplit('/').next().unwrap_or_default();
@@ -17,7 +18,7 @@ pub(super) fn canonical(model: &str) -> String {
     model.replace('.', "-")
 }
 
-/// Whether `model` is `name`, or `name` followed only by a date, a revision or a word for the same model.
+/// Whether `model` equals `name`, or is `name` followed only by a date, a revision or a word that means the same model.
 pub(super) fn is_version_of(model: &str, name: &str) -> bool {
     if name.is_empty() {
         return false;
@@ -29,7 +30,7 @@ pub(super) fn is_version_of(model: &str, name: &str) -> bool {
     }
 }
 
-/// Whether `rest`, the text after a name, only contains a date, a revision or a word for the same model.
+/// Whether `rest`, the text after a name, contains only a date, a revision or a word that means the same model.
 fn is_version(rest: &str) -> bool {
     const WORDS: [&str; 6] = ["latest", "preview", "exp", "experimental", "thinking", "customtools"];
     let mut parts = rest.split('-').peekable();

@@ -2,19 +2,20 @@
 //!
 //! Sources, as read in November 2026 (dates are those of the pages):
 //! - Anthropic: platform.claude.com/docs, "Pricing" and the overviews of Opus 5.5, Sonnet 5.5 and Haiku 5.5 (October 2026).
-//!   Writing into a cache is the price of 5 minutes.
+//!   The price of writing to a cache is that of the 5-minute cache.
 //! - OpenAI: developers.openai.com/api/docs/pricing as quoted on 2026-11-18 (GPT-6.2), 2026-10-26 (GPT-6.1 Terra),
 //!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). The price of a cached
-//!   token of GPT-6.2 Sol was not found; that of GPT-6.1 Sol is used. GPT-5.6 and later take 1.25 times the input for
-//!   writing into a cache, which before cost nothing extra.
+//!   token of GPT-6.2 Sol was not found, so that of GPT-6.1 Sol is used. From GPT-5.6 on, writing to a cache costs 1.25 times
+//!   the input price; for older models it costs nothing extra.
 //! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
-//!   twice as much from 2027-01-01 on. Where no price of a cached token was found, it is a tenth, as it is for the others.
+//!   twice as much from 2027-01-01 on. Where no price of a cached token was found, a tenth of the input price is assumed, as
+//!   for the other models.
 //! - Moonshot: platform.kimi.ai/docs/pricing as quoted on 2026-10-25 (Kimi-K3.1 Pro), 2026-07 (Kimi-K3) and 2026-06
 //!   (Kimi-K2.7 Code). Moonshot publishes no price of Kimi-K2.6.
 //!
-//! Long prompts cost more: those of Haiku 5.5 above 100,000 tokens five times as much; those of Sonnet 4.5 and of Gemini Pro above
-//! 200,000 and those of GPT-5.4 and later above 272,000 twice as much for input and 1.5 times for output. Where a page says only
-//! that they cost more, these factors are assumed.
+//! Long prompts cost more. For Haiku 5.5, prompts above 100,000 tokens cost five times as much. For Sonnet 4.5 and Gemini Pro,
+//! prompts above 200,000 tokens cost twice as much for input and 1.5 times as much for output; the same applies to GPT-5.4 and
+//! later above 272,000 tokens. If a page only says that long prompts cost more, these factors are assumed.
 
 use super::name::is_version_of;
 use super::{PriceEntry, TokenPrice, Vendor};
@@ -22,7 +23,7 @@ use super::{PriceEntry, TokenPrice, Vendor};
 /// Date on which the built-in prices were last checked.
 pub const PUBLISHED_ON: &str = "2026-11-22";
 
-/// Model, and dollars per million tokens: input, output, cache read, cache write.
+/// Row of the table: a model, and its prices of input, output, cache read and cache write in dollars per million tokens.
 type PriceRow = (&'static str, [f64; 4]);
 
 const ANTHROPIC: &[PriceRow] = &[
@@ -96,7 +97,7 @@ const MOONSHOT: &[PriceRow] = &[
     ("kimi-k2-7-code", [0.95, 4.0, 0.19, 0.95]),
 ];
 
-/// Short names that CLIs accept, and the models that they meant on [`PUBLISHED_ON`].
+/// Short names that CLIs accept, with the models that they referred to on [`PUBLISHED_ON`].
 const ALIASES: &[(&str, &str)] = &[
     ("fable", "claude-fable-5-1"),
     ("opus", "claude-opus-5-5"),
@@ -104,8 +105,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("haiku", "claude-haiku-5-5"),
 ];
 
-/// Models that charge more for long prompts: beginning of the name, another part of the name, number of tokens above which a prompt
-/// is long, and factors of the prices of input and output, in percent.
+/// Models that charge more for long prompts. A row has the beginning of the name, another part of the name, the number of tokens
+/// above which a prompt is long, and the factors for the prices of input and output in percent.
 const LONG_PROMPTS: &[(&str, &str, u64, [i64; 2])] = &[
     ("claude-haiku-5-5", "", 100_000, [500, 500]),
     ("claude-sonnet-4-5", "", 200_000, [200, 150]),
@@ -116,12 +117,12 @@ const LONG_PROMPTS: &[(&str, &str, u64, [i64; 2])] = &[
     ("gpt-6", "", 272_000, [200, 150]),
 ];
 
-/// Returns the model that a short name means, else the name.
+/// Returns the model that a short name refers to; other names are returned unchanged.
 fn unaliased(model: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name)
 }
 
-/// Returns the price of a request of a model, by its canonical name, whose prompt has so many tokens.
+/// Applies the surcharge for a prompt with this many tokens to the price of a model, given by its canonical name.
 pub(super) fn for_prompt(price: TokenPrice, model: &str, tokens: u64) -> TokenPrice {
     let model = unaliased(model);
     let is_of = |(begin, part, above, _): &&(&str, &str, u64, [i64; 2])| {
@@ -130,7 +131,7 @@ pub(super) fn for_prompt(price: TokenPrice, model: &str, tokens: u64) -> TokenPr
     LONG_PROMPTS.iter().find(is_of).map_or(price, |(.., [input, output])| price.raised(*input, *output))
 }
 
-/// Returns the published price of a model by its canonical name.
+/// Returns the published price of a model, given by its canonical name.
 pub(super) fn price(model: &str) -> Option<TokenPrice> {
     let model = unaliased(model);
     let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;
@@ -142,7 +143,7 @@ fn price_of(row: &PriceRow) -> TokenPrice {
     TokenPrice::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) })
 }
 
-/// Returns the published prices of a vendor for a prompt of so many tokens; of all vendors for `None`.
+/// Returns the published prices of a vendor's models for a prompt with this many tokens; of all vendors for `None`.
 pub(super) fn prices_of(vendor: Option<Vendor>, tokens: u64) -> impl Iterator<Item = TokenPrice> {
     let tables = [
         (Vendor::Anthropic, ANTHROPIC),
@@ -154,7 +155,7 @@ pub(super) fn prices_of(vendor: Option<Vendor>, tokens: u64) -> impl Iterator<It
     of_vendor.flat_map(|(_, rows)| rows).map(move |row| for_prompt(price_of(row), row.0, tokens))
 }
 
-/// All rows.
+/// Returns all rows of the price tables.
 pub(super) fn rows() -> impl Iterator<Item = &'static PriceRow> {
     [ANTHROPIC, OPENAI, GOOGLE, MOONSHOT].into_iter().flatten()
 }

@@ -1,4 +1,4 @@
-//! Facts about a loop that rules can use, and their names in expressions.
+//! Facts about a loop that rules can use, with their names in expressions.
 
 use cel::Value;
 
@@ -6,13 +6,13 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 use crate::domain::supervision::control::{Trend, Urgency};
 
-/// Facts about a loop between two iterations. Cost, tokens and time are those of the whole loop; for a model's rules
-/// that apply to one backend, errors are those of that backend.
+/// Facts about a loop between two iterations. Cost, tokens and time are totals of the loop. For the model rules of one backend,
+/// errors are those of that backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleFacts {
-    /// `iteration`: the last one, or the one that is about to run; 1-based, 0 before the first.
+    /// `iteration`: number of the last iteration, or of the one that is about to run; 1-based, 0 before the first.
     pub iteration: u32,
-    /// `max_iterations`: limit of iterations.
+    /// `max_iterations`: maximum number of iterations.
     pub max_iterations: u32,
     /// `elapsed_minutes` (or `elapsed`): whole minutes of running time.
     pub elapsed_minutes: u64,
@@ -20,12 +20,12 @@ pub struct RuleFacts {
     pub consec_errors: u32,
     /// `error_count`: number of iterations that ended with an error.
     pub error_count: u32,
-    /// Error of the last run if it failed, in the backend's words if there are any; `has_error` is true if there is one. It
-    /// is the error of the run that the iteration ended with: if a limited backend was replaced and the next one did the
-    /// work, there is no error.
+    /// Error of the last run, in the backend's words if available; `None` if the run succeeded. `has_error` is true if there is
+    /// one. If a limited backend was replaced and the next one did the work, there is no error, because only the run that ended
+    /// the iteration counts.
     pub last_error: Option<String>,
-    /// Errors of the backends that refused the last run: those that were replaced, and those that the loop waits
-    /// for. Conditions cannot use it; `on_error` of the schedule does.
+    /// Errors of the backends that refused the last run, whether they were replaced or the loop waits for them. They are
+    /// available to `on_error` of the schedule, but not to conditions.
     pub refused: Vec<String>,
     /// `cost` (or `total_cost`): cost of the loop, in dollars.
     pub cost: Money,
@@ -33,17 +33,17 @@ pub struct RuleFacts {
     pub cost_hour: Money,
     /// `tokens` (or `total_tokens`): tokens read and written by models.
     pub tokens: u64,
-    /// `completion`: measured, 0 to 1.
+    /// `completion`: measured completion, 0 to 1.
     pub completion: f64,
-    /// `control_signal`: 0 to 1; 0 before the first.
+    /// `control_signal`: 0 to 1; 0 before the first iteration.
     pub control_signal: f64,
-    /// `urgency`: normal, elevated, high or critical.
+    /// `urgency`: `normal`, `elevated`, `high` or `critical`.
     pub urgency: Urgency,
-    /// `trend`: improving, stable, regressing or oscillating.
+    /// `trend`: `improving`, `stable`, `regressing` or `oscillating`.
     pub trend: Trend,
-    /// `task_type`: test-fix, feature and so on.
+    /// `task_type`: `test-fix`, `feature` and so on.
     pub task_type: TaskType,
-    /// `backend`: the last one, or the one that is about to run.
+    /// `backend`: name of the last backend, or of the one that is about to run.
     pub backend: String,
     /// `context_pct`: share of the model's context used by the last run, 0 to 100; 0 if unknown.
     pub context_pct: f64,
@@ -82,13 +82,13 @@ pub(super) enum ValueKind {
     Text,
 }
 
-/// A name that expressions can use.
+/// Name that expressions can use.
 pub(super) struct Variable {
     pub(super) name: &'static str,
     pub(super) kind: ValueKind,
-    /// Maximum of the number, if it has one; its minimum is 0 then.
+    /// Maximum of a number, whose minimum is then 0; `None` if there is no range.
     pub(super) most: Option<f64>,
-    /// All possible values of the text, if known.
+    /// All possible values of a text; empty if they are not known.
     pub(super) words: &'static [&'static str],
 }
 
@@ -109,7 +109,7 @@ const TRENDS: &[&str] = &["improving", "stable", "regressing", "oscillating"];
 const TASK_TYPES: &[&str] =
     &["test-fix", "type-errors", "lint", "migration", "refactor", "coverage", "feature", "docs", "dependency", "other"];
 
-/// All names.
+/// All variables.
 pub(super) const VARIABLES: &[Variable] = &[
     variable("iteration", ValueKind::Whole),
     variable("max_iterations", ValueKind::Whole),
@@ -129,7 +129,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     bounded("context_pct", 100.0),
 ];
 
-/// Other names of the same facts.
+/// Aliases: alternative names of variables.
 pub(super) const ALIASES: &[(&str, &str)] =
     &[("elapsed", "elapsed_minutes"), ("total_cost", "cost"), ("total_tokens", "tokens")];
 
@@ -146,7 +146,7 @@ impl RuleFacts {
         (!errors.is_empty()).then(|| errors.join("\n"))
     }
 
-    /// Returns the value of a variable, clamped to its range; not-a-number counts as its minimum.
+    /// Returns the value of a variable, clamped to its range. NaN becomes the minimum. `None` for an unknown name.
     pub(super) fn value(&self, name: &str) -> Option<Value> {
         let integer = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
         let decimal = |value: f64, most: f64| Value::Float(if value.is_nan() { 0.0 } else { value.clamp(0.0, most) });

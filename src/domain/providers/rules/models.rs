@@ -1,4 +1,4 @@
-//! Choice of the model: the first matching rule wins.
+//! Choice of the model by rules. The first matching rule decides.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,20 +18,20 @@ pub struct ModelRule {
     pub model: String,
 }
 
-/// The model to run, and the reason.
+/// Model of the next run, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelChoice {
     /// Model; `None` for the backend's default.
     pub model: Option<String>,
-    /// 0-based index of the rule; `None` if none matched.
+    /// 0-based index of the rule that matched; `None` if none did.
     pub rule: Option<usize>,
     /// Reason, shown to people.
     pub why: String,
-    /// Rules that could not be evaluated, one sentence each; they count as false.
+    /// Rules that could not be evaluated, which counts as false; one sentence each.
     pub broken: Vec<String>,
 }
 
-/// Rules of one backend.
+/// Compiled rules of one backend.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelRules {
     default: Option<String>,
@@ -39,7 +39,7 @@ pub struct ModelRules {
 }
 
 impl ModelRules {
-    /// Compiles rules. `key` is the path of the section that they are in (`backends.claude.models`).
+    /// Compiles rules. `key` is the path of the section that contains them (`backends.claude.models`).
     ///
     /// # Errors
     /// All problems of the rules, each with its path.
@@ -70,7 +70,7 @@ impl ModelRules {
         }
     }
 
-    /// Returns the model for the next run: that of the first rule whose condition is true, otherwise the default.
+    /// Returns the model for the next run: that of the first rule whose condition is true, else the default.
     pub fn choose(&self, facts: &RuleFacts) -> ModelChoice {
         let mut broken = Vec::new();
         for (index, (when, model)) in self.rules.iter().enumerate() {
@@ -92,7 +92,7 @@ impl ModelRules {
 pub(in crate::domain) const INVALID_NAME: &str =
     "is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first";
 
-/// Whether a name can be passed to a program as an argument: no shell metacharacters, and not an option.
+/// Whether a name can safely be passed to a program as an argument: it has no shell metacharacters, and is not an option.
 pub fn valid_model_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-:/@+[]".contains(c);
     !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && name.chars().all(allowed)

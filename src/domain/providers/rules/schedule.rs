@@ -1,7 +1,7 @@
-//! Schedule: triggers and their actions, evaluated after each iteration and by time.
+//! Schedule: rules with triggers and actions, evaluated after each iteration and at intervals.
 //!
-//! A condition that stays true fires once, until it was false again. Times of `cron` and iterations between two
-//! evaluations are not missed: every rule sees all changes since the last evaluation.
+//! A condition that stays true fires once, and can fire again after it was false. No times of `cron` and no iterations are
+//! missed, because every evaluation considers all changes since the previous one.
 
 mod cron;
 mod state;
@@ -73,73 +73,73 @@ pub struct ScheduleEntry {
     pub reason: Option<String>,
 }
 
-/// Action of a rule with its argument.
+/// Action of a rule, with its argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduledAction {
-    /// Wait until a person resumes the loop.
+    /// Pauses the loop until a person resumes it.
     Pause,
-    /// End the loop.
+    /// Ends the loop.
     Abort,
-    /// Continue with this backend, or with the next one.
+    /// Continues with this backend, or with the next one if it is `None`.
     SwitchBackend(Option<String>),
-    /// Request this model.
+    /// Requests this model.
     SetModel(String),
-    /// Notify people.
+    /// Notifies people.
     Escalate,
 }
 
 impl ScheduledAction {
-    /// Whether no further iteration may begin.
+    /// Whether the action prevents the next iteration.
     pub fn stops(&self) -> bool {
         matches!(self, Self::Pause | Self::Abort)
     }
 }
 
-/// A rule that fires.
+/// Rule that fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FiredRule {
     /// 0-based index of the rule.
     pub rule: usize,
     /// Action.
     pub action: ScheduledAction,
-    /// Reason, shown to people: the configured one, or the trigger.
+    /// Reason, shown to people: the configured one, or else the trigger.
     pub reason: String,
-    /// Trigger that fired: `cost > 10`, `iteration 5`, `0 9 * * *`.
+    /// Trigger that fired, such as `cost > 10`, `iteration 5` or `0 9 * * *`.
     pub trigger: String,
 }
 
-/// Result of an evaluation.
+/// Result of evaluating a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
-    /// Rules that fire, in their order.
+    /// Rules that fire, in the order of the schedule.
     pub firings: Vec<FiredRule>,
-    /// Rules that could not be evaluated, one sentence each; they have no effect.
+    /// Rules that could not be evaluated and have no effect, one sentence each.
     pub broken: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 struct CompiledEntry {
-    /// Key under which the state of the condition is stored.
+    /// Key under which the state of the rule's condition is stored.
     key: String,
     when: Option<CompiledCondition>,
     at_iteration: Option<u32>,
     every_iterations: Option<u32>,
-    /// Error text in the form returned by [`compared`].
+    /// Error text to search for, as normalized by [`compared`].
     on_error: Option<String>,
     cron: Option<Cron>,
     action: ScheduledAction,
     reason: Option<String>,
 }
 
-/// Rules that pause, end or change a loop.
+/// Compiled rules that pause, end or change a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Schedule {
     entries: Vec<CompiledEntry>,
 }
 
 impl Schedule {
-    /// Compiles rules. `key` is the path of the section (`schedule`); `backends` are the names of all configured backends.
+    /// Compiles rules. `key` is the path of the section (`schedule`). `backends` has the names of all configured backends.
     ///
     /// # Errors
     /// All problems of the rules, each with its path.
@@ -173,8 +173,8 @@ impl Schedule {
         if problems.is_empty() { Ok(Self { entries: compiled }) } else { Err(problems) }
     }
 
-    /// Returns the rules that fire now, by all changes since the last evaluation. `state` is stored with the loop,
-    /// one for each schedule.
+    /// Returns the rules that fire now, considering all changes since the last evaluation. `state` is stored with the loop; each
+    /// schedule has its own.
     pub fn look(&self, facts: &RuleFacts, now: Timestamp, state: &mut ScheduleState) -> Look {
         let since = state.advance(facts, now);
         let mut look = Look::default();
@@ -206,8 +206,8 @@ impl Schedule {
         look
     }
 
-    /// Returns the rules that fire for a run that every backend refused: only those with `on_error`, because no
-    /// iteration has ended.
+    /// Returns the rules that fire for a run that every backend refused. Only `on_error` is evaluated, because no iteration has
+    /// ended.
     pub fn look_at_refusal(&self, facts: &RuleFacts, state: &mut ScheduleState) -> Look {
         let errors = Some(facts.refused.join("\n")).filter(|errors| state.meets(Some(errors)));
         let firing = |(rule, entry): (usize, &CompiledEntry)| {
@@ -220,7 +220,7 @@ impl Schedule {
 }
 
 impl CompiledEntry {
-    /// Returns the trigger of this rule that fired since the last evaluation.
+    /// Returns the trigger of this rule that fired since the last evaluation; `None` if none did.
     fn trigger_reason(&self, facts: &RuleFacts, since: &ElapsedSinceLook) -> Option<String> {
         let iterations = since.iteration..facts.iteration;
         if let Some(at) = self.at_iteration.filter(|at| iterations.contains(&(at - 1))) {
@@ -236,14 +236,14 @@ impl CompiledEntry {
         Some(format!("{} (UTC)", cron.text()))
     }
 
-    /// Returns the trigger `on_error` if one of the errors contains its text.
+    /// Returns the trigger `on_error` if `errors` contains its text, else `None`.
     fn is_in(&self, errors: &str) -> Option<String> {
         let words = self.on_error.as_deref().filter(|words| compared(errors).contains(words))?;
         Some(format!("an error with \"{}\"", shortened(words)))
     }
 }
 
-/// Normalizes error texts for comparison: backends write `rate_limit_error` and `Rate limit`.
+/// Normalizes an error text for comparison, because backends write both `rate_limit_error` and `Rate limit`.
 fn compared(text: &str) -> String {
     text.to_lowercase().replace('_', " ")
 }

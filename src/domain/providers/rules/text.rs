@@ -1,11 +1,11 @@
-//! Text of an expression: validation before parsing, positions, and errors of the parser in plain terms.
+//! Text of an expression: validation before parsing, positions, and explanations of syntax errors.
 
 use cel::ParseErrors;
 
 use super::typing::ExpressionProblem;
 use super::{EXPRESSION_MAX, NESTING_MAX};
 
-/// Rejects text that is unsafe to parse: the parser recurses, and a stack overflow ends the process.
+/// Rejects text that is unsafe to parse. The parser is recursive, and a stack overflow would end the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
         return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
@@ -31,7 +31,7 @@ pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     Ok(())
 }
 
-/// Returns the first error of the parser, with a hint for common mistakes.
+/// Explains the first error of the parser, with a hint for common mistakes.
 pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProblem {
     let first = errors.errors.first();
     let place = first.and_then(|error| {
@@ -76,7 +76,7 @@ pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Returns the byte offset of a 1-based line and column of the parser; the end if there is no such position.
+/// Returns the byte offset of the parser's 1-based line and column; the end of the text if there is no such position.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
     let rest = text.get(start..).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid before
-//! that.
+//! Type checker for expressions. It is needed because the library finds type errors only during evaluation, whereas a
+//! configuration must be validated before.
 //!
-//! Whole numbers and decimals can be mixed; CEL allows this only in comparisons. A whole number next to a decimal is
-//! converted in the tree.
+//! Whole numbers and decimals can be mixed, whereas CEL allows this only in comparisons. For that, a whole number that is
+//! combined with a decimal is converted in the syntax tree.
 
 mod words;
 
@@ -12,10 +12,10 @@ use super::DIVIDE;
 use super::facts::{ValueKind, lookup};
 use words::{impossible, number, refused_call, sign, unknown};
 
-/// Maximum depth of the tree, in nodes; evaluation is recursive too.
+/// Maximum depth of the syntax tree, in nodes, because evaluation is recursive.
 const DEPTH_MAX: usize = 32;
 
-/// Error in an expression, and its byte offset in the text.
+/// Error in an expression, with its byte offset in the text.
 #[derive(Debug)]
 pub(super) struct ExpressionProblem {
     pub(super) offset: Option<usize>,
@@ -47,7 +47,7 @@ impl ValueKind {
     }
 }
 
-/// Types one expression.
+/// Type checker for one expression.
 pub(super) struct Typing<'a> {
     source: &'a SourceInfo,
     names: Vec<&'static str>,
@@ -55,12 +55,12 @@ pub(super) struct Typing<'a> {
 }
 
 impl<'a> Typing<'a> {
-    /// Creates a type checker; `source` has the positions of the nodes.
+    /// Creates a type checker. `source` has the positions of the nodes.
     pub(super) fn new(source: &'a SourceInfo) -> Self {
         Self { source, names: Vec::new(), depth: 0 }
     }
 
-    /// Types a condition; returns the names that it uses.
+    /// Checks that an expression is a condition; returns the names that it uses.
     pub(super) fn condition(mut self, expr: &mut IdedExpr) -> Result<Vec<&'static str>, ExpressionProblem> {
         self.expect(expr, ValueKind::Truth, "a condition")?;
         Ok(self.names)
@@ -113,7 +113,7 @@ impl<'a> Typing<'a> {
         Err(self.wrong(expr, refused))
     }
 
-    /// Replaces an alias by the name of the variable.
+    /// Returns the type of a variable. Replaces an alias by the variable's name.
     fn variable(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let Expr::Ident(name) = &mut expr.expr else { return Err(self.wrong(expr, "is not a name")) };
         if let Some(variable) = lookup(name) {
@@ -137,7 +137,7 @@ impl<'a> Typing<'a> {
         kind
     }
 
-    /// Types a call; `node` has its position.
+    /// Returns the type of a call. `node` has its position.
     fn call_of(&mut self, node: &IdedExpr, call: &mut CallExpr) -> Result<ValueKind, ExpressionProblem> {
         let name = call.func_name.clone();
         match (name.as_str(), call.target.as_deref_mut(), call.args.as_mut_slice()) {
@@ -268,7 +268,7 @@ impl<'a> Typing<'a> {
         Ok(ValueKind::Truth)
     }
 
-    /// Converts both numbers to the same type and returns it; `None` if the types differ and are not both numbers.
+    /// Converts two numbers to a common type and returns that type. `None` if the types differ and are not both numbers.
     fn level(&self, left: &mut IdedExpr, right: &mut IdedExpr, kinds: (ValueKind, ValueKind)) -> Option<ValueKind> {
         match kinds {
             (ValueKind::Whole, ValueKind::Decimal) => make_decimal(left),

@@ -1,4 +1,4 @@
-//! Places in files that failing checks name in their output, for annotations beside the code.
+//! Annotations: lines of files that failing checks mention in their output.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -7,32 +7,32 @@ use regex::Regex;
 
 use crate::domain::model::task::CheckReport;
 
-/// Maximum number of places; forges take at most 50 in a request.
+/// Maximum number of annotations. Forges accept at most 50 in a request.
 pub const MAX_ANNOTATIONS: usize = 50;
 /// Maximum length of a message, in characters.
 const MESSAGE_CHARACTERS: usize = 400;
 
-/// Line of a file that a failing check names.
+/// Line of a file that a failing check mentions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLine {
-    /// Path from the root of the repository, as the check printed it; it may not exist.
+    /// Path relative to the root of the repository, as printed by the check. The file may not exist.
     pub path: String,
-    /// 1-based line; it may not exist.
+    /// 1-based number of the line. The line may not exist.
     pub line: u64,
-    /// Line of output that names it.
+    /// Line of output that mentions the line of the file.
     pub message: String,
     /// Name of the check.
     pub check: String,
 }
 
-/// Returns the places that failing checks name, each path and line once, in the order of the output.
+/// Returns the lines that failing checks mention, without repetitions, in the order of the output.
 pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
     let failing = report.outcomes.iter().filter(|outcome| !outcome.holds);
     named_lines_of(failing.map(|outcome| (outcome.name.as_str(), outcome.output.as_str())))
 }
 
-/// Returns the places that outputs name, each path and line once, in their order. `outputs` are those of checks, with the name of
-/// the check before.
+/// Returns the lines that outputs mention, without repetitions, in the order of the outputs. Each item of `outputs` is the name
+/// of a check and its output.
 pub fn named_lines_of<'a>(outputs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<NamedLine> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ pub fn named_lines_of<'a>(outputs: impl IntoIterator<Item = (&'a str, &'a str)>)
     found
 }
 
-/// Place as `path:line`, with or without a column, or as Python prints it.
+/// Location in a file: `path:line`, with or without a column, or in the format of Python.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"File "(?P<python>[^"\n]+)", line (?P<python_line>\d{1,7})|(?:^|[\s("'\[=])(?P<path>[\w@+./-]+\.\w+):(?P<line>\d{1,7})\b"#,

@@ -1,10 +1,10 @@
-//! Status of the branch's commit, as forges show it beside the commit.
+//! Status of the branch's commit, which forges display beside the commit.
 
 use super::{counts, sentence};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::report::view::{CommitState, CommitStatusView};
 
-/// Returns the status of the commit that is on the forge; `None` if none is there, or if a merge has settled it.
+/// Returns the status of the branch's commit on the forge. `None` if no commit was pushed, or if the pull request was merged.
 pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
     let commit = current.pushed.clone()?;
     let is_verified = current.verified.as_ref() == Some(&commit);

@@ -20,7 +20,7 @@ pub fn needs_confirm(current: &Loop) -> View {
     })
 }
 
-/// Fills the request to confirm the text of an issue for which there is no loop yet. `hash` is that of the issue.
+/// Fills the request to confirm the text of an issue that has no loop yet. `hash` is the hash of the issue's text.
 pub fn missed_label(title: &str, body: &str, hash: &str) -> View {
     let (text, unseen) = LoopTask::read_issue(title, body);
     View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, (text, &unseen), hash))
@@ -38,7 +38,7 @@ fn confirm_view(reason: ConfirmReason, (task_text, unseen): (String, &Unseen), h
     }
 }
 
-/// Kinds of parts that people do not see, with their counts.
+/// Returns the kinds of parts that the forge does not display as text, with their counts.
 fn unseen_lines(unseen: &Unseen) -> Vec<UnseenLine> {
     let lines = unseen.counts.iter();
     lines.map(|(kind, count)| UnseenLine { what: kind.name().into(), count: *count }).collect()

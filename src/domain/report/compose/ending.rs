@@ -1,4 +1,4 @@
-//! Fills the views of pull requests, of results, and of escalations.
+//! Fills the views of pull requests, results and escalations.
 
 use super::plan::plan_line;
 use super::{
@@ -62,7 +62,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     }
 }
 
-/// Returns the newest second opinion; that about an older commit stays until there is another.
+/// Returns the newest second opinion. An opinion about an older commit is shown until there is a newer one.
 fn opinion_view(current: &Loop) -> Option<OpinionView> {
     let last = current.opinions.last.as_ref()?;
     let mut view = OpinionView {
@@ -90,7 +90,7 @@ fn opinion_view(current: &Loop) -> Option<OpinionView> {
     Some(view)
 }
 
-/// Returns a sentence about the newest second opinion; empty if nobody was asked.
+/// Describes the newest second opinion in one sentence; empty if none was requested.
 fn opinion_words(current: &Loop) -> String {
     let Some(view) = opinion_view(current) else { return String::new() };
     let acted = view.iteration.map_or(String::new(), |n| format!(" Iteration {n} addressed its earlier findings."));
@@ -107,8 +107,8 @@ fn accepted_lines(current: &Loop) -> Vec<AcceptedLine> {
     accepted.map(|(by, finding)| AcceptedLine { by: by.to_owned(), found: finding.found.clone() }).collect()
 }
 
-/// Returns the cost per backend, including discarded iterations; empty if one backend did everything and reported its
-/// cost, because the total is enough then.
+/// Returns the cost per backend, including that of discarded iterations. Empty if a single backend did all work and reported its
+/// cost, because the total is then enough.
 fn spent_on(current: &Loop) -> Vec<SpentLine> {
     let mut lines: Vec<SpentLine> = Vec::new();
     let plans = current.planning.iter().flat_map(|planning| &planning.runs).map(|run| (&run.served, run.cost));
@@ -143,10 +143,11 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
     if needed { lines } else { Vec::new() }
 }
 
-/// Name of files whose `linguist-generated` and `-diff` make forges fold files in a change.
+/// Name of git attributes files. Their attributes `linguist-generated` and `-diff` make forges fold files in a diff.
 const ATTRIBUTES: &str = ".gitattributes";
 
-/// Returns a sentence about changed files that can fold others in the forge's view of the change.
+/// Returns a warning about changed git attributes files, which can fold other files in the forge's diff; `None` if there are
+/// none.
 fn folding(stat: &DiffStat) -> Option<String> {
     let is_attributes = |path: &&str| path.rsplit('/').next() == Some(ATTRIBUTES);
     let changed: Vec<&str> = stat.files.iter().map(|file| file.path.as_str()).filter(is_attributes).collect();
@@ -175,7 +176,7 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     lines
 }
 
-/// Returns what is not solved besides failing checks, one sentence each.
+/// Returns the unsolved problems other than failing checks, one sentence each.
 fn unsolved(current: &Loop) -> Vec<String> {
     let mut lines = Vec::new();
     match &current.merge_wanted {
@@ -291,7 +292,7 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
     }))
 }
 
-/// Returns the approaches that an iteration has followed, each with its first iteration and the cause.
+/// Returns the approaches that iterations followed at the request of supervision, each with its first iteration and its cause.
 fn tried(current: &Loop) -> Vec<String> {
     let last = current.retained_iterations().map(|iteration| iteration.number).max().unwrap_or_default();
     let proposed = current.supervision.iter().flat_map(|known| &known.strategy.tried);
@@ -306,7 +307,7 @@ fn tried(current: &Loop) -> Vec<String> {
     followed.map(words).collect()
 }
 
-/// Whether the comment of the last iteration, which is directly above the result, shows the loop's checks and files.
+/// Whether the comment on the last iteration, which is directly above the result, already shows the loop's checks and files.
 fn shown_by_iteration(current: &Loop) -> bool {
     let shows = |last: &Iteration| {
         !last.discarded && last.ended_at.is_some() && last.restored_to.is_none() && !last.checks.outcomes.is_empty()
@@ -320,7 +321,7 @@ fn blockers(current: &Loop) -> impl Iterator<Item = String> + '_ {
     last.into_iter().flat_map(|last| &last.report.blockers).map(|blocker| format!("Blocked by: {blocker}"))
 }
 
-/// Returns the cause of an escalation in a few words.
+/// Describes the cause of an escalation in a few words.
 fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
     match cause {
         EscalationCause::Limit(LoopLimit::Iterations) => iterations_used(current.limits.iterations),
@@ -360,7 +361,7 @@ fn state_words(state: LoopState) -> &'static str {
     }
 }
 
-/// Returns the action that the bot took, by the loop's state.
+/// Describes the action that the bot took, according to the loop's state.
 fn action_words(current: &Loop) -> &'static str {
     match current.state {
         LoopState::Aborted => "The loop was ended; its work is on its branch.",
@@ -370,7 +371,7 @@ fn action_words(current: &Loop) -> &'static str {
     }
 }
 
-/// Returns the next action of a person after the end, which no command continues; empty before.
+/// Returns the next action of a person after the end of a loop that no command can continue; empty for other loops.
 fn next_of_ended(current: &Loop) -> String {
     let (branch, prefix) = (&current.branch, &current.policy.label_prefix);
     let label = format!("set the label `{prefix}run` again to start a new loop");
@@ -381,10 +382,10 @@ fn next_of_ended(current: &Loop) -> String {
     }
 }
 
-/// Maximum length of a headline that is taken from the evidence, in characters.
+/// Maximum length of a headline that is taken from evidence, in characters.
 const HEADLINE_LENGTH: usize = 100;
 
-/// Returns the first phrase of the evidence without its quotation; the detection's title if that is too long.
+/// Returns the first phrase of the evidence without quoted text; the detection's title if the phrase is too long.
 fn detection_headline(found: &JudgedDetection) -> String {
     const NUMBERS: [&str; 8] = ["two", "three", "four", "five", "six", "seven", "eight", "nine"];
     let phrase = found.evidence.split([';', ':']).next().unwrap_or_default().trim().replace('`', "\"");
@@ -398,7 +399,7 @@ fn detection_headline(found: &JudgedDetection) -> String {
     }
 }
 
-/// Fills an escalation because of a detection.
+/// Fills the escalation for a detection.
 pub fn intervention(current: &Loop, found: &JudgedDetection, severity: EscalationSeverity) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
     let mut view = escalation(current, &found.kind.into(), &advice);
@@ -423,7 +424,7 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
     view
 }
 
-/// Fills the question whether changes to tests are accepted.
+/// Fills the question whether changes to tests are acceptable.
 pub fn test_question(current: &Loop) -> View {
     let open = current.open_findings();
     let required = open.iter().all(|finding| finding.found.kind.may_be_required());
@@ -444,7 +445,7 @@ pub fn test_question(current: &Loop) -> View {
     view
 }
 
-/// Builds the escalation issue of a loop that the controller ended.
+/// Fills the escalation for a loop that control ended.
 pub fn emergency(current: &Loop) -> View {
     let advice = "Narrow the task, or split it, before you start a new loop";
     let mut view = escalation(current, &EscalationCause::Emergency, advice);
@@ -454,7 +455,7 @@ pub fn emergency(current: &Loop) -> View {
     view
 }
 
-/// Marks an escalation as a comment on the loop's own issue.
+/// Marks an escalation as a comment on the loop's own issue, instead of an escalation issue.
 pub fn at_home(mut view: View) -> View {
     if let View::Escalation(inner) = &mut view {
         inner.at_home = true;
@@ -462,7 +463,7 @@ pub fn at_home(mut view: View) -> View {
     view
 }
 
-/// Fills the reminder of an escalation without a reply.
+/// Fills the reminder of an unanswered escalation.
 pub fn reminder(current: &Loop, cause: &EscalationCause) -> View {
     let mut view = escalation(current, cause, "Reply with one of the commands above");
     if let View::Escalation(inner) = &mut view {

@@ -30,7 +30,7 @@ pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
     }))
 }
 
-/// Fills the reminder of a plan without a reply.
+/// Fills the reminder of an unanswered plan.
 pub fn plan_reminder(current: &Loop, proposed: &ProposedPlan) -> View {
     let mut view = plan(current, proposed);
     if let View::Plan(inner) = &mut view {
@@ -39,7 +39,7 @@ pub fn plan_reminder(current: &Loop, proposed: &ProposedPlan) -> View {
     view
 }
 
-/// Returns the plan that waits for an approval or has one, if any.
+/// Returns the plan that is approved or waiting for approval; `None` if there is none.
 pub(super) fn plan_line(current: &Loop) -> Option<PlanLine> {
     let approved = current.approved_plan();
     let plan = approved.map(|(plan, _)| plan).or_else(|| current.waiting_plan())?;

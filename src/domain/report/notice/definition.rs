@@ -1,48 +1,49 @@
-//! Properties of the services that accept notices. A service has one definition beside its body, and one row in `channel_kinds!`.
+//! Properties of the services that accept notices. To add a service, write a definition beside its body, and add one row to
+//! `channel_kinds!`.
 
 use serde_json::Value;
 
 use super::Notice;
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Notice as a body shows it.
+/// Inputs for the body of a notice.
 #[derive(Debug, Clone, Copy)]
 pub struct NoticeBody<'n> {
     /// The notice.
     pub notice: &'n Notice,
-    /// Identifier of the notice across retries.
+    /// Identifier of the notice, which stays the same across retries.
     pub delivery: &'n str,
-    /// Address of the escalation issue, if known.
+    /// URL of the escalation issue; `None` if unknown.
     pub answer: Option<&'n str>,
-    /// Whether it is posted once more, although an earlier attempt may have arrived.
+    /// Whether the notice is posted again although an earlier attempt may have succeeded.
     pub again: bool,
 }
 
-/// Delivery of a notice to a service.
+/// Way in which a notice is delivered to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeTransport {
-    /// One HTTP request with the body, whose answer does not matter.
+    /// One HTTP request with the body. The content of the response is ignored.
     Request,
-    /// The same, with a signature by the channel's key.
+    /// One HTTP request with the body, signed with the channel's key.
     SignedRequest,
-    /// The same, with the channel's key in a field of the body.
+    /// One HTTP request with the body, which contains the channel's key in the named field.
     KeyedRequest(&'static str),
-    /// Messages of Slack, which are changed.
+    /// Slack messages, which are edited.
     SlackMessage,
-    /// Messages of Discord, which are changed.
+    /// Discord messages, which are edited.
     DiscordMessage,
     /// Mail by SMTP.
     Mail,
 }
 
-/// Address of a service.
+/// Address of a service, by the way in which it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelAddress {
-    /// Whoever knows the address can post, so it is a secret.
+    /// The address is a secret, because everybody who knows it can post.
     Secret,
-    /// The operator names it.
+    /// The operator configures the address.
     Named,
-    /// The address of most accounts, which the operator can replace.
+    /// The address is the same for most accounts; the operator can override it.
     Usual(&'static str),
 }
 
@@ -51,26 +52,26 @@ pub enum ChannelAddress {
 pub struct ChannelDefinition {
     /// Name for people.
     pub name: &'static str,
-    /// Value of `kind` in the operator's file.
+    /// Value of the key `kind` in the operator's file.
     pub configured: &'static str,
-    /// Address.
+    /// Address of the service.
     pub address: ChannelAddress,
-    /// Name of the key that it needs besides the address, such as "the routing key"; `None` if it needs none.
+    /// Name of the key that the service needs besides the address, such as "the routing key"; `None` if it needs none.
     pub secret: Option<&'static str>,
     /// Minimum length of the key, in bytes.
     pub secret_min: usize,
-    /// Levels that are sent unless the operator names some.
+    /// Levels that are sent by default.
     pub levels: &'static [EscalationLevel],
-    /// Whether the service keeps incidents: it repeats them by itself until somebody acknowledges them.
+    /// Whether the service manages incidents, that is, repeats notifications by itself until somebody acknowledges them.
     pub keeps_incidents: bool,
-    /// Delivery.
+    /// Way of delivery.
     pub transport: NoticeTransport,
-    /// Returns the body of a notice.
+    /// Builds the body of a notice.
     pub body: fn(NoticeBody<'_>) -> Value,
 }
 
 impl ChannelDefinition {
-    /// Creates the definition of a service that gets one unsigned request with a notice.
+    /// Creates the definition of a service that receives notices as unsigned requests.
     pub(super) const fn new(name: &'static str, body: fn(NoticeBody<'_>) -> Value) -> Self {
         use EscalationLevel::{Critical, Emergency, Info};
         Self {

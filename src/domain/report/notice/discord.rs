@@ -1,7 +1,7 @@
-//! Discord: one embed.
+//! Discord: each notice is one embed.
 //!
 //! Limits: 256 characters per title, 4,096 per description, 1,024 per field value, 2,048 per footer, 6,000 per embed. An empty
-//! `allowed_mentions.parse` disables mentions; a backslash escapes Markdown, addresses and mentions.
+//! `allowed_mentions.parse` disables mentions. A backslash escapes Markdown, links and mentions.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const TITLE_MAX: usize = 256;
 const DESCRIPTION_MAX: usize = 1_500;
 const VALUE_MAX: usize = 1_000;
 const LINES: usize = 10;
-/// Footer of a message that may be there twice, because a webhook cannot look for the first one.
+/// Footer of a message that may exist twice, because a webhook cannot search for the first one.
 const REPEATED: &str =
     "posted again because an earlier attempt failed or its answer was lost; a copy above this one is out of date";
 
@@ -68,7 +68,7 @@ fn field(name: &str, value: String) -> Value {
 }
 
 fn linked(url: &str, words: &str) -> String {
-    /// Maximum length of a link's text, in characters; with the longest address it fits a field.
+    /// Maximum length of a link's text, in characters. Together with the longest URL it fits into a field.
     const WORDS_MAX: usize = 200;
     let words = escaped(words, WORDS_MAX);
     match address(url).filter(|url| url.len() + words.len() < VALUE_MAX) {

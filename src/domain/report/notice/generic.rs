@@ -1,4 +1,4 @@
-//! JSON of this project. Fields may be added under the same version; existing ones keep their meaning.
+//! JSON format of this project. A version may add fields; the meaning of existing fields does not change.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::text::{fitted, level, moment, plain};
 use super::{ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::trust::sanitize::visible;
 
-/// Version of the body.
+/// Version of the format.
 pub const VERSION: u32 = 1;
 /// Maximum length of a text, in characters.
 const TEXT_MAX: usize = 4_000;
-/// Maximum number of entries of a list.
+/// Maximum number of entries in a list.
 const ENTRIES: usize = 50;
 
 pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {

@@ -1,43 +1,43 @@
-//! Messages that show the latest state of a loop: which are changed, and when another one is posted.
+//! Messages that show the latest state of a loop: decides when a message is edited, and when another one is posted.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ChannelKind, Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Message about a loop that a service has, as it was last written.
+/// Message about a loop as it was last written to a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostedMessage {
-    /// Place of the message at the service; a message in another place is never changed.
+    /// Location of the message at the service, such as its channel. A message in another location is never edited.
     pub place: String,
-    /// Id of the message in that place; of mail, the `Message-ID` of the first one about the loop.
+    /// Id of the message in that location. For mail, the `Message-ID` of the first mail about the loop.
     pub id: String,
-    /// Level of the notice that it shows.
+    /// Level of the notice that the message shows.
     pub level: EscalationLevel,
-    /// Occasion of the notice that it shows.
+    /// Occasion of the notice that the message shows.
     pub occasion: Occasion,
 }
 
-/// Treatment of a loop's message when there is a notice.
+/// Treatment of a loop's message for a new notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageStep<'m> {
-    /// A message is posted.
+    /// Post a message.
     Post,
-    /// The message is changed; if it is gone, another one is posted.
+    /// Edit the message. If it no longer exists, post another one.
     Change(&'m PostedMessage),
-    /// The message is changed; if it is gone, nothing happens.
+    /// Edit the message. If it no longer exists, do nothing.
     ChangeIfThere(&'m PostedMessage),
-    /// Another message is posted because services tell nobody of changes; the older one then says so.
+    /// Post another message, because services alert nobody about edits, and mark the older message as outdated.
     PostAgain(&'m PostedMessage),
-    /// Nothing is sent.
+    /// Send nothing.
     Nothing,
 }
 
 impl MessageStep<'_> {
-    /// Returns the step for a notice when `posted` is the loop's message in `place`.
+    /// Returns the step for a notice. `posted` is the loop's last message, which counts only if it is in `place`.
     ///
-    /// A change alerts nobody. It is right for reminders, repetitions and resolutions, but somebody has to notice that a
-    /// loop needs a decision again or that it became worse.
+    /// Editing alerts nobody. That is right for reminders, repetitions and resolutions. If a loop needs a decision again or
+    /// became worse, somebody has to notice, so another message is posted.
     pub fn of<'m>(
         kind: ChannelKind,
         notice: &Notice,
@@ -67,8 +67,8 @@ impl MessageStep<'_> {
 }
 
 impl Notice {
-    /// Returns the notice that an older message shows once a newer one exists; `None` if the older one shows a resolution,
-    /// which stays true.
+    /// Returns the notice that an older message shows once a newer message exists. `None` if the older message shows a
+    /// resolution, which stays true.
     pub fn superseded(&self, posted: &PostedMessage) -> Option<Self> {
         (posted.occasion != Occasion::Resolved).then(|| Self {
             occasion: Occasion::Resolved,

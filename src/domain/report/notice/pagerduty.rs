@@ -1,5 +1,5 @@
-//! PagerDuty: Events API, version 2. Events with the same key update and resolve the open incident; after it was resolved, they
-//! open a new one.
+//! PagerDuty Events API, version 2. Events with the same key update and resolve the open incident. After the incident was
+//! resolved, they open a new one.
 //!
 //! Limits: 1,024 characters per summary, 255 per key, 512 KiB per event.
 

@@ -1,7 +1,7 @@
-//! Slack: blocks, with a line of text for notifications and for clients without blocks.
+//! Slack: blocks, and one line of text for notifications and for clients without blocks.
 //!
 //! Limits: 150 characters per header, 3,000 per section, 50 blocks and about 13,000 characters per message. Mentions and links
-//! need `&`, `<` or `>`, which are escaped; `verbatim` disables automatic detection.
+//! need `&`, `<` or `>`, which are escaped. `verbatim` disables the automatic detection of links.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Bodies as the services get them, hostile text in them, and who is told what.
+//! Message bodies for each service, hostile text in them, and the recipients of notices.
 
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::notices;
@@ -27,7 +27,7 @@ fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>
     (kind.definition().body)(NoticeBody { notice, delivery, answer, again: false })
 }
 
-/// A loop that reached its limit.
+/// Returns a loop that reached its limit.
 pub(crate) fn notice() -> Notice {
     let hint = |usage: &str, what: &str| CommandHint { usage: usage.into(), what: what.into() };
     Notice {
@@ -52,7 +52,7 @@ pub(crate) fn notice() -> Notice {
     }
 }
 
-/// Everything that services make something of, in every foreign field.
+/// Returns a notice whose foreign fields contain everything that a service interprets.
 fn hostile(text: &str) -> Notice {
     Notice {
         title: text.into(),
@@ -136,7 +136,7 @@ fn bodies_respect_size_limits() {
     within_limits(&Notice { occasion: Occasion::Reminder, ..hostile(&"&<>".repeat(1_400)) });
 }
 
-/// Asserts the documented limits, and what must not stand in any body.
+/// Asserts the documented limits, and that no body contains forbidden text.
 fn within_limits(notice: &Notice) {
     let count = |value: &Value| value.as_str().map_or(0, |text| text.encode_utf16().count());
     let slack = body(ChannelKind::Slack, notice, "d", Some(ANSWER));

@@ -1,18 +1,18 @@
-//! Wording and escaping shared by the services.
+//! Wording and escaping that the services share.
 
 use super::{Notice, Occasion, PLAN_APPROVAL};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::sanitize::visible;
 
-/// Escapes foreign text to one line without invisible characters and without automatic links.
+/// Returns foreign text on one line, without invisible characters and automatic links.
 pub(super) fn line(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     line.replace("://", "[:]//")
 }
 
-/// Escapes each character of `text` by `form` and cuts the result to at most `most` UTF-16 units. Services do not document
-/// the unit of their limits; UTF-16 is the strictest.
+/// Escapes each character of `text` with `form`, and cuts the result to at most `most` UTF-16 units. Services do not document the
+/// unit of their limits, and UTF-16 is the strictest.
 pub(super) fn fitted(text: &str, most: usize, form: impl Fn(char, &mut String)) -> String {
     let (mut out, mut length, mut cut) = (String::new(), 0, 0);
     let mut piece = String::new();
@@ -38,7 +38,7 @@ pub(super) fn plain(c: char, out: &mut String) {
     out.push(c);
 }
 
-/// Lists at most `count` foreign texts, one per line after `mark`, in at most `most` characters.
+/// Lists at most `count` foreign texts, one per line after `mark`, with at most `most` characters in total.
 pub(super) fn list(
     items: impl IntoIterator<Item = String>,
     mark: &str,
@@ -62,7 +62,7 @@ pub(super) fn list(
     out
 }
 
-/// Returns the headline: state, issue and reason, without markup, mentions or links.
+/// Returns the headline: state, issue and reason, without markup, mentions and links.
 pub(super) fn headline(notice: &Notice) -> String {
     let state = match notice.level {
         EscalationLevel::Info if notice.cause == PLAN_APPROVAL => "ralph needs an approval on",
@@ -97,7 +97,8 @@ fn with_issue_and_reason(state: &str, notice: &Notice) -> String {
     }
 }
 
-/// Keeps letters, digits and `allowed`, at most 120 characters: no service makes a mention or a link of the rest.
+/// Returns the letters, digits and characters in `allowed` of a text, at most 120 characters. No service turns them into a
+/// mention or a link.
 fn safe(text: &str, allowed: &str) -> String {
     line(text).chars().filter(|c| c.is_alphanumeric() || allowed.contains(*c)).take(120).collect()
 }
@@ -117,9 +118,9 @@ pub(super) fn place(notice: &Notice) -> String {
     line(&format!("{}#{}", notice.repo.full_name(), notice.issue))
 }
 
-/// Escapes an address so that it cannot end a link early; `None` if it is no http(s) address or too long.
+/// Escapes a URL so that it cannot end a link early; `None` if it is no http(s) URL or is too long.
 pub(super) fn address(url: &str) -> Option<String> {
-    /// Maximum length of a linked address; services cut or refuse longer ones.
+    /// Maximum length of a linked URL, in bytes. Services cut or reject longer ones.
     const LONGEST: usize = 1_000;
     if !(url.starts_with("https://") || url.starts_with("http://")) || url.len() > LONGEST {
         return None;
@@ -140,13 +141,13 @@ pub(super) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-/// Returns the evidence as lines; none if the notice is resolved.
+/// Returns the evidence as lines; empty if the notice is resolved.
 pub(super) fn evidence(notice: &Notice) -> impl Iterator<Item = String> {
     let open = notice.occasion != Occasion::Resolved;
     notice.evidence.iter().filter(move |_| open).map(|text| line(text))
 }
 
-/// Returns the recommendations, then the replies; none if the notice is resolved.
+/// Returns the recommendations followed by the replies; empty if the notice is resolved.
 pub(super) fn next_actions(notice: &Notice) -> Vec<String> {
     if notice.occasion == Occasion::Resolved {
         return Vec::new();

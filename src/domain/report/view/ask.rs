@@ -1,4 +1,4 @@
-//! Views of questions to people, and of replies to their commands.
+//! Views of questions for people, and of replies to their commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::domain::model::ids::LoopId;
 pub struct NeedsCriteriaView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Places searched without result, or errors in them; one phrase each.
+    /// Places that were searched for checks without result, or errors in them; one phrase each.
     pub looked_at: Vec<String>,
-    /// Commands of the repository's checks, which all pass before any change; empty if there are none.
+    /// Commands of the repository's checks, if all of them pass before any change; empty otherwise.
     #[serde(default)]
     pub holding: Vec<String>,
     /// Commands of checks that failed once and passed once without any change; empty if there are none.
@@ -20,25 +20,25 @@ pub struct NeedsCriteriaView {
     pub flaky: Vec<String>,
     /// Path of the repository's file on this forge.
     pub repository_file: String,
-    /// People who may reply, in words.
+    /// Description of the people who may reply.
     pub who_may: String,
 }
 
 /// Request to confirm the task text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedsConfirmView {
-    /// Loop, if one is open.
+    /// Loop; `None` if no loop is open.
     pub loop_id: Option<LoopId>,
     /// Reason of the request.
     pub reason: ConfirmReason,
-    /// Title and text of the issue as the agent would get them.
+    /// Title and text of the issue, as passed to agents.
     #[serde(alias = "text")]
     pub task_text: String,
-    /// Hash of the text, as `--confirm` accepts it.
+    /// Hash of the text, as accepted by `--confirm`.
     pub hash: String,
-    /// Login of the editor, if the forge reports it.
+    /// Login of the editor; `None` if the forge does not report it.
     pub editor: Option<String>,
-    /// Parts of the issue that people do not see as text.
+    /// Parts of the issue that the forge does not display as text, by kind.
     #[serde(default)]
     pub unseen: Vec<UnseenLine>,
     /// Beginnings of these parts.
@@ -46,26 +46,26 @@ pub struct NeedsConfirmView {
     pub excerpts: Vec<String>,
 }
 
-/// Parts of an issue that people do not see as text, of one kind.
+/// Number of parts of one kind that the forge does not display as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnseenLine {
-    /// Kind, as a plural.
+    /// Name of the kind, in the plural.
     pub what: String,
     /// Number of parts.
     pub count: u32,
 }
 
-/// Reason for which a text must be confirmed.
+/// Reason why a text must be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfirmReason {
-    /// Edited shortly before the label by a person without write access.
+    /// A person without write access edited the text shortly before the label was set.
     EditedBefore,
-    /// Edited after the label.
+    /// The text was edited after the label was set.
     EditedAfter,
-    /// Label event missed, so the text at that time is unknown.
+    /// The event of the label was missed, so that the text at that time is unknown.
     MissedEvent,
-    /// Parts that people do not see as text, by an author without write access.
+    /// An author without write access wrote parts that the forge does not display as text.
     Unseen,
 }
 
@@ -76,9 +76,10 @@ pub struct WhoMayView {
     pub who: String,
     /// Label.
     pub label: String,
-    /// People who may set it, in words ("people with write access").
+    /// Description of the people who may set the label ("people with write access").
     pub who_may: String,
-    /// Teams whose members the bot cannot see, so that it cannot tell whether the person may; empty if it can.
+    /// Teams with hidden members, because of which the bot cannot determine whether the person may set the label; empty if there
+    /// are none.
     #[serde(default)]
     pub hidden_teams: Vec<String>,
 }
@@ -88,11 +89,11 @@ pub struct WhoMayView {
 pub struct CommandReply {
     /// Command as written.
     pub command: String,
-    /// Whether the command was carried out.
+    /// Whether the command was executed.
     pub ok: bool,
     /// Results or errors, one sentence each.
     pub lines: Vec<String>,
-    /// Nearest valid command or option after an error.
+    /// Nearest valid command or option; `None` if there is no error or nothing similar.
     pub nearest: Option<String>,
 }
 
@@ -107,7 +108,7 @@ pub struct WaitingView {
     pub until: String,
     /// Length of the wait, in seconds.
     pub wait_s: u64,
-    /// Login of the person to mention; `None` if the wait is short or already known to them.
+    /// Login of the person to mention; `None` if the wait is short, or if the person already knows about it.
     pub mention: Option<String>,
     /// Commands that are valid now.
     pub commands: Vec<CommandHint>,
@@ -120,7 +121,7 @@ pub struct HelpView {
     pub commands: Vec<CommandHint>,
     /// Effective limits.
     pub settings: Vec<HelpSetting>,
-    /// People who may give commands, in words.
+    /// Description of the people who may give commands.
     pub who_may: String,
     /// Name and version of the bot.
     pub version: String,
@@ -129,7 +130,7 @@ pub struct HelpView {
 /// Setting and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelpSetting {
-    /// Name for people ("Maximum number of iterations").
+    /// Display name ("Maximum number of iterations").
     pub name: String,
     /// Value with its unit.
     pub value: String,
@@ -138,7 +139,7 @@ pub struct HelpSetting {
 /// Errors in the repository's file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepositoryFileErrorView {
-    /// Loop, if one is open.
+    /// Loop; `None` if no loop is open.
     pub loop_id: Option<LoopId>,
     /// Path of the file.
     pub path: String,

@@ -1,4 +1,4 @@
-//! Views of pull requests, of results, and of escalations.
+//! Views of pull requests, results and escalations.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct PullView {
     pub loop_id: LoopId,
     /// Title of the issue, used as title of the pull request.
     pub title: String,
-    /// Issue that a merge closes.
+    /// Issue that is closed by merging.
     pub closes: Number,
     /// State of the work.
     pub state: PullState,
@@ -22,18 +22,18 @@ pub struct PullView {
     pub what: String,
     /// Text of the issue.
     pub why: String,
-    /// Approved plan.
+    /// Approved plan; `None` if there is none.
     #[serde(default)]
     pub plan: Option<PlanLine>,
     /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Number of iterations done.
+    /// Number of completed iterations.
     pub iterations: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
     /// Completion in percent.
     pub completion_percent: u8,
-    /// Working time.
+    /// Running time, in seconds.
     pub elapsed_s: u64,
     /// Total cost.
     pub cost: Option<Money>,
@@ -46,39 +46,39 @@ pub struct PullView {
     /// Changes to tests that a person accepted.
     #[serde(default)]
     pub accepted: Vec<AcceptedLine>,
-    /// Second opinion about the change; `None` if nobody was asked.
+    /// Second opinion about the change; `None` if none was requested.
     #[serde(default)]
     pub opinion: Option<OpinionView>,
     /// Changed dependency manifests and lock files.
     pub manifests: Vec<String>,
     /// Login of the person who started the loop.
     pub started_by: String,
-    /// Page of the dashboard.
+    /// Link to the loop's page in the dashboard; `None` if people cannot reach the dashboard.
     pub dashboard: Option<Link>,
-    /// Lines that failing checks name and that exist in the commit.
+    /// Existing lines that failing checks mention.
     #[serde(default)]
     pub places: Vec<FailureLocation>,
-    /// Addresses of the files that the text names.
+    /// URLs of the files that the text mentions.
     #[serde(default)]
     pub links: FileLinks,
 }
 
-/// Second opinion of another model, which approves nothing.
+/// Second opinion of another model, which is advice and no approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpinionView {
-    /// Backend.
+    /// Backend that gave the opinion.
     pub backend: String,
-    /// Commit that it is about, shortened, if the branch has a newer one.
+    /// Abbreviated commit that the opinion is about, if the branch has a newer one; `None` if the opinion is current.
     pub older: Option<String>,
-    /// Reason why there is none, in a phrase; empty if there is one.
+    /// Reason, in a phrase, why there is no opinion; empty if there is one.
     pub missing: String,
-    /// Judgement of the whole, in a sentence or two.
+    /// Overall judgement, in one or two sentences.
     pub summary: String,
-    /// Findings, the most severe first.
+    /// Findings, most severe first.
     pub remarks: Vec<OpinionLine>,
-    /// Iteration that got the findings of the first opinion.
+    /// Iteration that worked on the findings of the first opinion; `None` if there was none.
     pub iteration: Option<u32>,
-    /// Number of runs about this commit that were lost with the service.
+    /// Number of runs about this commit that were lost because the service stopped.
     #[serde(default)]
     pub lost: u32,
 }
@@ -86,7 +86,7 @@ pub struct OpinionView {
 /// Finding of a second opinion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpinionLine {
-    /// File with the line, as far as known.
+    /// File and line, as far as known.
     pub place: String,
     /// Severity.
     pub severity: String,
@@ -104,7 +104,7 @@ pub struct AcceptedLine {
     pub found: TamperFinding,
 }
 
-/// Cost of the iterations of one backend.
+/// Cost of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentLine {
     /// Name of the backend.
@@ -115,7 +115,7 @@ pub struct SpentLine {
     pub estimated: bool,
 }
 
-/// State of a pull request's work.
+/// State of the work in a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullState {
@@ -123,7 +123,7 @@ pub enum PullState {
     Working,
     /// Every check passed in a fresh checkout.
     Ready,
-    /// Best iteration of a loop that ended before every check passed.
+    /// The branch has the best iteration of a loop that ended before every check passed.
     Partial,
 }
 
@@ -135,15 +135,15 @@ pub enum LoopOutcome {
     Success,
     /// Every check passed before the first iteration.
     NothingToDo,
-    /// Limit of iterations, time or money reached.
+    /// A limit of iterations, time or money was reached.
     LimitReached,
-    /// Ended by a person or by the overseer.
+    /// A person or the overseer ended the loop.
     Aborted,
-    /// Ended by an error of the service or its environment.
+    /// An error of the service or its environment ended the loop.
     Failed,
-    /// Pull request merged.
+    /// The pull request was merged.
     Merged,
-    /// Pull request closed without a merge.
+    /// The pull request was closed without a merge.
     Closed,
 }
 
@@ -156,14 +156,14 @@ pub struct CompletionView {
     pub outcome: LoopOutcome,
     /// Reason, in a sentence ("10 of 10 iterations were used").
     pub reason: String,
-    /// Next action of a person, in a sentence; empty if there is none.
+    /// Next action of a person, in one sentence; empty if there is none.
     #[serde(default)]
     pub next_action: String,
-    /// Number of iterations done.
+    /// Number of completed iterations.
     pub iterations: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Working time.
+    /// Running time, in seconds.
     pub elapsed_s: u64,
     /// Total cost.
     pub cost: Option<Money>,
@@ -184,16 +184,16 @@ pub struct CompletionView {
     pub learnings: Vec<String>,
     /// Changes that may weaken the checks.
     pub findings: Vec<TamperFinding>,
-    /// Branch, if anything was pushed.
+    /// Link to the branch; `None` if nothing was pushed.
     pub branch: Option<Link>,
     /// Pull request.
     pub pull: Option<Link>,
     /// Commands that continue or end the loop.
     pub options: Vec<CommandHint>,
-    /// Second opinion, or the reason why there is none, in a sentence; empty if nobody was asked.
+    /// Second opinion or the reason why there is none, in one sentence; empty if none was requested.
     #[serde(default)]
     pub opinion: String,
-    /// Review remarks that recur in the repository and could become conventions.
+    /// Proposals of conventions, from review remarks that recur in the repository.
     #[serde(default)]
     pub proposals: Vec<PublishedProposal>,
 }
@@ -223,7 +223,7 @@ pub struct EscalationView {
     /// State of the loop, in words ("is paused").
     #[serde(default)]
     pub state: String,
-    /// Login of the person who asked for the loop; `None` if that is not a user.
+    /// Login of the person who requested the loop; `None` if a bot did.
     #[serde(default)]
     pub assignee: Option<String>,
     /// Issue of the loop.
@@ -232,16 +232,16 @@ pub struct EscalationView {
     pub what_happened: String,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
-    /// Change that a person decides about, as a patch; empty if there is none.
+    /// Change that a person has to decide about, as a patch; empty if there is none.
     #[serde(default)]
     pub diff: String,
     /// Action that the bot took, in a sentence.
     pub intervention: String,
     /// Recommended actions, one sentence each.
     pub recommendations: Vec<String>,
-    /// Last iterations, oldest first; three are shown.
+    /// Last iterations, oldest first; at most three are shown.
     pub recent: Vec<RecentIteration>,
-    /// Approaches that supervision proposed and the agent tried, oldest first.
+    /// Approaches that the agent tried at the request of supervision, oldest first.
     #[serde(default)]
     pub tried: Vec<String>,
     /// Learnings and blockers that the agent reported.
@@ -249,12 +249,12 @@ pub struct EscalationView {
     pub learnings: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
-    /// Next action of a person if no reply continues the loop, without a full stop; empty otherwise.
+    /// Next action of a person if no reply can continue the loop, without a full stop; empty otherwise.
     #[serde(default)]
     pub next: String,
-    /// Page of the dashboard.
+    /// Link to the loop's page in the dashboard; `None` if people cannot reach the dashboard.
     pub dashboard: Option<Link>,
-    /// Whether the text is on the loop's own issue, which ends the loop if it is closed.
+    /// Whether the text is posted on the loop's own issue, which must stay open because closing it ends the loop.
     #[serde(default)]
     pub at_home: bool,
 }

@@ -1,4 +1,4 @@
-//! Views of a plan: the comment that asks for its approval, and its lines in other texts.
+//! Views of a plan: the comment that asks for its approval, and its mention in other texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,42 +10,42 @@ use crate::domain::model::ids::LoopId;
 pub struct PlanView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Beginning of the hash, as commands take it.
+    /// Beginning of the plan's hash, as accepted by commands.
     pub hash: String,
-    /// Summary of what is to be done, in a few sentences.
+    /// Summary of the planned change, in a few sentences.
     pub summary: String,
     /// Steps, in order.
     pub steps: Vec<String>,
     /// Files and folders to change.
     pub files: Vec<String>,
-    /// Checks that show that it is done.
+    /// Checks that verify the result.
     pub checks: Vec<String>,
-    /// Things that will not be done.
+    /// Work that the plan excludes.
     pub not_doing: Vec<String>,
     /// Questions to people.
     pub questions: Vec<String>,
-    /// Login of the person who started the loop, to mention; `None` for a bot.
+    /// Login of the person who started the loop, to mention them; `None` for a bot.
     pub mention: Option<String>,
     /// Commands that are valid now.
     pub commands: Vec<CommandHint>,
-    /// People who may approve it, in words.
+    /// Description of the people who may approve the plan.
     pub who_may: String,
-    /// Whether it was posted before and nobody replied.
+    /// Whether this is a reminder, because nobody replied to the plan.
     #[serde(default)]
     pub reminder: bool,
 }
 
-/// Plan of a loop, in a text about the loop.
+/// Plan of a loop, as part of another text about the loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanLine {
     /// Beginning of the hash.
     pub hash: String,
-    /// Text that the agent gets.
+    /// Text of the plan, as passed to the agent.
     pub plan_text: String,
-    /// Login of the person who approved it; empty before.
+    /// Login of the person who approved the plan; empty if it is not approved.
     pub approved_by: String,
-    /// Time of the approval, with its time zone; empty before.
+    /// Time of the approval, with its time zone; empty if the plan is not approved.
     pub approved_at: String,
-    /// Changes that were approved with it; may be empty.
+    /// Changes that were approved together with the plan; may be empty.
     pub changes: String,
 }

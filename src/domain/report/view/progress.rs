@@ -11,17 +11,17 @@ use crate::domain::model::task::{TamperFinding, TestCounts};
 pub struct StatusView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Whether a newer status comment exists; then only a note is shown.
+    /// Whether a newer status comment exists. If so, only a note is shown.
     pub superseded: bool,
     /// Name of the state (`running`, `paused`, …).
     pub state: String,
     /// Reason of the state, or the current step, in a sentence.
     pub headline: String,
-    /// Next action, in a sentence: of a person, or of the bot.
+    /// Next action of a person or of the bot, in one sentence.
     pub next_action: String,
     /// Whether the loop needs a reply from a person.
     pub needs_person: bool,
-    /// Iteration in progress or last ended; 0 before the first.
+    /// Number of the current or last iteration; 0 before the first.
     pub iteration: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
@@ -37,19 +37,19 @@ pub struct StatusView {
     pub cost: Option<Money>,
     /// Maximum cost.
     pub cost_limit: Option<Money>,
-    /// Working time so far.
+    /// Running time so far, in seconds.
     pub elapsed_s: u64,
-    /// Maximum working time.
+    /// Maximum running time, in seconds.
     pub timeout_s: u64,
-    /// Branch, if anything was pushed.
+    /// Link to the branch; `None` if nothing was pushed.
     pub branch: Option<Link>,
     /// Branch that the work is based on.
     pub base_branch: String,
-    /// Pull request.
+    /// Link to the pull request; `None` if there is none.
     pub pull: Option<Link>,
-    /// Page of the dashboard.
+    /// Link to the loop's page in the dashboard; `None` if people cannot reach the dashboard.
     pub dashboard: Option<Link>,
-    /// Assessment of the last iteration.
+    /// Assessment of the last iteration; `None` before the first judgement.
     pub course: Option<CourseLine>,
     /// Open detections, most severe first.
     pub detections: Vec<DetectionLine>,
@@ -61,7 +61,7 @@ pub struct StatusView {
     pub commands: Vec<CommandHint>,
     /// Sandbox of the agent, in a few words ("bubblewrap 0.8.0").
     pub sandbox: String,
-    /// Backend, with its model once one has run.
+    /// Backend, including its model after the first run.
     pub backend: String,
     /// Checks and their sources.
     pub checks: Vec<PlannedCheck>,
@@ -69,41 +69,41 @@ pub struct StatusView {
     pub detected: bool,
     /// Login of the person who started the loop.
     pub started_by: String,
-    /// People who may give commands, in words ("people with write access").
+    /// Description of the people who may give commands ("people with write access").
     pub who_may: String,
     /// Facts about the task, stated or estimated, each with its source.
     #[serde(default)]
     pub task_facts: Vec<String>,
-    /// Estimate from earlier loops; `None` if they were not looked up.
+    /// Resources that earlier loops used; `None` if they were not determined.
     #[serde(default)]
     pub past: Option<PastLine>,
-    /// Plan that waits for an approval or has one.
+    /// Plan that is approved or waiting for approval; `None` if there is none.
     #[serde(default)]
     pub plan: Option<PlanLine>,
-    /// Images in the issue and its comments, one sentence each, without a full stop.
+    /// Descriptions of the images in the issue and its comments, one sentence each without a full stop.
     #[serde(default)]
     pub images: Vec<String>,
-    /// Number of hidden pieces of text that were removed from the issue for the agent.
+    /// Number of hidden parts that were removed from the text for the agent.
     pub hidden_removed: usize,
-    /// Title and text of the issue as the agent gets them; empty if unknown.
+    /// Title and text of the issue as passed to agents; empty if unknown.
     #[serde(default)]
     pub task_text: String,
 }
 
-/// Resources that earlier loops of the repository took.
+/// Resources that earlier loops of the repository used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastLine {
-    /// Number of loops; 0 if there are none.
+    /// Number of loops.
     pub loops: u32,
-    /// Type of their tasks; empty if they have several.
+    /// Type of the loops' tasks; empty if they have different types.
     pub task_type: String,
     /// Median of the number of iterations.
     pub usual_iterations: i64,
     /// 90th percentile of the number of iterations.
     pub most_iterations: i64,
-    /// Median of the running time.
+    /// Median of the running time, in seconds.
     pub usual_seconds: u64,
-    /// 90th percentile of the running time.
+    /// 90th percentile of the running time, in seconds.
     pub most_seconds: u64,
     /// Median of the cost; `None` if it is unknown.
     pub usual_cost: Option<Money>,
@@ -111,14 +111,14 @@ pub struct PastLine {
     pub most_cost: Option<Money>,
 }
 
-/// Check and its source.
+/// Check, with its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedCheck {
     /// Short name.
     pub name: String,
     /// Shell command.
     pub command: String,
-    /// Condition to pass, in words ("exit code 0", "exit code 0 and coverage of at least 80 %").
+    /// Condition for passing, in words ("exit code 0", "exit code 0 and coverage of at least 80 %").
     pub rule: String,
     /// Source, in words ("this issue", "the repository's file", "detected").
     pub source: String,
@@ -129,23 +129,23 @@ pub struct PlannedCheck {
 pub struct CourseLine {
     /// Control signal, 0..=1.
     pub signal: f64,
-    /// Band of the control signal.
+    /// Urgency that corresponds to the control signal.
     pub urgency: String,
-    /// Trend of the completion.
+    /// Trend of the error.
     pub trend: String,
-    /// Gain profile.
+    /// Name of the target gain profile.
     pub profile: String,
     /// Estimated number of iterations to completion; `None` if it cannot be estimated.
     pub forecast: Option<u64>,
-    /// Strategy of the next iteration; empty if it does not change.
+    /// Strategy of the next iteration; empty if the loop continues as before.
     pub strategy: String,
     /// Health of the loop.
     #[serde(default)]
     pub health: String,
-    /// Control signal as the sum of its terms; empty if they are not known.
+    /// Control signal as the sum of its terms; empty if the terms are not stored.
     #[serde(default)]
     pub terms: String,
-    /// Gains; empty if they are not known.
+    /// Gains; empty if they are not stored.
     #[serde(default)]
     pub gains: String,
     /// Change of the gain profile, with its reason; empty if it did not change.
@@ -156,7 +156,7 @@ pub struct CourseLine {
     pub alarms: Vec<String>,
 }
 
-/// Detection and the action taken.
+/// Detection, with the action taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DetectionLine {
     /// Title, without a full stop.
@@ -184,7 +184,7 @@ pub struct IterationRow {
     pub completion_percent: Option<u8>,
     /// Control signal, 0..=1; `None` until the iteration was judged.
     pub control_signal: Option<f64>,
-    /// Duration.
+    /// Duration, in seconds.
     pub duration_s: u64,
     /// Cost.
     pub cost: Option<Money>,
@@ -195,7 +195,7 @@ pub struct IterationRow {
 pub struct IterationView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Whether to fold the comment to one line, because a later iteration has one.
+    /// Whether the comment is folded to one line, because a later iteration has a comment.
     #[serde(default)]
     pub folded: bool,
     /// 1-based number.
@@ -220,7 +220,7 @@ pub struct IterationView {
     pub checks_total: u32,
     /// Completion after the iteration, in percent.
     pub completion_percent: u8,
-    /// Completion before the iteration, in percent, if known.
+    /// Completion before the iteration, in percent; `None` if unknown.
     pub previous_percent: Option<u8>,
     /// Learnings that the agent reported.
     pub learnings: Vec<String>,
@@ -228,7 +228,7 @@ pub struct IterationView {
     pub blockers: Vec<String>,
     /// Next step, in a sentence.
     pub next: String,
-    /// Strategy of the next iteration and its reason; empty if it does not change.
+    /// Strategy of the next iteration and its reason; empty if the loop continues as before.
     pub strategy: String,
     /// Detections of this iteration and the actions taken.
     pub detections: Vec<DetectionLine>,
@@ -238,36 +238,36 @@ pub struct IterationView {
     pub restored_paths: Vec<String>,
     /// Hosts that the sandbox refused for the first time in this loop.
     pub refused_hosts: Vec<String>,
-    /// Requests to the model that the broker of keys refused.
+    /// Model requests that the key broker refused.
     #[serde(default)]
     pub refused_requests: Vec<String>,
-    /// Commit, if anything changed.
+    /// Link to the commit; `None` if nothing changed.
     pub commit: Option<Link>,
-    /// Failure of the agent, in a sentence.
+    /// Failure of the agent, in one sentence; `None` if the agent succeeded.
     pub agent_problem: Option<String>,
-    /// Duration.
+    /// Duration, in seconds.
     pub duration_s: u64,
     /// Cost.
     pub cost: Option<Money>,
-    /// Lines that failing checks name and that exist in the commit.
+    /// Existing lines that failing checks mention.
     #[serde(default)]
     pub places: Vec<FailureLocation>,
-    /// Addresses of the files that the text names.
+    /// URLs of the files that the text mentions.
     #[serde(default)]
     pub links: FileLinks,
-    /// Page of the iteration in the dashboard.
+    /// Link to the iteration's page in the dashboard; `None` if people cannot reach the dashboard.
     #[serde(default)]
     pub dashboard: Option<Link>,
 }
 
-/// Line that a failing check names.
+/// Line of a file that a failing check mentions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureLocation {
-    /// Path relative to the repository's root and line, with a colon between them.
+    /// Path relative to the repository's root and line number, separated by a colon.
     pub place: String,
     /// Name of the check.
     pub check: String,
-    /// Line of output that names it.
+    /// Line of output that mentions the line of the file.
     pub message: String,
 }
 
@@ -293,19 +293,19 @@ pub struct CheckLine {
     pub holds: bool,
     /// Reason of the failure, in a sentence; empty if the check passed.
     pub why: String,
-    /// Whether it failed once and passed once on the same commit.
+    /// Whether the check failed once and passed once on the same commit.
     #[serde(default)]
     pub flaky: bool,
-    /// Whether it passed in one run only, because a second one takes too long.
+    /// Whether the check passed in only one run, because a second run would take too long.
     #[serde(default)]
     pub ran_once: bool,
-    /// Test counts, if the runner's output was recognized.
+    /// Test counts; `None` if no test runner was recognized.
     pub tests: Option<TestCounts>,
-    /// Duration.
+    /// Duration, in seconds.
     pub duration_s: u64,
-    /// Last part of the output, secrets masked; may be empty.
+    /// End of the output with secrets masked; may be empty.
     pub output: String,
-    /// 1-based line of the iteration's transcript at which its output begins, if it is known.
+    /// 1-based line in the iteration's transcript at which the output begins; `None` if unknown.
     #[serde(default)]
     pub line: Option<u64>,
 }

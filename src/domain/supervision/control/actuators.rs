@@ -1,4 +1,4 @@
-//! Effects of the control signal on the next iteration: effort, model, breadth, tone, memory.
+//! Actuators: convert the control signal to effort, model, breadth, tone and memory of the next iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::metrics::ControlMetrics;
 use super::resources::Resources;
 use super::signal::Urgency;
 
-/// Tier of a model; the default one is used for a tier that is not configured. The rules in `models.rules` take precedence.
+/// Tier of a model. If a tier is not configured, the default one is used. The rules in `models.rules` take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelTier {
@@ -29,10 +29,10 @@ pub enum Breadth {
     FirstFailure,
     /// One change.
     OneChange,
-    /// The agent decides.
+    /// The agent decides how much to do.
     #[default]
     Usual,
-    /// Everything that is still open.
+    /// Everything that remains.
     Everything,
 }
 
@@ -53,7 +53,7 @@ pub enum Actuator {
 }
 
 impl Actuator {
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Effort => "effort",
@@ -81,7 +81,7 @@ pub struct Movement {
 /// Actuator positions for the next iteration, with the reasons for changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Actuation {
-    /// Factor for the usual time and turns of a run.
+    /// Factor for the usual time and number of turns of a run.
     pub effort: f64,
     /// Remaining seconds of the loop's limit; `None` without a limit.
     pub seconds_left: Option<f64>,
@@ -95,7 +95,7 @@ pub struct Actuation {
     pub tone: Urgency,
     /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
-    /// Changes since the last iteration.
+    /// Changes since the previous iteration.
     pub movements: Vec<Movement>,
 }
 
@@ -120,12 +120,12 @@ pub(super) struct ActuatorInput<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,
     pub(super) metrics: &'a ControlMetrics,
-    /// Number of consecutive iterations with a signal above [`ModelLaw::strong_above`].
+    /// Number of consecutive iterations with a control signal above [`ModelLaw::strong_above`].
     pub(super) strong_run: u32,
     pub(super) resources: &'a Resources,
 }
 
-/// Moves the actuators from their previous positions `before`.
+/// Computes the new actuator positions from the previous positions `before` and the inputs `now`.
 pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &ActuatorSettings) -> Actuation {
     let mut next = Actuation::neutral(settings);
     next.seconds_left = now.resources.seconds.remaining();
@@ -195,7 +195,7 @@ impl BreadthLaw {
 }
 
 impl ModelTier {
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cheap => "cheap",
@@ -206,7 +206,7 @@ impl ModelTier {
 }
 
 impl Breadth {
-    /// Returns the text, for people.
+    /// Returns the display text.
     pub fn words(self) -> &'static str {
         match self {
             Self::FirstFailure => "only the first failing check",

@@ -1,4 +1,4 @@
-//! Recommended action of control, its summary, and its sentences for the next prompt.
+//! Advice of control: the recommended action, the summary, and the sentences for the next prompt.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum ControlAction {
 }
 
 /// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, else `continue`. An
-/// acknowledged alarm causes at most `adjust`; finished work needs no action.
+/// acknowledged alarm causes at most `adjust`. Finished work (`gap` is 0) always gives `continue`.
 pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
     if gap <= 0.0 {
         return ControlAction::Continue;
@@ -45,7 +45,7 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
     alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
-/// Returns the state of the loop in one sentence: its worst alarm, else its urgency.
+/// Describes the state of the loop in one sentence, by its most severe alarm or, without alarms, by its urgency.
 pub(super) fn summary(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> String {
     let open = metrics.gap > 0.0;
     match alarms.first().filter(|alarm| open && alarm.severity > AlarmSeverity::Info) {
@@ -70,7 +70,8 @@ fn standing(metrics: &ControlMetrics) -> String {
     }
 }
 
-/// Sentences for the next prompt: urgency, remaining work, recurring blockers, and how to proceed. Empty for finished work.
+/// Returns the sentences for the next prompt: urgency, remaining work, recurring blockers, and how to proceed. Empty for finished
+/// work.
 pub(super) fn prompt(
     metrics: &ControlMetrics,
     record: &Record,
@@ -101,7 +102,7 @@ pub(super) fn prompt(
     sentences
 }
 
-/// Lists the checks and tests that are known to fail.
+/// Returns the names of checks and tests that are known to fail.
 fn remains(record: &Record) -> Vec<String> {
     let failing: Vec<_> = record.checks.iter().filter(|check| !check.passed).collect();
     let mut sentences = Vec::new();
@@ -122,7 +123,7 @@ fn remains(record: &Record) -> Vec<String> {
     sentences
 }
 
-/// Returns an untrusted name on one line, shortened.
+/// Returns an untrusted name on one line, shortened, in quotes.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(MAX_NAME).map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("`{}`", short.trim().replace('`', "'"))

@@ -13,7 +13,7 @@ pub(super) use conditions::{AlarmFacts, check};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmKind {
-    /// Nothing changes, and the work is not done.
+    /// The loop makes no progress although the work is not done.
     StuckLoop,
     /// The error rises and falls repeatedly.
     Oscillation,
@@ -25,7 +25,7 @@ pub enum AlarmKind {
     QualityDegradation,
     /// Errors accumulate without progress.
     IntegralWindup,
-    /// P changed abruptly.
+    /// P changed abruptly between two iterations.
     DerivativeSpike,
 }
 
@@ -33,30 +33,30 @@ pub enum AlarmKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmSeverity {
-    /// For information.
+    /// Information: no action is needed.
     Info,
-    /// The approach should change.
+    /// Warning: the approach should change.
     Warning,
-    /// A person should look at it.
+    /// A person should look at the loop.
     Critical,
     /// The loop should end.
     Emergency,
 }
 
-/// A condition that is true in this iteration.
+/// Alarm condition that is true in this iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AlarmFinding {
     pub(super) kind: AlarmKind,
     pub(super) severity: AlarmSeverity,
-    /// One sentence, with figures.
+    /// Message of one sentence, with figures.
     pub(super) message: String,
     pub(super) context: BTreeMap<String, f64>,
 }
 
-/// An active alarm.
+/// Active alarm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// Kind and the iteration that raised it; constant while the alarm is active.
+    /// Identifier, made of the kind and the iteration that raised the alarm; constant while the alarm is active.
     pub id: String,
     /// Kind of the alarm.
     #[serde(rename = "type")]
@@ -65,15 +65,15 @@ pub struct Alarm {
     pub severity: AlarmSeverity,
     /// Message of one sentence.
     pub message: String,
-    /// Figures on which it is based.
+    /// Figures that the alarm is based on, by name.
     pub context: BTreeMap<String, f64>,
     /// Possible interventions, mildest first.
     pub interventions: Vec<String>,
-    /// Iteration that raised it.
+    /// Iteration that raised the alarm.
     pub raised: u64,
-    /// Last iteration in which its condition was true.
+    /// Last iteration in which the condition was true.
     pub updated: u64,
-    /// Whether a person acknowledged it at this severity; it then causes no pause or end.
+    /// Whether a person acknowledged the alarm at its current severity. An acknowledged alarm neither pauses nor ends the loop.
     pub acknowledged: bool,
 }
 
@@ -84,8 +84,8 @@ pub(super) struct AlarmChanges {
     pub(super) cleared: Vec<AlarmKind>,
 }
 
-/// Raises, updates and clears the active alarms according to `findings`. An alarm that became more severe has to be
-/// acknowledged again.
+/// Raises, updates and clears active alarms according to `findings`. If an acknowledged alarm becomes more severe, it loses its
+/// acknowledgement.
 pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<AlarmFinding>, iteration: u64) -> AlarmChanges {
     let mut settled = AlarmChanges::default();
     standing.retain(|alarm| {
@@ -131,7 +131,7 @@ impl AlarmKind {
         Self::DerivativeSpike,
     ];
 
-    /// Name in traces and in the configuration.
+    /// Returns the name, as in traces and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::StuckLoop => "stuck_loop",
@@ -156,7 +156,7 @@ impl AlarmKind {
         }
     }
 
-    /// Returns advice for the agent, one sentence.
+    /// Returns the advice for the agent, one sentence.
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::StuckLoop => "The attempts of the last iterations changed nothing: try something else.",
@@ -173,7 +173,7 @@ impl AlarmKind {
 }
 
 impl AlarmSeverity {
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Info => "info",

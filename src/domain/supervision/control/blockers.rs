@@ -1,4 +1,4 @@
-//! Recurring blockers and the number of iterations that name them: a table of bounded size.
+//! Recurring blockers and how many iterations named each, in a table of bounded size.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::record::MAX_BLOCKERS;
 use crate::domain::model::signature::normalize;
 
-/// Maximum number of stored blockers; beyond it, the least frequent are removed.
+/// Maximum number of stored blockers. If it is exceeded, the least frequent ones are removed.
 const MAX_KEPT: usize = 64;
-/// Maximum number of characters of a blocker that are read.
+/// Maximum number of characters that are read of a blocker.
 const MAX_CHARS: usize = 400;
 /// Maximum length of a stored text, in bytes.
 const MAX_BYTES: usize = 128;
 
-/// A blocker with the number of iterations that named it.
+/// Blocker, with the number of iterations that named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     /// Key for comparison, at most 128 bytes.
     pub key: String,
-    /// Latest wording by the agent, one line, at most 128 bytes.
+    /// Latest wording of the agent on one line, at most 128 bytes.
     pub name: String,
-    /// Number of iterations that named it, at least 1.
+    /// Number of iterations that named the blocker, at least 1.
     pub count: u32,
-    /// Last iteration that named it.
+    /// Last iteration that named the blocker.
     pub last: u64,
 }
 
@@ -33,8 +33,7 @@ pub struct Blocker {
 pub struct Blockers(Vec<Blocker>);
 
 impl Blockers {
-    /// Counts the distinct blockers of an iteration. Returns the sum of the counts of those that more than one iteration has
-    /// named.
+    /// Adds the distinct blockers of an iteration. Returns the sum of the counts of those that more than one iteration has named.
     pub(super) fn count(&mut self, texts: &[String], iteration: u64) -> u32 {
         let mut seen = BTreeSet::new();
         let mut recurrences: u32 = 0;
@@ -61,7 +60,7 @@ impl Blockers {
         recurrences
     }
 
-    /// Returns the blockers that this iteration and an earlier one named, most frequent first.
+    /// Returns the blockers that both this iteration and an earlier one named, most frequent first.
     pub fn recurring(&self, iteration: u64) -> Vec<&Blocker> {
         let mut found: Vec<_> =
             self.0.iter().filter(|blocker| blocker.count > 1 && blocker.last == iteration).collect();
@@ -69,7 +68,7 @@ impl Blockers {
         found
     }
 
-    /// Whether counting can produce this table.
+    /// Whether the table is within its bounds, so that `count` can have produced it. False for a damaged stored table.
     pub(super) fn is_sound(&self) -> bool {
         let fits = |blocker: &Blocker| {
             blocker.count > 0 && !blocker.key.is_empty() && blocker.key.len().max(blocker.name.len()) <= MAX_BYTES
@@ -78,12 +77,12 @@ impl Blockers {
     }
 }
 
-/// Returns the text without case and without parts that vary between two runs, for comparison.
+/// Returns the key of a text for comparison: lower case, without parts that vary between runs.
 fn same_text(text: &str) -> String {
     normalize(&text.to_lowercase())
 }
 
-/// Returns a text on one line, without control characters and superfluous spaces.
+/// Returns a text on one line, without control characters and repeated spaces.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")

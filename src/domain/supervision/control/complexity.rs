@@ -1,4 +1,4 @@
-//! Estimate of a task's complexity, 1 to 10, from its text.
+//! Estimate of a task's complexity from its text, 1 to 10.
 
 use crate::domain::model::record::Record;
 use crate::domain::model::settings::config_section;
@@ -14,7 +14,7 @@ const MAX_CHARS: usize = 20_000;
 config_section! {
     /// Estimate of a task's complexity if it is not stated.
     pub struct ComplexitySettings {
-        /// Complexity of a task with none of these words.
+        /// Complexity of a task with none of `simple_words` and `hard_words`.
         pub usual: f64 = 5.0, in 1.0..=10.0;
         /// Complexity of a task with one of `simple_words`.
         pub simple: f64 = 2.0, in 1.0..=10.0;
@@ -61,7 +61,8 @@ config_section! {
     }
 }
 
-/// Returns the stated complexity, else the estimate. `first` is the first iteration's record, which has the number of tests.
+/// Returns the stated complexity, or else an estimate. `first` is the record of the first iteration, which contains the number of
+/// tests.
 pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettings) -> f64 {
     if let Some(stated) = facts.complexity.filter(|stated| !stated.is_nan()) {
         return stated.clamp(1.0, 10.0);
@@ -82,7 +83,7 @@ pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettin
     (kind + settings.per_file * files + settings.per_hundred_words * hundreds - tests).clamp(1.0, 10.0)
 }
 
-/// Whether a word looks like a path (`src/lib.rs`, `setup.py`), and not like the end of a sentence or an address.
+/// Whether a word looks like a path (`src/lib.rs`, `setup.py`), as opposed to the end of a sentence or a URL.
 fn names_a_file(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_alphanumeric());
     let Some((stem, ending)) = word.rsplit_once('.') else { return false };

@@ -1,4 +1,4 @@
-//! Choice of the target gain profile, and the smooth transition to it.
+//! Choice of the target gain profile, and the gradual transition to it.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use super::profile::{BUILT_IN, Gains, STANDARD};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::supervision::TaskFacts;
 
-/// Complexity up to which a task is simple.
+/// Maximum complexity of a simple task.
 const SIMPLE: f64 = 3.0;
 /// Minimum complexity of a task that begins with the early profile.
 const COMPLEX: f64 = 7.0;
-/// Share of the iterations that counts as the beginning.
+/// Share of the maximum number of iterations in which the loop is early.
 const EARLY: f64 = 0.2;
 /// D above which the loop is regressing.
 const REGRESSING: f64 = 0.1;
-/// P below which the loop is near completion, if more than half is done.
+/// P below which the loop is near completion, if completion is above `HALF`.
 const NEAR: f64 = 0.15;
 /// Completion above which more than half is done.
 const HALF: f64 = 0.5;
-/// P above which a loop that does not move is stuck.
+/// P above which a loop without movement is stuck.
 const FAR: f64 = 0.7;
-/// Absolute D, without deadband, below which the loop does not move.
+/// Absolute value of D, without deadband, below which the loop does not move.
 const UNMOVED: f64 = 0.02;
-/// Number of first iterations in which a loop is never stuck.
+/// Number of first iterations in which a loop never counts as stuck.
 const GRACE: u64 = 3;
 /// I above which the integral is winding up.
 const WINDUP: f64 = 3.0;
 
-/// Gains in use, and the profile that they approach.
+/// Gains in use, and the profile that they move towards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduledGains {
     /// Name of the target profile.
@@ -64,13 +64,13 @@ impl ControlSettings {
         })
     }
 
-    /// Returns every profile with its gains, by name.
+    /// Returns all profiles with their gains, by name.
     pub fn all_profiles(&self) -> BTreeMap<&str, Gains> {
         let names = BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         names.filter_map(|name| Some((name, self.profile(name)?))).collect()
     }
 
-    /// Returns the name of the profile that a task begins with and returns to.
+    /// Returns the name of the profile that a loop begins with and returns to.
     pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
         if self.base_profile != AUTO {
             &self.base_profile
@@ -83,7 +83,7 @@ impl ControlSettings {
         }
     }
 
-    /// Returns the target profile for these figures, and the reason: the first condition that is true decides.
+    /// Returns the name of the target profile for these figures, and the reason. The first condition that is true decides.
     fn target<'a>(&'a self, task: &ProfileInput<'a>, metrics: &ControlMetrics) -> (&'a str, String) {
         let ControlMetrics { p, i, d, d_raw, velocity, gap, trend, .. } = *metrics;
         // I is also high in the middle of a task that goes well.
@@ -108,8 +108,8 @@ impl ControlSettings {
         }
     }
 
-    /// Moves the gains by one step from `before` (`None` before the first iteration); returns them with the change of
-    /// profile, if any.
+    /// Moves the gains by one step from `before` (`None` before the first iteration) towards the target profile. Returns the new
+    /// gains, and the change of the target profile if there is one.
     pub(super) fn scheduled(
         &self,
         before: Option<&ScheduledGains>,
@@ -130,7 +130,7 @@ impl ControlSettings {
     }
 }
 
-/// Position of the loop in its task.
+/// Inputs for the choice of a profile.
 pub(super) struct ProfileInput<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,
@@ -140,6 +140,6 @@ pub(super) struct ProfileInput<'a> {
     pub(super) complexity: f64,
     /// 1-based number of the iteration.
     pub(super) iteration: u64,
-    /// Maximum number of iterations, if limited.
+    /// Maximum number of iterations; `None` if unlimited.
     pub(super) max_iterations: Option<f64>,
 }

@@ -26,7 +26,7 @@ config_section! {
         pub enabled: bool = false;
         /// Factor at u = 0.
         pub offset: f64 = 0.5, in 0.0..=10.0;
-        /// Amount added at u = 1.
+        /// Amount that is added to the factor at u = 1.
         pub slope: f64 = 1.0, in -10.0..=10.0;
         /// Minimum factor.
         pub min: f64 = 0.5, in 0.1..=10.0, at_most max;
@@ -58,11 +58,11 @@ config_section! {
     pub struct BreadthLaw {
         /// Whether the actuator is used.
         pub enabled: bool = false;
-        /// Profiles with only the first failing check.
+        /// Profiles in which the agent works only on the first failing check.
         pub first_failure: Vec<String> = names(&["cautious", "damped"]);
-        /// Profiles with one change at a time.
+        /// Profiles in which the agent makes one change per iteration.
         pub one_change: Vec<String> = names(&["conservative"]);
-        /// Profiles with everything that is open.
+        /// Profiles in which the agent works on everything that remains.
         pub everything: Vec<String> = names(&["aggressive"]);
     }
 }

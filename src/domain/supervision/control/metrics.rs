@@ -1,6 +1,6 @@
-//! P, I and D of an iteration, and velocity, trend and forecast, which are derived from them.
+//! Figures of an iteration: P, I and D, and the velocity, trend and forecast that are derived from them.
 //!
-//! P is the current error, I the persistent error, D the change of the error: **D > 0 means that the loop gets worse.**
+//! P is the current error, I the accumulated error, and D the change of the error. **D > 0 means that the loop gets worse.**
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,12 +41,12 @@ pub enum Trend {
     Stable,
     /// D > 0.
     Regressing,
-    /// P rises and falls.
+    /// P rises and falls repeatedly.
     Oscillating,
 }
 
 impl Trend {
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Improving => "improving",
@@ -64,17 +64,17 @@ pub struct ControlMetrics {
     pub gap: f64,
     /// Current error, 0..1.
     pub p: f64,
-    /// Persistent error, -1..5.
+    /// Accumulated error, -1..5.
     pub i: f64,
-    /// Change of the error per iteration, 0 within the deadband, -1..1.
+    /// Change of the error per iteration, -1..1; 0 if it is within the deadband.
     pub d: f64,
-    /// Change of the error per iteration, -1..1.
+    /// Change of the error per iteration without deadband, -1..1.
     pub d_raw: f64,
-    /// Gap closed per iteration: `-d_raw`.
+    /// Share of the gap that is closed per iteration: `-d_raw`.
     pub velocity: f64,
-    /// Trend of completion.
+    /// Trend of the error.
     pub trend: Trend,
-    /// Number of iterations still needed at this velocity: 0 if the gap is closed, `None` if it does not shrink.
+    /// Number of iterations still needed at this velocity: 0 if the gap is closed, `None` if the gap does not shrink.
     pub forecast: Option<u64>,
 }
 
@@ -89,8 +89,8 @@ pub(super) fn proportional(gap: f64, quality: f64, errors: f64, band: f64) -> f6
     deadband((gap + penalty).min(1.0), band)
 }
 
-/// Returns `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum, over the recurring
-/// blockers of this iteration, of the number of iterations that named them, this one included.
+/// Returns `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum of the counts of this
+/// iteration's recurring blockers, where the count is the number of iterations, up to this one, that named the blocker.
 pub(super) fn integral(before: f64, decay: f64, p: f64, recurrences: u32, learnings: usize) -> f64 {
     let blockers = BLOCKER_WEIGHT * f64::from(recurrences);
     let credit = LEARNING_CREDIT * learnings as f64;
@@ -102,8 +102,8 @@ pub(super) fn changes(history: &[ControlSample]) -> impl DoubleEndedIterator<Ite
     history.windows(2).map(|pair| pair[1].p - pair[0].p)
 }
 
-/// Returns the weighted mean of the changes within a window of samples; the i-th change has the weight i. 0 with fewer than
-/// two samples.
+/// Returns the weighted mean of the changes within a window of samples. The i-th change has the weight i. 0 with fewer than two
+/// samples.
 pub(super) fn derivative(window: &[ControlSample]) -> f64 {
     let (sum, weights) = changes(window).zip(1_u32..).fold((0.0, 0.0), |(sum, weights), (change, weight)| {
         let weight = f64::from(weight);
@@ -112,14 +112,14 @@ pub(super) fn derivative(window: &[ControlSample]) -> f64 {
     if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
-/// Counts the sign changes between changes larger than `band`.
+/// Counts how often the direction of P changes, ignoring changes of P up to `band`.
 pub(super) fn sign_changes(history: &[ControlSample], band: f64) -> usize {
     let signs: Vec<bool> =
         changes(history).filter(|change| *change != 0.0 && change.abs() >= band).map(|change| change > 0.0).collect();
     signs.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// Returns `ceil(gap / velocity)`; 0 if the gap is 0, `None` if it does not shrink.
+/// Returns `ceil(gap / velocity)`: 0 if the gap is 0, `None` if the gap does not shrink.
 pub(super) fn forecast(gap: f64, velocity: f64) -> Option<u64> {
     if gap <= 0.0 {
         Some(0)
@@ -135,7 +135,7 @@ pub(super) fn last(history: &[ControlSample], len: usize) -> &[ControlSample] {
     &history[history.len().saturating_sub(len)..]
 }
 
-/// Returns the figures after an iteration, whose sample is the last of `history`.
+/// Returns the figures after the iteration whose sample is the last of `history`.
 pub(super) fn measure(history: &[ControlSample], integral: f64, settings: &ControlSettings) -> ControlMetrics {
     let (gap, p) = history.last().map_or((0.0, 0.0), |now| (1.0 - now.completion, now.p));
     let window = settings.window_len();

@@ -1,4 +1,4 @@
-//! Gain profiles: the built-in ones, configured changes to them, and their names by purpose.
+//! Gain profiles: built-in ones, configured changes to them, and the choice of a profile for each purpose.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,20 +24,20 @@ impl Gains {
         Self { kp, ki, kd }
     }
 
-    /// Whether each gain is in the range of the settings.
+    /// Whether each gain is within its valid range.
     pub(super) fn in_range(self) -> bool {
         let range = 0.0..=MAX_GAIN;
         range.contains(&self.kp) && range.contains(&self.ki) && range.contains(&self.kd.abs())
     }
 
-    /// Returns `k + part (target - k)` for each gain `k`.
+    /// Interpolates: returns `k + part (target - k)` for each gain `k`.
     pub(super) fn towards(self, target: Self, part: f64) -> Self {
         let step = |from: f64, to: f64| from + part * (to - from);
         Self { kp: step(self.kp, target.kp), ki: step(self.ki, target.ki), kd: step(self.kd, target.kd) }
     }
 }
 
-/// Gains for an unknown profile name; valid settings contain none.
+/// Gains for an unknown profile name. Valid settings contain no such name.
 pub(super) const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
 
 /// Built-in profiles.

@@ -1,10 +1,10 @@
-//! Iterations, time and money used, and a forecast whether the rest suffices.
+//! Resources of a loop (iterations, time and money): how much was used, and whether the rest suffices.
 
 use crate::domain::supervision::TaskFacts;
 
 /// Seconds per minute.
 const MINUTE_S: f64 = 60.0;
-/// Largest plausible limit; a larger value counts as no limit.
+/// Largest plausible limit. A larger value counts as no limit.
 const LARGEST_LIMIT: f64 = 1e12;
 
 /// Use and limit of one resource.
@@ -32,19 +32,19 @@ impl Resource {
         self.limit.map(|limit| (limit - self.used).max(0.0))
     }
 
-    /// Returns the used part of the limit; 0 without a limit.
+    /// Returns the used share of the limit, 0..; 0 without a limit.
     pub(super) fn part(&self) -> f64 {
         self.limit.map_or(0.0, |limit| self.used / limit)
     }
 
-    /// Whether `more` iterations fit into the remaining amount.
+    /// Whether the remaining amount suffices for `more` iterations at the average use.
     pub(super) fn fits(&self, more: f64) -> bool {
         more * self.each <= self.remaining().unwrap_or(f64::INFINITY)
     }
 }
 
 impl Resources {
-    /// Returns the resources of a loop; `rounds` is the number of iterations that used `seconds` and `usd`.
+    /// Returns the resources of a loop. `rounds` is the number of iterations that used `seconds` and `usd` in total.
     pub(super) fn of(facts: &TaskFacts, iteration: u64, rounds: u64, seconds: f64, usd: f64) -> Self {
         let mean = |sum: f64| sum / rounds.max(1) as f64;
         let minutes = facts.timeout_minutes.and_then(limit);
@@ -56,7 +56,7 @@ impl Resources {
     }
 }
 
-/// Returns a limit; `None` if it is not above 0 or implausibly large.
+/// Returns `value` as a limit; `None` if it is not above 0 or is implausibly large.
 fn limit(value: f64) -> Option<f64> {
     (value > 0.0 && value <= LARGEST_LIMIT).then_some(value)
 }

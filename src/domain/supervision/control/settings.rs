@@ -8,7 +8,7 @@ use super::laws::ActuatorSettings;
 use super::profile::{GainPatch, ProfileSchedule};
 use crate::domain::model::settings::config_section;
 
-/// Value of `base_profile` for a choice by the task.
+/// Value of `base_profile` that lets the task determine the profile.
 pub const AUTO: &str = "auto";
 
 config_section! {
@@ -43,31 +43,32 @@ config_section! {
         /// stuck_loop: change of P below which there is no progress. integral_windup is not raised while P falls at least
         /// this fast.
         pub min_progress_rate: f64 = 0.02, in 0.0..=1.0;
-        /// stuck_loop: P above which it is critical.
+        /// stuck_loop: P above which the alarm is critical.
         pub stuck_critical: f64 = 0.5, in 0.0..=1.0;
-        /// oscillation: number of sign changes within the window.
+        /// oscillation: number of sign changes within the window at which the alarm is raised.
         pub oscillation_count: u32 = 2, in 1..=MAX_WINDOW, below window;
-        /// regression: D, without deadband, above which it is raised.
+        /// regression: D, without deadband, above which the alarm is raised.
         pub regression_rate: f64 = 0.1, in 0.0..=1.0, below regression_critical;
-        /// regression: D, without deadband, or loss of completion against the best iteration, above which it is critical.
+        /// regression: D, without deadband, or loss of completion against the best iteration, above which the alarm is
+        /// critical.
         pub regression_critical: f64 = 0.2, in 0.0..=1.0;
         /// regression: loss of completion against the best iteration that counts as sliding.
         pub slide_drop: f64 = 0.1, in 0.0..=1.0, below regression_critical;
-        /// regression: number of consecutive sliding iterations after which it is raised.
+        /// regression: number of consecutive sliding iterations after which the alarm is raised.
         pub slide_iterations: u32 = 3, in 1..=MAX_WINDOW;
-        /// resource_burn: share of the iterations, the time or the money above which it is raised.
+        /// resource_burn: share of the iterations, the time or the money above which the alarm is raised.
         pub max_iterations_percent: f64 = 0.8, in 0.0..=1.0, below emergency_percent;
-        /// resource_burn: share above which it is an emergency.
+        /// resource_burn: share above which the alarm is an emergency.
         pub emergency_percent: f64 = 0.95, in 0.0..=1.0;
-        /// resource_burn: whether it is raised only if the forecast exceeds the remaining budget.
+        /// resource_burn: whether the alarm is raised only if the forecast exceeds the remaining budget.
         pub resource_forecast: bool = true;
-        /// quality_degradation: decrease of quality within the window.
+        /// quality_degradation: decrease of quality within the window above which the alarm is raised.
         pub quality_drop: f64 = 0.15, in 0.0..=1.0, below quality_critical;
-        /// quality_degradation: decrease above which it is critical.
+        /// quality_degradation: decrease above which the alarm is critical.
         pub quality_critical: f64 = 0.3, in 0.0..=1.0;
-        /// integral_windup: I above which it is raised.
+        /// integral_windup: I above which the alarm is raised.
         pub integral_windup_limit: f64 = 4.0, in 0.0..=MAX_INTEGRAL;
-        /// derivative_spike: change of P in one iteration above which it is raised.
+        /// derivative_spike: change of P in one iteration above which the alarm is raised.
         pub derivative_spike: f64 = 0.2, in 0.0..=1.0;
         /// Effects of the control signal.
         pub actuators: ActuatorSettings => section;
@@ -75,7 +76,7 @@ config_section! {
 }
 
 impl ControlSettings {
-    /// Returns the window as a valid length.
+    /// Returns the window clamped to its valid range, as a length.
     pub(super) fn window_len(&self) -> usize {
         self.window.clamp(2, MAX_WINDOW) as usize
     }

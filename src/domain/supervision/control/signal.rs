@@ -1,4 +1,4 @@
-//! The control signal: the sum of the three terms, and its urgency.
+//! Control signal: the sum of the three terms, and the urgency that corresponds to it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,22 +29,22 @@ impl Terms {
     }
 }
 
-/// Urgency of an intervention.
+/// Urgency of an intervention, derived from the control signal u.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
-    /// u up to 0.3.
+    /// u is at most 0.3.
     Normal,
-    /// u > 0.3.
+    /// u is above 0.3.
     Elevated,
-    /// u > 0.5.
+    /// u is above 0.5.
     High,
-    /// u > 0.8.
+    /// u is above 0.8.
     Critical,
 }
 
 impl Urgency {
-    /// Returns the band of a control signal, 0..1.
+    /// Returns the urgency for a control signal, 0..1.
     pub fn of(signal: f64) -> Self {
         if signal > 0.8 {
             Self::Critical
@@ -57,7 +57,7 @@ impl Urgency {
         }
     }
 
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Normal => "normal",

@@ -23,11 +23,11 @@ pub const MAX_STATE: usize = 64 * 1024;
 /// State of control of a loop. The default is the state before the first iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ControlState {
-    /// Number of iterations so far.
+    /// Number of iterations that were processed.
     rounds: u64,
     /// Number of the last iteration.
     iteration: u64,
-    /// The last window + 1 iterations, oldest first.
+    /// Samples of the last `window` + 1 iterations, oldest first.
     history: Vec<ControlSample>,
     /// I, -1..5.
     integral: f64,
@@ -38,9 +38,9 @@ pub struct ControlState {
     alarms: Vec<Alarm>,
     /// Best completion, 0..1.
     best: f64,
-    /// Number of consecutive iterations far below the best.
+    /// Number of consecutive iterations whose completion is far below the best.
     slide: u32,
-    /// Number of consecutive iterations whose signal selects the strong model.
+    /// Number of consecutive iterations whose control signal selects the strong model.
     strong_run: u32,
     /// Seconds spent.
     seconds: f64,
@@ -51,19 +51,19 @@ pub struct ControlState {
     redirected: Option<RedirectedProfile>,
 }
 
-/// Profile that a REDIRECT requested.
+/// Target profile that a REDIRECT requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RedirectedProfile {
     profile: String,
-    /// Last iteration in which it applies.
+    /// Last iteration in which the request applies.
     until: u64,
 }
 
-/// Number of iterations for which a REDIRECT affects the gains.
+/// Number of iterations in which the profile of a REDIRECT is the target.
 const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
-    /// Updates the state with an iteration and returns the decision. `settings` must be valid
+    /// Processes an iteration: updates the state and returns the decision. `settings` must be valid
     /// ([`validate`](crate::domain::model::settings::Settings::validate)).
     pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> ControlDecision {
         let (figures, wrong) = record.figures();
@@ -111,8 +111,8 @@ impl ControlState {
         if settings.enabled { decision } else { decision.without_advice(settings) }
     }
 
-    /// Computes the state from all records, to replace one that cannot be read. Acknowledgements are not in the records and
-    /// are lost.
+    /// Rebuilds the state from all records, to replace one that cannot be read. Acknowledgements of alarms are not in the records
+    /// and are lost.
     pub fn rebuild(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Self {
         let mut state = Self::default();
         for record in records {
@@ -121,29 +121,29 @@ impl ControlState {
         state
     }
 
-    /// Returns the state as text, for storing with the loop.
+    /// Serializes the state, for storing with the loop.
     pub fn export(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Parses an exported state; `None` for any other text.
+    /// Parses an exported state; `None` if the text is no valid state.
     pub fn import(text: &str) -> Option<Self> {
         let state = (text.len() <= MAX_STATE).then(|| serde_json::from_str::<Self>(text).ok())??;
         state.is_sound().then_some(state)
     }
 
-    /// Makes this profile the target for some iterations instead of the base profile, after a REDIRECT.
+    /// Sets the target profile for the next iterations, in place of the base profile. Called after a REDIRECT.
     pub fn redirect(&mut self, profile: &str) {
         let until = self.iteration.saturating_add(REDIRECT_LASTS);
         self.redirected = Some(RedirectedProfile { profile: profile.to_owned(), until });
     }
 
-    /// Undoes [`ControlState::redirect`], so that the next iteration's figures follow from the records alone.
+    /// Undoes [`ControlState::redirect`], so that the figures of the next iteration depend only on the records.
     pub fn forget_redirect(&mut self) {
         self.redirected = None;
     }
 
-    /// Acknowledges the alarm with this id; returns whether it is active.
+    /// Acknowledges the alarm with this id. Returns whether such an alarm is active.
     pub fn acknowledge(&mut self, id: &str) -> bool {
         let alarm = self.alarms.iter_mut().find(|alarm| alarm.id == id);
         alarm.map(|alarm| alarm.acknowledged = true).is_some()
@@ -204,7 +204,7 @@ impl ControlState {
         next
     }
 
-    /// Whether steps can produce this state, as far as its figures show.
+    /// Whether the figures of the state are plausible, so that `step` can have produced it. False for a damaged stored state.
     pub fn is_sound(&self) -> bool {
         let part = |x: f64| (0.0..=1.0).contains(&x);
         let sample = |s: &ControlSample| part(s.completion) && part(s.quality) && part(s.p);
@@ -225,7 +225,7 @@ impl ControlState {
     }
 }
 
-/// Returns the warning for an iteration with `wrong` figures out of range; `None` if there are none.
+/// Returns a warning for an iteration with `wrong` figures out of range; `None` if `wrong` is 0.
 pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
     match wrong {
         0 => None,

@@ -1,4 +1,4 @@
-//! Validation of the settings of control: ranges, contradicting thresholds, names of profiles.
+//! Validation of the settings of control: ranges, contradictory thresholds, names of profiles.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, sh
 
 /// Maximum length of a profile's name, in bytes.
 const MAX_NAME: usize = 64;
-/// Maximum number of profiles; they are stored with every loop.
+/// Maximum number of profiles. Their number is limited because they are stored with every loop.
 const MAX_PROFILES: usize = 32;
 
 impl Settings for ControlSettings {
@@ -26,7 +26,7 @@ impl Settings for ControlSettings {
 }
 
 impl ControlSettings {
-    /// Adds a problem for each threshold that no figure can reach.
+    /// Adds a problem for each threshold that can never be reached.
     fn check_reachable(&self, problems: &mut SectionProblems) {
         for (key, value, most) in [
             ("stuck_critical", self.stuck_critical, 1.0),
@@ -93,7 +93,7 @@ impl ControlSettings {
         }
     }
 
-    /// Adds a problem if there is no profile with that name.
+    /// Adds a problem if there is no profile with this name.
     fn check_profile_name(&self, problems: &mut SectionProblems, key: &str, name: &str) {
         let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         if !known().any(|known| known == name) {

@@ -1,4 +1,4 @@
-//! Agent failure: a backend that crashes, runs out of time or answers with nothing that can be used.
+//! Agent failure: the agent's backend crashes, times out, or returns no usable answer.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,7 +10,7 @@ use super::intervention::InterventionLevel;
 detection_settings! {
     /// Conditions of failing backends.
     AgentFailureSettings {
-        /// Number of failed iterations within `window` at which it is raised.
+        /// Number of failed iterations within `window` at which the detection is raised.
         pub iterations: u32 = 3, in 1..=100, at_most window;
         /// Number of newest iterations in which failures are counted.
         pub window: u32 = 5, in 1..=100;

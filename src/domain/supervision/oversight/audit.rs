@@ -1,4 +1,4 @@
-//! The trail of oversight: what was done, why, after which iteration. Only ever added to; whoever keeps it adds the time.
+//! Audit log of oversight: each action with its reason and iteration. Entries are only appended; the store adds the time.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,53 +9,53 @@ use super::intervention::InterventionLevel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditEvent {
-    /// The overseer stepped in.
+    /// The overseer intervened.
     Intervened,
-    /// People are notified.
+    /// People were notified.
     Escalated,
-    /// A regression recovered.
+    /// The tests or checks of a regression pass again, so that the detection was withdrawn.
     Withdrawn,
-    /// The best iteration is to be restored.
+    /// Restoring the state after the best iteration was requested.
     Restored,
-    /// Restoring it failed.
+    /// Restoring that state failed.
     RestoreFailed,
-    /// A person let the loop go on.
+    /// A person resumed the loop.
     Resumed,
-    /// A person said something else.
+    /// A person answered without resuming the loop.
     Answered,
     /// A plan was proposed.
     Planned,
-    /// Control took another gain profile.
+    /// The target gain profile of control changed.
     ProfileChanged,
     /// Control raised an alarm.
     AlarmRaised,
-    /// The condition of an alarm holds no longer.
+    /// The condition of an alarm is no longer true, so that the alarm was cleared.
     AlarmCleared,
     /// Another model was asked for a second opinion.
     SecondOpinion,
-    /// An image of the task was fetched, or is not used.
+    /// An image of the task was fetched, or could not be used.
     ImageFound,
 }
 
-/// One line of the trail.
+/// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// After which iteration.
+    /// Iteration after which the event happened.
     pub iteration: u32,
     /// Kind of the entry.
     pub event: AuditEvent,
-    /// Level, for interventions.
+    /// Level of the intervention; `None` for other events.
     pub level: Option<InterventionLevel>,
-    /// Because of which kind of detection.
+    /// Kind of the detection that caused the event; `None` if no detection did.
     pub kind: Option<DetectionKind>,
-    /// Because of which cause.
+    /// Cause, as in `Detection::cause`; `None` if no detection caused the event.
     pub cause: Option<String>,
-    /// Reason, one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
 impl AuditEntry {
-    /// An entry about the loop as a whole.
+    /// Creates an entry that belongs to no detection.
     pub fn new(iteration: u32, event: AuditEvent, reason: String) -> Self {
         Self { iteration, event, level: None, kind: None, cause: None, reason }
     }

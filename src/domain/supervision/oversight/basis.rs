@@ -1,4 +1,4 @@
-//! Basis of detections: how directly their evidence was measured.
+//! Basis of a detection: how directly its evidence was measured.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Counts, exit codes, outputs of checks, and trees.
+    /// Measurements: counts, exit codes, outputs of checks, and trees.
     Measured,
-    /// Rates, trends and estimates that are computed from measurements.
+    /// Figures that are computed from measurements: rates, trends and estimates.
     Derived,
-    /// Words of the agent and of the task.
+    /// Text of the agent or of the task.
     Words,
 }
 
@@ -19,7 +19,7 @@ impl Basis {
     /// All values, most direct first.
     pub const ALL: [Self; 3] = [Self::Measured, Self::Derived, Self::Words];
 
-    /// Returns its name, as in the documentation.
+    /// Returns the name, as in the documentation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",

@@ -1,4 +1,4 @@
-//! Definition of a detection: its row, its settings and its condition, and the macros that make all else of them.
+//! Definition of a detection (its table row, settings and condition), and the macros that derive everything else from it.
 
 use super::basis::Basis;
 use super::detection::Detection;
@@ -7,48 +7,48 @@ use super::intervention::InterventionLevel;
 use super::state::OverseerState;
 use crate::domain::supervision::control::ProfileSchedule;
 
-/// Row of the table of detections.
+/// Row of a detection in the table of detections.
 #[derive(Debug, Clone, Copy)]
 pub struct DetectionRow {
     /// Title for people and agents, without a full stop.
     pub title: &'static str,
-    /// Pattern that it finds, for the documentation, without a full stop.
+    /// Pattern that the detection finds, for the documentation; without a full stop.
     pub pattern: &'static str,
-    /// Its signals, each with its basis.
+    /// Names of the signals, each with its basis.
     pub signals: &'static [(&'static str, Basis)],
-    /// Effect beside the levels, for the documentation; empty if there is none.
+    /// Effect in addition to the intervention, for the documentation; empty if there is none.
     pub effect: &'static str,
-    /// Order to the agent at a REDIRECT.
+    /// Instruction to the agent for a REDIRECT.
     pub order: &'static str,
     /// Recommendations, most useful first.
     pub advice: &'static [&'static str],
-    /// Level that the severity HIGH asks for.
+    /// Level of intervention for the severity `High`.
     pub high: InterventionLevel,
-    /// Gain profile that control moves to after a REDIRECT.
+    /// Selects the gain profile that control uses after a REDIRECT.
     pub profile: fn(&ProfileSchedule) -> &String,
-    /// Whether it is about the agent's approach, so that a REDIRECT ends the approach.
+    /// Whether the detection concerns the agent's approach, so that a REDIRECT ends the current approach.
     pub of_approach: bool,
 }
 
 impl DetectionRow {
-    /// Returns the basis of a signal; the least direct one of the detection for an unknown name.
+    /// Returns the basis of the signal with this name. For an unknown name, returns the least direct basis of all signals.
     pub fn basis_of(&self, signal: &str) -> Basis {
         let known = self.signals.iter().find(|(name, _)| *name == signal).map(|(_, basis)| *basis);
         known.or_else(|| self.signals.iter().map(|(_, basis)| *basis).max()).unwrap_or(Basis::Words)
     }
 
-    /// Returns the basis of its most direct signal.
+    /// Returns the basis of the most direct signal.
     pub fn basis(&self) -> Basis {
         self.signals.iter().map(|(_, basis)| *basis).min().unwrap_or(Basis::Words)
     }
 }
 
-/// Definition of a detection; implemented once in the file of each, for its settings.
+/// Definition of a detection. Each detection implements it once, for its settings, in its own file.
 pub(super) trait DetectionDefinition {
-    /// Row of the table.
+    /// Row in the table of detections.
     const ROW: DetectionRow;
 
-    /// Returns what is found after the newest iteration; `None` if it is nothing.
+    /// Examines the history after the newest iteration. Returns `None` if the pattern is not found.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection>;
 
     /// Whether a critical detection ends the loop instead of pausing it.
@@ -57,8 +57,9 @@ pub(super) trait DetectionDefinition {
     }
 }
 
-/// Declares the settings of one detection: its two switches, then its thresholds as in `config_section!`. `observed` before
-/// the name makes a detection that is only recorded until the operator sets `observe: false`.
+/// Declares the settings of one detection: its two switches, followed by its thresholds in the syntax of `config_section!`. The
+/// keyword `observed` before the name sets the default of `observe` to true, so that the detection is only recorded until the
+/// operator sets `observe: false`.
 macro_rules! detection_settings {
     ($(#[$meta:meta])* observed $name:ident { $($thresholds:tt)* }) => {
         detection_settings!(@section [$(#[$meta])*] $name, true, { $($thresholds)* });
@@ -80,8 +81,9 @@ macro_rules! detection_settings {
     };
 }
 
-/// Declares the detections, one a row, the most specific first: file (which is its name in configuration and traces), variant of [`DetectionKind`],
-/// settings. The keys before them are those of all detections.
+/// Declares all detections, one per row, most specific first. A row has the module, whose name is also the name in configuration
+/// and traces, the variant of [`DetectionKind`], and the settings type. The keys before the rows are settings of oversight that
+/// concern all detections.
 macro_rules! detectors {
     (
         $(#[$meta:meta])*
@@ -101,14 +103,14 @@ macro_rules! detectors {
             /// All kinds, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$Kind),+];
 
-            /// Returns its name, as in configuration and traces.
+            /// Returns the name, as in configuration and traces.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$Kind => stringify!($file)),+
                 }
             }
 
-            /// Returns its row of the table.
+            /// Returns the row in the table of detections.
             pub fn row(self) -> DetectionRow {
                 match self {
                     $(Self::$Kind => <$Section as DetectionDefinition>::ROW),+
@@ -128,14 +130,14 @@ macro_rules! detectors {
         }
 
         impl $Settings {
-            /// Returns whether a detection is looked for, and whether it is only observed.
+            /// Returns two switches of a detection: whether it is enabled, and whether it is only observed.
             pub fn switches(&self, kind: DetectionKind) -> (bool, bool) {
                 match kind {
                     $(DetectionKind::$Kind => (self.$file.enabled, self.$file.observe)),+
                 }
             }
 
-            /// Returns the switch by which a detection is looked for.
+            /// Returns the switch that enables a detection.
             pub fn enabled_mut(&mut self, kind: DetectionKind) -> &mut bool {
                 match kind {
                     $(DetectionKind::$Kind => &mut self.$file.enabled),+

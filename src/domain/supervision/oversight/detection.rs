@@ -12,18 +12,18 @@ use super::basis::Basis;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DetectionSeverity {
-    /// Worth a record.
+    /// The finding is only recorded.
     Low,
-    /// Worth a warning.
+    /// The agent should be warned.
     Medium,
     /// The approach has to change.
     High,
-    /// A person has to look.
+    /// A person has to look at the loop.
     Critical,
 }
 
 impl DetectionSeverity {
-    /// Returns the next lower severity.
+    /// Returns the next lower severity; `Low` stays.
     #[must_use]
     pub fn lowered(self) -> Self {
         match self {
@@ -45,21 +45,21 @@ impl fmt::Display for DetectionSeverity {
     }
 }
 
-/// A signal that fired, with its figure.
+/// Signal that exceeded its threshold, with its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DetectionEvidence {
     /// Name of the signal.
     pub signal: String,
     /// Measured value, in the unit of the threshold.
     pub value: f64,
-    /// The threshold that it crossed.
+    /// Threshold that the value crossed.
     pub threshold: f64,
-    /// Both in a sentence without a full stop.
+    /// Value and threshold in a sentence without a full stop.
     pub text: String,
 }
 
 impl DetectionEvidence {
-    /// Evidence for a signal.
+    /// Creates the evidence of a signal.
     pub(super) fn new(signal: &str, value: impl Into<f64>, threshold: impl Into<f64>, text: String) -> Self {
         // JSON has no infinities.
         let finite = |figure: f64| if figure.is_nan() { 0.0 } else { figure.clamp(f64::MIN, f64::MAX) };
@@ -67,26 +67,27 @@ impl DetectionEvidence {
     }
 }
 
-/// Something that was found in a loop's history.
+/// Problem that was detected in a loop's history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detection {
     /// Kind of the detection.
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
-    /// The signals that fired, at least one, the most directly measured first.
+    /// Signals that exceeded their thresholds, at least one; the most directly measured first.
     pub evidence: Vec<DetectionEvidence>,
     /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
-    /// Name that stays the same while the cause does: the kind, or the kind and its subject (`stuck:` and the error).
+    /// Identifier of the cause, which stays the same while the cause does: the kind, possibly with a subject (`stuck:` and the
+    /// error).
     pub cause: String,
 }
 
-/// Longest part of a cause after the kind, in characters.
+/// Maximum length of the subject in a cause, in characters.
 const MAX_CAUSE: usize = 80;
 
 impl Detection {
-    /// A detection where any signal fired.
+    /// Creates a detection from its evidence; `None` if there is no evidence.
     pub(super) fn of(
         kind: DetectionKind,
         severity: DetectionSeverity,
@@ -104,20 +105,20 @@ impl Detection {
         })
     }
 
-    /// Returns the detection with `what` in its cause, such as the error of `stuck:E0308`.
+    /// Adds the subject `what` to the cause, such as the error in `stuck:E0308`.
     #[must_use]
     pub(super) fn about(mut self, what: &str) -> Self {
         self.cause = format!("{}:{}", self.kind, what.chars().take(MAX_CAUSE).collect::<String>());
         self
     }
 
-    /// Basis of its most direct evidence.
+    /// Returns the basis of the most direct evidence.
     pub fn basis(&self) -> Basis {
         let row = self.kind.row();
         self.evidence.iter().map(|found| row.basis_of(&found.signal)).min().unwrap_or(Basis::Words)
     }
 
-    /// The evidence in one sentence without a full stop.
+    /// Returns the evidence in one sentence without a full stop.
     pub fn evidence_text(&self) -> String {
         self.evidence.iter().map(|evidence| evidence.text.as_str()).collect::<Vec<_>>().join("; ")
     }

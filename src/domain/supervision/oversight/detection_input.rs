@@ -1,4 +1,4 @@
-//! Inputs of detections: the history, the task, the view of control, and queries that several detections share.
+//! Inputs of detections: the history, the task, and the view of control. Also has the queries that several detections share.
 
 use std::collections::BTreeMap;
 
@@ -13,53 +13,54 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
-/// View of control on an iteration.
+/// Result of control for an iteration, as seen by the overseer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlView {
-    /// Alarms that stand, by type, each with its severity: info is low, warning medium, critical and emergency critical.
+    /// Active alarms by kind, with their severity as that of a detection. `Info` becomes `Low`, `Warning` becomes `Medium`, and
+    /// `Critical` and `Emergency` become `Critical`.
     pub alarms: Vec<(AlarmKind, DetectionSeverity)>,
-    /// Trend of the gap.
+    /// Trend of the error.
     pub trend: Trend,
-    /// Iterations still needed; `None` if it cannot be estimated.
+    /// Number of iterations still needed; `None` if it cannot be estimated.
     pub forecast: Option<f64>,
 }
 
 impl ControlView {
-    /// Severity of an alarm that stands.
+    /// Returns the severity of an active alarm; `None` if the alarm is not active.
     pub fn alarm(&self, kind: AlarmKind) -> Option<DetectionSeverity> {
         self.alarms.iter().filter(|(alarm, _)| *alarm == kind).map(|(_, severity)| *severity).max()
     }
 }
 
-/// Bytes of other people's text in evidence.
+/// Maximum length of untrusted text in evidence, in bytes.
 const MAX_LINE: usize = 200;
-/// Records over which a loop's present direction is read.
+/// Number of newest records from which the current direction of completion is computed.
 const IMPROVING_OVER: u32 = 3;
 
-/// Everything that a detection may look at.
+/// Inputs of a detection.
 #[derive(Clone, Copy)]
 pub(super) struct DetectionInput<'a> {
-    /// All iterations, oldest first; at least one.
+    /// Iterations to examine, oldest first; at least one.
     pub history: &'a [Record],
-    /// Whether iterations were left out, because their checks were weakened.
+    /// Whether `history` lacks iterations, because their checks were weakened.
     pub partial: bool,
-    /// The newest.
+    /// Newest iteration of `history`.
     pub last: &'a Record,
     pub facts: &'a TaskFacts,
     pub control: &'a ControlView,
     pub settings: &'a OversightSettings,
-    /// Kinds that a REDIRECT was given for, with the iteration after which.
+    /// Kinds that caused a REDIRECT, each with the iteration after which the last REDIRECT was given.
     pub redirected: &'a BTreeMap<DetectionKind, u32>,
 }
 
 impl<'a> DetectionInput<'a> {
-    /// The last records, at most so many.
+    /// Returns the newest records, at most `records` of them.
     pub fn recent(&self, records: u32) -> &'a [Record] {
         &self.history[self.history.len().saturating_sub(records as usize)..]
     }
 
-    /// Completion gained an iteration over the last so many records; 0 where there is only one.
+    /// Returns the mean gain of completion per iteration over the newest `records` records; 0 if there is only one record.
     pub fn rate(&self, records: u32) -> f64 {
         match self.recent(records) {
             [first, .., last] => {
@@ -69,8 +70,8 @@ impl<'a> DetectionInput<'a> {
         }
     }
 
-    /// Whether the loop makes progress: one of the last two iterations was better than all before it, by completion, failing
-    /// tests or errors, or had a new error where nothing is counted. Also `true` with fewer than three iterations.
+    /// Whether the loop makes progress: in completion, failing tests or errors, one of the last two iterations was better than
+    /// all before. If nothing is counted, a new error is progress as well. Also true with fewer than three iterations.
     pub fn progressing(&self) -> bool {
         let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
         if before.is_empty() {
@@ -83,22 +84,23 @@ impl<'a> DetectionInput<'a> {
             || self.is_all_or_nothing() && self.progress_rate().still < 2
     }
 
-    /// Whether nothing is counted, so that completion cannot show the way between checks.
+    /// Whether nothing is counted, so that completion changes only when a whole check passes or fails.
     pub fn is_all_or_nothing(&self) -> bool {
         Record::is_all_or_nothing(self.history)
     }
 
-    /// The loop's pace, and how long it has stood still.
+    /// Returns the loop's rate of progress, including the length of the current standstill.
     pub fn progress_rate(&self) -> ProgressRate {
         ProgressRate::of(self.history, self.facts.experience.step_threshold(self.settings.step_threshold()))
     }
 
-    /// Whether completion goes up at present, be it only back to where it was.
+    /// Whether completion currently rises, even if it only recovers from an earlier loss.
     pub fn improving(&self) -> bool {
         self.progressing() || self.rate(IMPROVING_OVER) >= self.settings.min_progress
     }
 
-    /// Whether a count is lower in the last two iterations than in those of the window before.
+    /// Whether the minimum of a count over the last two iterations is lower than its minimum over the preceding iterations of the
+    /// window.
     fn fewer(&self, count: impl Fn(&Record) -> Option<f64>) -> bool {
         let window = self.recent(self.settings.stuck.window);
         let (before, new) = window.split_at(window.len().saturating_sub(2));
@@ -107,7 +109,7 @@ impl<'a> DetectionInput<'a> {
     }
 }
 
-/// Number of the newest iteration; its place where the record has none.
+/// Returns the number of the newest iteration; if its record has none, the length of the history.
 pub(super) fn number(history: &[Record]) -> u32 {
     match history.last() {
         // A cast from a float saturates.
@@ -116,7 +118,7 @@ pub(super) fn number(history: &[Record]) -> u32 {
     }
 }
 
-/// Returns the outcome of the check `name`; `at` is the index to try first.
+/// Returns the outcome of the check `name` in a record. `at` is the index where the check probably is.
 pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a CheckFact> {
     match record.checks.get(at) {
         Some(check) if check.name == name => Some(check),
@@ -124,19 +126,20 @@ pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a
     }
 }
 
-/// Text of others on one line, at most 200 bytes. `; ` becomes `, `, because it separates the pieces of evidence.
+/// Returns untrusted text on one line, at most 200 bytes. Replaces `; ` by `, `, because `; ` separates pieces of evidence.
 pub(super) fn line(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(MAX_LINE)];
     visible(start).0.split_whitespace().collect::<Vec<_>>().join(" ").replace("; ", ", ")
 }
 
-/// A share as a percentage for people.
+/// Formats a share, 0..1, as a percentage.
 pub(super) fn percent(share: f64) -> String {
     let tenths = (share * 1_000.0).round() / 10.0;
     format!("{tenths} %")
 }
 
-/// Names some files that each of these iterations changed, after `; `; empty if they changed none.
+/// Returns a clause with some of the files that each of these iterations changed, beginning with `; `. Empty if no files were
+/// changed.
 pub(super) fn named_files<'a>(records: impl Iterator<Item = &'a Record>) -> String {
     const NAMED: usize = 3;
     let of = |record: &Record| {

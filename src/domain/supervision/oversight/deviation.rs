@@ -1,7 +1,7 @@
-//! Deviation: what is done has little to do with the objective, or mostly lies outside of the task's scope.
+//! Deviation: the work has little similarity to the objective, or most of it is outside of the task's scope.
 //!
-//! Words are a weak witness: an objective can be met with others. So a loop whose checks come nearer never deviates, and
-//! an iteration that says nothing is not judged.
+//! Similarity of words is weak evidence, because the work can be described in other words than the objective. A loop whose checks
+//! improve therefore never deviates, and an iteration without text is not judged.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, WordCounts};
 use crate::domain::supervision::TaskFacts;
 
-/// Bytes of the objective that are compared.
+/// Maximum length of the objective that is compared, in bytes.
 const MAX_TASK: usize = 500;
-/// Bytes of an iteration's words, and of its paths, that are compared.
+/// Maximum length that is compared of an iteration's text, and of its paths, in bytes.
 const MAX_TEXT: usize = 300;
-/// Files of an iteration that are looked at.
+/// Maximum number of files per iteration that are examined.
 const MAX_FILES: usize = 20;
-/// Words that a text has at least to be judged by.
+/// Minimum number of words that a text needs to be judged.
 const MIN_WORDS: usize = 2;
 
 detection_settings! {
@@ -31,11 +31,11 @@ detection_settings! {
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
         /// Number of newest iterations that are considered.
         pub window: u32 = 3, in 1..=10;
-        /// Number of iterations off the objective within `window` at which it is raised.
+        /// Number of iterations off the objective within `window` at which the detection is raised.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
-        /// Number of consecutive iterations off the objective at which it is severe.
+        /// Number of consecutive iterations off the objective at which the detection is severe.
         pub high_after: u32 = 4, in 1..=10;
-        /// Number of changed files outside the task's scope, for each one within, above which it is raised.
+        /// Number of changed files outside the task's scope per file inside of it, above which the detection is raised.
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
         /// Minimum number of changed files outside the task's scope.
         pub scope_min_files: u32 = 4, in 1..=10_000;
@@ -90,8 +90,8 @@ impl DetectionDefinition for DeviationSettings {
     }
 }
 
-/// Returns the similarity of each of the last iterations to the objective, oldest first; `None` if it cannot be
-/// computed.
+/// Returns the similarity of each of the last iterations to the objective, 0..1, oldest first. `None` for an iteration that
+/// cannot be judged.
 fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
     let settings = &input.settings.deviation;
     let task = cut(&input.facts.task, MAX_TASK);
@@ -111,13 +111,13 @@ fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
     input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
 }
 
-/// Whether most letters are plain Latin ones: words of different scripts cannot be compared.
+/// Whether most letters are basic Latin ones. Texts in different scripts cannot be compared by their words.
 fn is_latin(text: &str) -> bool {
     let letters = || text.chars().filter(|character| character.is_alphabetic());
     2 * letters().filter(char::is_ascii).count() >= letters().count()
 }
 
-/// Returns the agent's summary of its work.
+/// Returns the texts of the agent's report about its work.
 fn report_text(record: &Record) -> String {
     let mut text = cut(&record.summary, MAX_TEXT).to_owned();
     for learning in &record.learnings {
@@ -127,7 +127,7 @@ fn report_text(record: &Record) -> String {
     cut(&text, MAX_TEXT).to_owned()
 }
 
-/// Returns the paths that the agent changed.
+/// Returns the paths that the agent changed, as text.
 fn changed(record: &Record) -> String {
     let files: Vec<&str> = record.files.iter().take(MAX_FILES).map(String::as_str).collect();
     cut(&files.join(" "), MAX_TEXT).to_owned()
@@ -137,7 +137,7 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// Files outside of the task's scope, where they are many more than those inside.
+/// Returns evidence that many more files outside of the task's scope were changed than inside; `None` otherwise.
 fn scope_creep(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.deviation;
     let scope = scope(input.facts);
@@ -155,7 +155,7 @@ fn scope_creep(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     creeps.then(|| DetectionEvidence::new("scope", ratio, settings.scope_creep_ratio, text))
 }
 
-/// Returns the scope of the task: as stated, or the files and folders that its text names.
+/// Returns the scope of the task: as stated, or else the files and folders that its text names.
 fn scope(facts: &TaskFacts) -> Vec<&str> {
     if !facts.scope.is_empty() {
         return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
@@ -174,7 +174,8 @@ pub fn named_places(text: &str) -> Vec<&str> {
     words.filter(is_path).map(|word| word.trim_end_matches('/')).collect()
 }
 
-/// Whether a file is the place, lies in it or next to it, or is named after it (its tests).
+/// Whether a changed file belongs to a place of the scope: it is the place, is in it or next to it, or has a related name (such
+/// as that of its tests).
 fn is_within(file: &str, place: &str) -> bool {
     let stem = place.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(place);
     file == place

@@ -1,4 +1,4 @@
-//! Interventions: five levels, the notifications of each, and the directives for the next prompt.
+//! Interventions: five levels, the notifications that each causes, and the directives for the next prompt.
 
 use std::fmt;
 
@@ -13,20 +13,20 @@ use super::detection::{Detection, DetectionSeverity};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InterventionLevel {
-    /// It is recorded.
+    /// The finding is only recorded.
     Log,
-    /// A warning opens the next prompt.
+    /// The next prompt begins with a warning.
     Warn,
-    /// The next prompt changes the approach; a fresh session of the agent.
+    /// The next prompt demands another approach, and the agent starts a new session.
     Redirect,
     /// The loop waits for a person.
     Pause,
-    /// The loop ends, its work saved.
+    /// The loop ends, and its work is kept.
     Abort,
 }
 
 impl InterventionLevel {
-    /// Returns the next higher level, at most PAUSE.
+    /// Returns the next higher level, at most `Pause`.
     pub(super) fn climbed(self) -> Self {
         match self {
             Self::Log => Self::Warn,
@@ -36,7 +36,7 @@ impl InterventionLevel {
         }
     }
 
-    /// Returns the strongest intervention that a basis supports: words alone neither pause nor end a loop.
+    /// Returns the most severe level that a basis justifies. Text alone neither pauses nor ends a loop.
     pub fn strongest_by(basis: Basis) -> Self {
         match basis {
             Basis::Measured | Basis::Derived => Self::Abort,
@@ -44,7 +44,7 @@ impl InterventionLevel {
         }
     }
 
-    /// Its name, in capitals as people know it.
+    /// Returns the display name, in capitals.
     pub fn name(self) -> &'static str {
         match self {
             Self::Log => "LOG",
@@ -56,22 +56,22 @@ impl InterventionLevel {
     }
 }
 
-/// Something that is done about a detection.
+/// Intervention because of a detection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervention {
     /// Level.
     pub level: InterventionLevel,
-    /// Because of which kind of detection.
+    /// Kind of the detection.
     pub kind: DetectionKind,
-    /// Because of which cause; see [`Detection::cause`].
+    /// Cause of the detection; see [`Detection::cause`].
     pub cause: String,
     /// Severity of the detection.
     pub severity: DetectionSeverity,
     /// Basis of the detection.
     pub basis: Basis,
-    /// Whether this cause reaches this level for the first time. Later ones are not reported again.
+    /// Whether the cause reached this level for the first time. Only then is the intervention reported.
     pub fresh: bool,
-    /// Reason, one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
@@ -79,27 +79,28 @@ pub struct Intervention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EscalationLevel {
-    /// Log entry; also the level of what waits for a person although nothing is wrong.
+    /// Log entry. Also used for a loop that waits for a person although there is no problem.
     Info,
-    /// The status comment.
+    /// Status comment on the issue.
     Warning,
-    /// An escalation issue.
+    /// Escalation issue.
     Critical,
-    /// An escalation issue that blocks.
+    /// Escalation issue that is marked as blocking.
     Emergency,
 }
 
-/// Telling people.
+/// Notification of people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Escalation {
     /// Urgency.
     pub level: EscalationLevel,
-    /// Whether escalation issue, webhooks and desktop are notified; otherwise only the loop's own issue.
+    /// Whether the escalation issue, webhooks and the desktop are used too. If false, people are notified only on the loop's own
+    /// issue.
     pub outside: bool,
 }
 
 impl Escalation {
-    /// Returns the effects of a level.
+    /// Returns the notification for a level of intervention.
     pub(super) fn of(level: InterventionLevel, auto_escalate: bool) -> Self {
         let loud = match level {
             InterventionLevel::Log => EscalationLevel::Info,
@@ -111,7 +112,7 @@ impl Escalation {
     }
 }
 
-/// The level that a severity asks for.
+/// Returns the level of intervention for a severity.
 pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> InterventionLevel {
     match severity {
         DetectionSeverity::Low => InterventionLevel::Log,
@@ -124,14 +125,14 @@ pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> Inte
 /// Urgency of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DirectiveLevel {
-    /// The agent is warned.
+    /// Warning to the agent.
     Warning,
-    /// The agent has to take another approach.
+    /// Instruction to the agent to take another approach.
     Override,
 }
 
 impl DirectiveLevel {
-    /// Returns the prefix of its text form.
+    /// Returns the prefix that marks the level in the text form.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Warning => "WARNING: ",
@@ -140,7 +141,7 @@ impl DirectiveLevel {
     }
 }
 
-/// Directive for the next prompt. It is stored as text with the prefix of its level; text without one is a warning.
+/// Directive for the next prompt. Its text form begins with the prefix of its level; text without a prefix is a warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub struct Directive {
@@ -151,7 +152,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Returns the directive for a detection; `None` for levels without one.
+    /// Returns the directive for a detection; `None` for levels that give no directive.
     pub(super) fn of(level: InterventionLevel, detection: &Detection) -> Option<Self> {
         let (level, opening) = match level {
             InterventionLevel::Warn => (DirectiveLevel::Warning, format!("{}.", detection.kind.title())),

@@ -51,8 +51,8 @@ impl DetectionDefinition for NoChangeSettings {
     }
 }
 
-/// Whether the agent changed nothing in the newest iteration: as recorded; else the tree is as before; where trees are not
-/// known, no file was changed and no figure moved. A run that failed is another matter.
+/// Whether the agent changed nothing in the newest iteration. Uses the recorded origin of the change; if there is none, compares
+/// the trees; if trees are unknown, requires that no file and no figure changed. False if the agent's run failed.
 fn unchanged(records: &[Record]) -> bool {
     let Some((last, before)) = records.split_last() else { return false };
     if last.agent_failure.is_some() {

@@ -1,4 +1,4 @@
-//! Oscillation: states that come back, files changed to and fro, completion that rises and falls.
+//! Oscillation: the tree returns to earlier states, files are changed back and forth, or completion rises and falls.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::intervention::InterventionLevel;
 use crate::domain::model::record::{Record, TreeChange};
 use crate::domain::supervision::control::Trend;
 
-/// Files of an iteration that are compared; more say nothing new.
+/// Maximum number of files per iteration that are compared.
 const MAX_FILES: usize = 64;
 
 detection_settings! {
@@ -21,15 +21,16 @@ detection_settings! {
         pub window: u32 = 8, in 3..=50;
         /// Number of returns to exactly the files of an earlier iteration, without progress, at which the agent is warned.
         pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
-        /// Number of such returns at which it is critical, once a REDIRECT was given.
+        /// Number of such returns at which the detection is critical, after a REDIRECT was given.
         pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
-        /// Number of returns to an earlier state, exactly or by the files that changed, at which it is severe.
+        /// Number of returns to an earlier state, by the whole tree or by the changed files, at which the detection is
+        /// severe.
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
-        /// Number of returns to an earlier state at which it is critical.
+        /// Number of returns to an earlier state at which the detection is critical.
         pub critical_cycles: u32 = 6, in 1..=50, at_most window;
         /// Share of the files changed two iterations ago above which changing them again, but not in between, is a return.
         pub file_churn_threshold: f64 = 0.8, in 0.0..=1.0;
-        /// Number of changes between gain and loss of completion at which it is raised.
+        /// Number of changes between gain and loss of completion at which the detection is raised.
         pub sign_changes: u32 = 4, in 1..=50, at_most window;
         /// Minimum change of completion that is a gain or a loss.
         pub min_swing: f64 = 0.12, in 0.0..=1.0;
@@ -59,9 +60,9 @@ impl DetectionDefinition for OscillationSettings {
         of_approach: true,
     };
 
-    /// Detects oscillation. Work trees that equal earlier ones are sufficient; a single one, and the weaker signals, count only
-    /// without other progress, and a single one that takes back a loss does not. Oscillation that the newest iteration has no
-    /// part in is ignored.
+    /// Detects oscillation. Returns of the work tree to earlier states are sufficient evidence, unless there is only one. A
+    /// single return, like the weaker signals, counts only without other progress, and not if it undoes a loss. Oscillation in
+    /// which the newest iteration takes no part is ignored.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let window = input.recent(self.window);
         let progressing = input.progressing();
@@ -106,8 +107,8 @@ impl DetectionDefinition for OscillationSettings {
     }
 }
 
-/// Index of the newest earlier iteration with the tree of the last one and another in between. `None` if there is none, and
-/// if it is not the agent that went back: the service put the tree back, before the iteration or as its own work.
+/// Returns the index of the newest earlier iteration that has the same tree as the last one, with a different tree in between.
+/// `None` if there is no such iteration, or if the service, not the agent, restored that tree.
 fn returned_to(records: &[Record]) -> Option<usize> {
     let (last, before) = records.split_last()?;
     let newest = last.tree.as_deref()?;
@@ -125,12 +126,12 @@ fn returned_to(records: &[Record]) -> Option<usize> {
     })
 }
 
-/// Whether the newest iteration is better than the one before it: what made that one worse was taken back.
+/// Whether the newest iteration is better than the one before, so that the return undid a loss.
 fn takes_back_a_loss(records: &[Record]) -> bool {
     matches!(records, [.., before, last] if last.completion > before.completion)
 }
 
-/// Whether most files of two iterations ago changed again, and not in between.
+/// Whether the newest iteration changed most of the files of two iterations ago again, while the iteration between did not.
 fn churned(records: &[Record], threshold: f64) -> bool {
     let [.., first, between, last] = records else { return false };
     if first.files.is_empty() || last.files.is_empty() {
@@ -146,8 +147,7 @@ fn files(record: &Record) -> HashSet<&str> {
     record.files.iter().take(MAX_FILES).map(String::as_str).collect()
 }
 
-/// Counts the reversals of completion between gain and loss, ignoring small changes; 0 if the newest change is not a
-/// reversal.
+/// Counts how often completion turned from gain to loss or back, ignoring small changes. 0 if the newest change is no such turn.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
     let changes = records.windows(2).map(|pair| pair[1].completion.get() - pair[0].completion.get());
     let (mut turns, mut turned) = (0, false);

@@ -1,4 +1,4 @@
-//! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
+//! Regression: compared with the best iteration, fewer tests or checks pass, coverage is lower, or completion falls.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -14,15 +14,15 @@ use crate::domain::supervision::control::AlarmKind;
 detection_settings! {
     /// Conditions of a regression.
     RegressionSettings {
-        /// Whether tests and checks that passed before and fail now are signals.
+        /// Whether it is a signal if tests or checks passed before and fail now.
         pub test_pass_to_fail: bool = true;
         /// Number of consecutive iterations that must show a loss; with 1, one flaky run is enough.
         pub consecutive: u32 = 2, in 1..=100;
         /// Share of all tests above which a loss is a regression at once, without a second iteration.
         pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
-        /// Loss of coverage, in percentage points, above which it is raised.
+        /// Loss of coverage, in percentage points, above which the detection is raised.
         pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
-        /// Completion lost in consecutive iterations at which it is raised.
+        /// Completion lost in consecutive iterations at which the detection is raised.
         pub completion_fall: f64 = 0.02, in 0.0..=1.0;
         /// Number of times that the best iteration is restored before a critical regression ends the loop.
         pub restores: u32 = 1, in 0..=100;
@@ -93,9 +93,9 @@ impl DetectionDefinition for RegressionSettings {
     }
 }
 
-/// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before
-/// the first, where more passed then. `None` where it is the newest, so that there is nothing to restore. An iteration that
-/// weakened checks is never the best.
+/// Returns the number of the best earlier iteration: that with the most passing checks, then with the highest completion, then
+/// the newest. 0 stands for the state before the first iteration, if more checks passed there. `None` if no earlier state is
+/// better than the newest iteration. Iterations that weakened checks are ignored.
 pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
     let passed = |record: &Record| record.checks.iter().filter(|check| check.passed).count();
     let rank = |record: &Record| (passed(record), record.completion);
@@ -115,7 +115,8 @@ pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
     }
 }
 
-/// Checks that passed once and failed in each of the last iterations, and whether they passed before the first.
+/// Returns the checks that passed earlier and failed in each of the last iterations, each with a flag whether it passed before
+/// the first iteration.
 fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
     let runs = input.settings.regression.consecutive;
     let (recent, history) = (input.recent(runs), input.history);
@@ -135,8 +136,8 @@ fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
     lost
 }
 
-/// Returns evidence that fewer tests pass than in the best iteration: many fewer in one iteration, or some fewer together with
-/// failures for longer than a flaky run lasts. `None` while the count rises again.
+/// Returns evidence that fewer tests pass than in the best iteration. Either many fewer pass in the newest iteration, or fewer
+/// pass and some fail in each of the last `consecutive` iterations. `None` if more tests pass than in the previous iteration.
 fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let now = input.last.tests_passing?;
@@ -158,8 +159,8 @@ fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
 }
 
-/// Returns evidence of more failures that are known by name but not counted: in each of the last iterations everything fails that
-/// failed in an earlier one, and more.
+/// Returns evidence of more failures that are known by name but not counted. In each of the last iterations, everything fails
+/// that failed in an earlier one, and something else as well.
 fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let runs = input.settings.regression.consecutive;
     let recent = input.recent(runs);
@@ -175,7 +176,7 @@ fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     Some(DetectionEvidence::new("failures", many as f64, few as f64, text))
 }
 
-/// Returns evidence that coverage fell by more than `coverage_drop_percent` points, in one step or in several.
+/// Returns evidence that coverage fell by more than `coverage_drop_percent` percentage points, in one step or in several.
 fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let allowed = input.settings.regression.coverage_drop_percent;
     let now = input.last.coverage?;
@@ -184,7 +185,7 @@ fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     (best - now > allowed).then(|| DetectionEvidence::new("coverage", best - now, allowed, text))
 }
 
-/// Completion that fell in each of the last iterations, together by more than noise.
+/// Returns evidence that completion fell in each of the last iterations, in total by more than noise.
 fn falling_completion(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let newest_first = input.history.windows(2).rev();

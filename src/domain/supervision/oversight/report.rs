@@ -1,4 +1,4 @@
-//! The figures to tune thresholds by: how often what was found and done, and whether it helped.
+//! Statistics of oversight for tuning its thresholds: detections, interventions, and progress after them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,18 @@ use super::DetectionKind;
 use super::intervention::InterventionLevel;
 use super::state::{OverseerState, ProgressCounts};
 
-/// Effect of oversight, of one loop or of many.
+/// Statistics of oversight for one loop or for several.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OversightReport {
-    /// Iterations in which each kind was detected.
+    /// Number of iterations with a detection, by kind.
     pub detections: BTreeMap<DetectionKind, u32>,
-    /// Interventions by level.
+    /// Number of interventions, by level.
     pub interventions: BTreeMap<InterventionLevel, u32>,
-    /// Progress after interventions that reached the agent, by level.
+    /// Number of interventions that reached the agent, with and without subsequent progress, by level.
     pub followed: BTreeMap<InterventionLevel, ProgressCounts>,
 }
 
-/// Computes the effect of oversight on a loop.
+/// Returns the statistics of a loop.
 pub fn report(state: &OverseerState) -> OversightReport {
     OversightReport {
         detections: state.detections.clone(),
@@ -30,7 +30,7 @@ pub fn report(state: &OverseerState) -> OversightReport {
 }
 
 impl OversightReport {
-    /// Sum of two, for a repository or all loops.
+    /// Returns the sum of two statistics.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         for (kind, count) in &other.detections {

@@ -1,4 +1,4 @@
-//! Resource burn: more iterations, money, time or calls of tools than the work is worth.
+//! Resource burn: the loop uses more iterations, money, time or tool calls than its progress justifies.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,25 +10,27 @@ use super::state::OverseerState;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Iterations over which the gain is measured that is compared with the alarm.
+/// Number of newest iterations whose gain of completion is compared with `alarm_below`.
 const ALARM_OVER: u32 = 5;
 
 detection_settings! {
     /// Conditions of high resource use with little progress.
     ResourceBurnSettings {
-        /// Number of iterations above which it is raised, as a multiple of the estimate.
+        /// Number of iterations above which the detection is raised, as a multiple of the estimate.
         pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
-        /// Cost above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
+        /// Cost above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
+        /// estimate.
         pub cost_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Time above which it is raised, as a multiple of the estimate, or of the limit if there is no estimate.
+        /// Time above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
+        /// estimate.
         pub time_multiplier: f64 = 2.0, in 1.0..=1_000.0;
-        /// Multiple of any of these estimates at which it is critical.
+        /// Multiple of any of these estimates at which the detection is critical.
         pub critical_multiplier: f64 = 2.5, in 1.0..=1_000.0;
-        /// Number of tool calls of the whole loop at which it is raised.
+        /// Number of tool calls of the whole loop at which the detection is raised.
         pub tool_calls: u32 = 5_000, in 1..=10_000_000;
         /// Average completion at or above which `tool_calls` is ignored.
         pub tool_calls_completion: f64 = 0.3, in 0.0..=1.0;
-        /// Completion above which its severity is lowered by one.
+        /// Completion above which the severity of the detection is lowered by one.
         pub nearly_done: f64 = 0.9, in 0.0..=1.0;
         /// Gain of completion per iteration below which the alarm of control is a signal.
         pub alarm_below: f64 = 0.0, in -1.0..=1.0;
@@ -100,7 +102,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 
-    /// Whether the burn bought so little that the loop should end.
+    /// Whether the used resources brought so little completion that the loop should end.
     fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
         let efficiency = input.last.completion.get() / f64::from(number(input.history));
         efficiency < self.abort_efficiency && input.last.completion.get() < self.abort_completion
@@ -109,7 +111,7 @@ impl DetectionDefinition for ResourceBurnSettings {
 
 type Use = (&'static str, f64, Option<f64>, f64, &'static str);
 
-/// Each resource: signal, what was used, the estimate, the multiple that is too much, the unit.
+/// Returns the use of each resource: signal, used amount, estimate, multiple of the estimate that is too much, and unit.
 fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
     let (facts, settings) = (input.facts, &input.settings.resource_burn);
     let iterations = f64::from(number(input.history));

@@ -1,4 +1,4 @@
-//! State of the overseer between two iterations, of bounded size.
+//! State of the overseer between iterations, of bounded size.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,32 @@ use super::audit::{AuditEntry, AuditEvent};
 use super::detection::Detection;
 use super::intervention::InterventionLevel;
 
-/// Maximum number of reported causes that a detection remembers.
+/// Maximum number of reported causes that are remembered per detection.
 const MAX_TOLD: usize = 8;
-/// Interventions whose effect is waited for.
+/// Maximum number of interventions whose effect is not yet known.
 const MAX_AWAITED: usize = 16;
-/// Iterations within which progress counts as having followed an intervention.
+/// Number of iterations within which progress counts as a result of an intervention.
 const FOLLOW_WITHIN: u32 = 2;
 
 /// Health of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// Nothing is wrong.
+    /// No problem was detected.
     #[default]
     Healthy,
-    /// Something is wrong.
+    /// There is a problem that is not critical.
     Warning,
-    /// Something is badly wrong.
+    /// There is a critical problem.
     Critical,
-    /// It waits for a person.
+    /// The loop waits for a person.
     Paused,
-    /// It has ended.
+    /// The loop was ended.
     Aborted,
 }
 
 impl Health {
-    /// Returns the name, for people.
+    /// Returns the display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -48,71 +48,72 @@ impl Health {
     }
 }
 
-/// Number of interventions with and without progress within two iterations.
+/// Number of interventions that were followed by progress within two iterations, and of those that were not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgressCounts {
-    /// Completion rose above its best before.
+    /// Number of interventions after which completion exceeded its previous best.
     pub progress: u32,
-    /// It did not.
+    /// Number of interventions after which it did not.
     pub none: u32,
 }
 
 impl ProgressCounts {
-    /// Share that progress followed, 0..1; `None` where nothing is known yet.
+    /// Returns the share of interventions that were followed by progress, 0..1; `None` if there were none.
     pub fn rate(self) -> Option<f64> {
         let known = self.progress + self.none;
         (known > 0).then(|| f64::from(self.progress) / f64::from(known))
     }
 }
 
-/// State of the overseer. It is stored with the loop after every review, before anything acts on the verdict.
+/// State of the overseer. It is stored with the loop after every review, before the verdict takes effect.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OverseerState {
-    /// Health of the loop. Paused and aborted remain until [`OverseerState::resume`].
+    /// Health of the loop. `Paused` and `Aborted` remain until [`OverseerState::resume`].
     pub health: Health,
-    /// Times that the best iteration was restored.
+    /// Number of times that the best iteration was restored.
     pub restores: u32,
-    /// Detections by kind.
+    /// Number of iterations with a detection, by kind.
     pub detections: BTreeMap<DetectionKind, u32>,
-    /// Interventions by level.
+    /// Number of interventions, by level.
     pub interventions: BTreeMap<InterventionLevel, u32>,
-    /// Whether progress followed, by level.
+    /// Number of interventions with and without subsequent progress, by level.
     pub followed: BTreeMap<InterventionLevel, ProgressCounts>,
-    /// The last iteration after which each kind was redirected.
+    /// Iteration after which the last REDIRECT was given, by kind of the detection.
     pub(super) redirected: BTreeMap<DetectionKind, u32>,
     standing: BTreeMap<DetectionKind, ActiveDetection>,
-    /// Until after which iteration a kind only warns, because a person resumed in spite of it.
+    /// Last iteration in which a detection only warns because a person resumed the loop in spite of it, by kind.
     acknowledged: BTreeMap<DetectionKind, u32>,
     awaited: Vec<PendingIntervention>,
 }
 
-/// A detection that stands, with what was done about it.
+/// Active detection, with the level of its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct ActiveDetection {
     level: InterventionLevel,
-    /// After which iteration the level was reached.
+    /// Iteration after which the current level was reached.
     since: u32,
-    /// After which iteration it was seen last.
+    /// Iteration after which the detection was last seen.
     seen: u32,
-    /// Causes that were reported at this level.
+    /// Causes that were reported at the current level.
     told: Vec<String>,
-    /// REDIRECTs until now.
+    /// Number of REDIRECTs so far.
     #[serde(default)]
     redirects: u32,
 }
 
-/// An intervention whose effect is not known yet.
+/// Intervention whose effect is not yet known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PendingIntervention {
     level: InterventionLevel,
     iteration: u32,
-    /// Best completion until then.
+    /// Best completion before the intervention, 0..1.
     completion: f64,
 }
 
 impl OverseerState {
-    /// A person lets the loop go on, after so many iterations. What paused it only warns for a while; a burn, which time
-    /// does not mend, for good: the loop's limits still hold.
+    /// Records that a person resumed the loop after an iteration. The detections that paused the loop only warn for the next
+    /// iterations. A resource burn only warns for the rest of the loop, because waiting does not reduce it; the limits of the
+    /// loop still apply.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &OversightSettings) -> AuditEntry {
         let paused = std::mem::take(&mut self.standing);
         for (kind, standing) in paused.into_iter().filter(|(_, standing)| standing.level >= InterventionLevel::Pause) {
@@ -136,8 +137,8 @@ impl OverseerState {
         AuditEntry::new(iteration, AuditEvent::Resumed, format!("resumed by {by}"))
     }
 
-    /// Removes detections that were not seen for `climb_after` iterations; a regression is withdrawn as soon as one iteration
-    /// lacks it.
+    /// Removes active detections that were not seen for `climb_after` iterations. A regression is removed as soon as one
+    /// iteration does not show it. Returns the audit entries.
     pub(super) fn forget(&mut self, iteration: u32, detections: &[Detection], climb_after: u32) -> Vec<AuditEntry> {
         let mut withdrawn = Vec::new();
         self.standing.retain(|kind, standing| {
@@ -157,9 +158,9 @@ impl OverseerState {
         withdrawn
     }
 
-    /// Records a detection that asks for a level. Returns the level that it reaches and whether that is new for its cause: one
-    /// level more if it persisted for `climb_after` iterations; a pause only after `redirects` REDIRECTs; never more than its
-    /// basis supports.
+    /// Records a detection and returns the level that it reaches, and whether that level is new for its cause. The level is one
+    /// higher than `asked` if the detection persisted for `climb_after` iterations. A pause is reached only after `redirects`
+    /// REDIRECTs. The level never exceeds what the basis justifies.
     pub(super) fn reach(
         &mut self,
         iteration: u32,
@@ -204,7 +205,7 @@ impl OverseerState {
         (level, fresh)
     }
 
-    /// Counts findings that are only for information, and returns their audit entries, of the level LOG.
+    /// Counts findings that are only informative. Returns their audit entries, which have the level LOG.
     pub(in crate::domain::supervision) fn log<'a>(
         &mut self,
         iteration: u32,
@@ -221,7 +222,7 @@ impl OverseerState {
         entries
     }
 
-    /// Counts an intervention, and waits for what follows it; `best` is the best completion until now.
+    /// Counts an intervention and starts to track its effect. `best` is the best completion so far.
     pub(super) fn count(&mut self, iteration: u32, kind: DetectionKind, level: InterventionLevel, best: f64) {
         *self.interventions.entry(level).or_default() += 1;
         if level == InterventionLevel::Redirect {
@@ -234,7 +235,7 @@ impl OverseerState {
         }
     }
 
-    /// Notes whether progress followed the interventions of the iterations before.
+    /// Determines which tracked interventions were followed by progress.
     pub(super) fn follow(&mut self, iteration: u32, completion: f64, min_progress: f64) {
         let followed = &mut self.followed;
         self.awaited.retain(|awaited| {
@@ -248,12 +249,12 @@ impl OverseerState {
         });
     }
 
-    /// After which iteration a REDIRECT was last given, since a person let the loop go on.
+    /// Returns the iteration after which the last REDIRECT was given since a person resumed the loop; `None` if there was none.
     pub fn last_redirect(&self) -> Option<u32> {
         self.redirected.values().copied().max()
     }
 
-    /// Whether a person has to act before the loop goes on.
+    /// Whether the loop is paused or aborted, so that a person has to act before it continues.
     pub fn is_held(&self) -> bool {
         matches!(self.health, Health::Paused | Health::Aborted)
     }

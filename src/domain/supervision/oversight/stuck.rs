@@ -1,4 +1,4 @@
-//! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
+//! Stuck: the same error or reflection recurs, there is no progress, or a standstill lasts unusually long for this loop.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,7 +10,7 @@ use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalize;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Bytes of an error or a reflection that are compared; signatures are shorter.
+/// Maximum length of an error or reflection that is compared, in bytes. Error signatures are shorter.
 const MAX_TEXT: usize = 400;
 
 detection_settings! {
@@ -18,26 +18,26 @@ detection_settings! {
     StuckSettings {
         /// Number of newest iterations in which the same error is counted.
         pub window: u32 = 10, in 2..=100;
-        /// Number of newest iterations over which progress is averaged. With progress, a repeated error or reflection or the
-        /// alarm of control does not count.
+        /// Number of newest iterations over which progress is averaged. If there is progress, a repeated error, a
+        /// repeated reflection and the alarm of control do not count.
         pub progress_window: u32 = 7, in 2..=100;
-        /// Number of occurrences of the same error at which it is raised.
+        /// Number of occurrences of the same error at which the detection is raised.
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
-        /// Number of occurrences of the same error at which it is critical.
+        /// Number of occurrences of the same error at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
         /// Limits `critical_error_count` to this share of the loop's maximum number of iterations, but not below
         /// `same_error_count` + 2. 0 does not limit it, which is the default if the file sets `critical_error_count`.
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of newest iterations over which a gain of completion is expected.
         pub no_progress_iterations: u32 = 8, in 2..=100;
-        /// Gain of completion over `no_progress_iterations` below which it is raised.
+        /// Gain of completion over `no_progress_iterations` below which the detection is raised.
         pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
-        /// Number of consecutive iterations with the same reflection at which it is raised.
+        /// Number of consecutive iterations with the same reflection at which the detection is raised.
         pub same_reflection_count: u32 = 4, in 2..=100;
         /// Minimum number of other signals for the alarm of control to count.
         pub alarm_signals: u32 = 2, in 0..=3;
-        /// Probability, by the loop's own pace, of a standstill as long as the present one, below which the loop is stuck; 0
-        /// ignores standstills.
+        /// Probability of a standstill as long as the current one, at the loop's own rate of progress, below which the
+        /// loop is stuck; 0 ignores standstills.
         pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
         /// Share of iterations without a step forward that is expected of a loop without history.
         pub idle_share: f64 = 0.3, in 0.01..=0.9;
@@ -49,7 +49,7 @@ detection_settings! {
 }
 
 impl StuckSettings {
-    /// Returns the number of occurrences at which the same error is critical in this loop.
+    /// Returns the number of occurrences of the same error that is critical in this loop.
     fn critical_count(&self, input: &DetectionInput<'_>) -> u32 {
         let least = self.same_error_count.saturating_add(2);
         input.facts.within_limit(self.critical_error_count, self.limit_share, least)
@@ -79,7 +79,8 @@ impl DetectionDefinition for StuckSettings {
         of_approach: true,
     };
 
-    /// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
+    /// Detects a stuck loop. A loop that makes progress is not stuck, even if an error or reflection recurs, unless its latest
+    /// gains are too small to be a step.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let rate = input.progress_rate();
         let stands = rate.chance < self.standstill_chance;
@@ -135,21 +136,21 @@ impl DetectionDefinition for StuckSettings {
     }
 }
 
-/// The newest error, and how often it is in the window, where that is often.
+/// Returns the newest error and the number of its occurrences in the window; `None` if they are fewer than the threshold.
 fn repeated_error(input: &DetectionInput<'_>) -> Option<(String, u32)> {
     let settings = &input.settings.stuck;
     let (same, error) = occurrences(input.recent(settings.window), |record| record.error_signature.as_deref())?;
     (same >= settings.same_error_count).then_some((error, same))
 }
 
-/// The newest reflection, where it is the same as those before.
+/// Returns the newest reflection if the reflections before it are the same; `None` otherwise.
 fn repeated_reflection(input: &DetectionInput<'_>) -> Option<String> {
     let times = input.settings.stuck.same_reflection_count;
     let (same, reflection) = occurrences(input.recent(times), |record| record.reflection.as_deref())?;
     (same >= times).then_some(reflection)
 }
 
-/// Counts the records with the text of the newest after normalization (numbers and the like removed); returns the count
+/// Counts the records whose normalized text (without numbers and the like) equals that of the newest record. Returns the count
 /// and the normalized text.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
     let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
@@ -160,7 +161,8 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }
 
-/// Returns the total gain of the last iterations if there are enough of them and the gain is too small.
+/// Returns the total gain of completion over the last iterations if it is too small; `None` otherwise, or if there are too few
+/// iterations.
 fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
     let settings = &input.settings.stuck;
     let unseen = input.is_all_or_nothing() && input.progress_rate().still < settings.no_progress_iterations;

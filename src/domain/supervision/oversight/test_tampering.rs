@@ -1,4 +1,5 @@
-//! Test tampering: the iteration's change weakened what measures it. The one detection that finished work does not excuse.
+//! Test tampering: the change of an iteration weakened the checks that measure it. This is the only detection that also applies
+//! to finished work.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -8,15 +9,16 @@ use super::detection_input::{DetectionInput, line, number};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 
-/// Findings that are named; the others are counted.
+/// Maximum number of findings that are listed in the evidence; the others are only counted.
 const MAX_NAMED: usize = 3;
 
 detection_settings! {
     /// Whether weakened checks are looked for.
     TestTamperingSettings {
-        /// Number of tests that ran before and are skipped now at which it is raised; 0 ignores skipped tests.
+        /// Number of tests that ran before and are now skipped, at which the detection is raised; 0 ignores skipped
+        /// tests.
         pub skipped: u32 = 1, in 0..=1_000_000;
-        /// Number of iterations with weakened checks above which it is critical, once a REDIRECT was given.
+        /// Number of iterations with weakened checks above which the detection is critical, after a REDIRECT was given.
         pub repeats: u32 = 3, in 1..=100;
     }
 }
@@ -59,7 +61,7 @@ impl DetectionDefinition for TestTamperingSettings {
     }
 }
 
-/// Tests that ran once and are skipped now.
+/// Returns evidence that tests that ran earlier are skipped now.
 fn skipped(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let least = input.settings.test_tampering.skipped;
     let ran = |record: &Record| Some(record.tests_passing? + record.tests_failing?);

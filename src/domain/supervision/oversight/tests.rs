@@ -1,4 +1,4 @@
-//! Traces that must be found and traces that must not, and what is done about them.
+//! Tests of oversight: traces with and without problems, and the interventions for them.
 
 mod defaults;
 mod fires;
@@ -14,7 +14,7 @@ use crate::domain::model::ids::Ratio;
 use crate::domain::supervision::control::AlarmKind;
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
+/// Returns a trace with these completions, numbered from 1. `change` completes each record, and gets its 0-based index.
 fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     let record = |(at, completion): (usize, &f64)| {
         let mut record =
@@ -25,17 +25,17 @@ fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record
     completions.iter().enumerate().map(record).collect()
 }
 
-/// A trace of this length in which nothing moves.
+/// Returns a trace of this length without any progress.
 fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     trace(&vec![0.3; length], change)
 }
 
-/// Thresholds of the preset `pinned`, which stay where they are when defaults move.
+/// Returns the thresholds of the preset `pinned`, which do not change with the defaults.
 fn pinned_settings() -> OversightSettings {
     SupervisionSettings::of(SupervisionPreset::Pinned).oversight
 }
 
-/// A loop that is reviewed after each iteration.
+/// Loop that is reviewed after each iteration.
 struct ReviewedLoop {
     facts: TaskFacts,
     control: ControlView,
@@ -72,17 +72,17 @@ impl ReviewedLoop {
     }
 }
 
-/// Severity of a kind in a verdict.
+/// Returns the severity of the detection of this kind in a verdict.
 fn severity(verdict: &OversightVerdict, kind: DetectionKind) -> Option<DetectionSeverity> {
     verdict.detections.iter().find(|found| found.kind == kind).map(|found| found.severity)
 }
 
-/// Level of a kind in a verdict.
+/// Returns the level of the intervention for this kind in a verdict.
 fn level(verdict: &OversightVerdict, kind: DetectionKind) -> Option<InterventionLevel> {
     verdict.interventions.iter().find(|done| done.kind == kind).map(|done| done.level)
 }
 
-/// Names of the signals of a kind, over all verdicts.
+/// Returns the names of the signals for this kind in all verdicts.
 fn signals(verdicts: &[OversightVerdict], kind: DetectionKind) -> Vec<&str> {
     let found = verdicts.iter().flat_map(|verdict| &verdict.detections).filter(|found| found.kind == kind);
     found.flat_map(|found| &found.evidence).map(|evidence| evidence.signal.as_str()).collect()

@@ -1,5 +1,5 @@
-//! Token growth: iterations take many times the tokens that they took before, and bring no progress. A session whose context
-//! fills up does that; a fresh one starts from the task again.
+//! Token growth: iterations use many times as many tokens as earlier ones, without progress. A typical cause is a session whose
+//! context fills up; a fresh session starts from the task again.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -16,7 +16,7 @@ detection_settings! {
         pub window: u32 = 3, in 1..=50;
         /// Tokens of an iteration at which it has grown, as a multiple of the median of earlier iterations.
         pub growth: f64 = 2.0, in 1.0..=1_000.0, at_most high_growth;
-        /// Multiple at which it is severe.
+        /// Multiple at which the detection is severe.
         pub high_growth: f64 = 4.0, in 1.0..=1_000.0;
         /// Minimum number of tokens of an iteration that has grown.
         pub min_tokens: u32 = 100_000, in 0..=1_000_000_000;
@@ -40,8 +40,8 @@ impl DetectionDefinition for TokenGrowthSettings {
         of_approach: false,
     };
 
-    /// Compares each of the newest iterations with the median of those before, so that uneven ones are no growth. A run
-    /// that failed says nothing about its session.
+    /// Compares each of the newest iterations with the median of earlier ones, so that a single large iteration is no growth.
+    /// Iterations whose run failed are ignored, because they show nothing about the session.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         if input.improving() {
             return None;
@@ -66,7 +66,7 @@ impl DetectionDefinition for TokenGrowthSettings {
     }
 }
 
-/// Returns the median, the lower one of two; `None` without values.
+/// Returns the median, or the lower of the two middle values; `None` without values.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Comparison of settings over traces: iterations saved, and healthy loops disturbed.
+//! Comparison of settings over recorded traces: iterations saved, and healthy loops that were disturbed.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,22 +6,22 @@ use super::{EndKind, PredictedEnd, Trace, end};
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::supervision::oversight::InterventionLevel;
 
-/// Result of settings on one trace.
+/// Result of replaying one trace with some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceOutcome {
-    /// End of the loop; `None` if it does not end.
+    /// Point at which the loop would end; `None` if it would continue.
     pub ended: Option<PredictedEnd>,
-    /// Number of iterations of the trace that would not have run: those after a pause or an end, if the loop never finished.
+    /// Number of iterations that would not have run, because the loop never finished and would have been paused or ended before.
     pub saved: u64,
-    /// Number of interventions above LOG, each counted once until it ended.
+    /// Number of interventions above LOG. An intervention that lasts several iterations is counted once.
     pub interventions: u64,
-    /// Whether the loop finished, and there was an intervention before that.
+    /// Whether the loop finished, but only after an intervention.
     pub disturbed: bool,
-    /// Whether the loop finished, and would have been stopped before that.
+    /// Whether the loop finished, but would have been stopped before.
     pub stopped: bool,
 }
 
-/// Results of settings over all traces.
+/// Result of replaying all traces with some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Comparison {
     /// Number of traces.
@@ -30,17 +30,17 @@ pub struct Comparison {
     pub healthy: u64,
     /// Number of iterations of all loops.
     pub iterations: u64,
-    /// Number of iterations saved on loops that never finished.
+    /// Number of iterations saved in loops that never finished.
     pub saved: u64,
     /// Number of interventions above LOG.
     pub interventions: u64,
-    /// Number of healthy loops with an intervention.
+    /// Number of finished loops with an intervention.
     pub disturbed: u64,
-    /// Number of healthy loops that would have been stopped.
+    /// Number of finished loops that would have been stopped.
     pub stopped: u64,
 }
 
-/// Replays each trace with the settings; returns the results in order and their comparison.
+/// Replays each trace with the settings. Returns the results in order, and their sums.
 pub fn compare(traces: &[Trace], settings: &SupervisionSettings) -> (Vec<TraceOutcome>, Comparison) {
     let outcomes: Vec<TraceOutcome> = traces.iter().map(|trace| outcome(trace, settings)).collect();
     let mut all = Comparison { loops: traces.len() as u64, ..Comparison::default() };

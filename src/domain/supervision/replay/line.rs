@@ -1,4 +1,4 @@
-//! One line of a replay.
+//! Line of a replay's output.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::domain::supervision::strategy::Approach;
 /// Output of the replay for one iteration. The keys are part of the format; their order is not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayLine {
-    /// 1-based number.
+    /// 1-based number of the iteration.
     pub iteration: u64,
     /// P, 0..1.
     pub p: f64,
@@ -20,9 +20,9 @@ pub struct ReplayLine {
     pub d: f64,
     /// D without deadband, -1..1.
     pub d_raw: f64,
-    /// Gap closed per iteration, -1..1.
+    /// Share of the gap closed per iteration, -1..1.
     pub velocity: f64,
-    /// Trend of the gap.
+    /// Trend of the error.
     pub trend: Trend,
     /// Profile that the gains approach.
     pub profile: String,
@@ -32,9 +32,9 @@ pub struct ReplayLine {
     pub ki: f64,
     /// Gain of D that was used.
     pub kd: f64,
-    /// u, 0..1.
+    /// Control signal u, 0..1.
     pub control_signal: f64,
-    /// Urgency band of u.
+    /// Urgency that corresponds to u.
     pub urgency: Urgency,
     /// Action that control recommends.
     pub action: ControlAction,
@@ -52,7 +52,7 @@ pub struct ReplayLine {
     pub status: Health,
 }
 
-/// An active alarm in a line.
+/// Active alarm in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmMark {
     /// Kind of the alarm.
@@ -62,7 +62,7 @@ pub struct AlarmMark {
     pub severity: AlarmSeverity,
 }
 
-/// A detection in a line.
+/// Detection in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DetectionMark {
     /// Kind of the detection.
@@ -72,7 +72,7 @@ pub struct DetectionMark {
     pub severity: oversight::DetectionSeverity,
 }
 
-/// An intervention in a line.
+/// Intervention in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterventionMark {
     /// Level of the intervention.

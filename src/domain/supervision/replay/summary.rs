@@ -13,7 +13,7 @@ use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, Ov
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndKind {
-    /// Every check passes, and no check was weakened.
+    /// The loop finished: every check passes, and no check was weakened.
     Finished,
     /// The loop would wait for a person.
     Pause,
@@ -30,7 +30,8 @@ pub struct PredictedEnd {
     pub by: EndKind,
 }
 
-/// Returns how a loop ends with an iteration, if it does: finished work needs no decision, unless checks were weakened.
+/// Returns how the loop would end after an iteration; `None` if it would continue. Finished work ends the loop whatever the
+/// decision is, unless checks were weakened.
 pub fn end(record: &Record, review: &SupervisionReview) -> Option<EndKind> {
     let weakened = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
     match review.decision() {
@@ -49,20 +50,20 @@ pub struct ReplaySummary {
     pub iterations: u64,
     /// Number of raised alarms, by kind.
     pub alarms: BTreeMap<AlarmKind, u64>,
-    /// Number of raised alarms, by the highest severity that each reached.
+    /// Number of raised alarms, by the highest severity that the alarm reached.
     pub severities: BTreeMap<AlarmSeverity, u64>,
-    /// Number of iterations, by the action that control recommended.
+    /// Number of iterations, by the recommended action of control.
     pub actions: BTreeMap<ControlAction, u64>,
     /// Number of iterations with a detection, by kind.
     pub detections: BTreeMap<DetectionKind, u64>,
-    /// Number of interventions by level, each counted once, when it was new.
+    /// Number of new interventions, by level. An intervention that lasts several iterations is counted once.
     pub interventions: BTreeMap<InterventionLevel, u64>,
-    /// First end that there would have been; `None` if the loop would continue.
+    /// Point at which the loop would first have ended; `None` if it would continue.
     pub ended: Option<PredictedEnd>,
 }
 
 impl ReplaySummary {
-    /// Counts reviews, which come in order with their records.
+    /// Computes the totals of reviews, given in order with their records.
     pub fn of<'a>(reviews: impl IntoIterator<Item = &'a (Record, SupervisionReview)>) -> Self {
         let mut summary = Self::default();
         let mut worst = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Traces that are parsed, replayed, counted and compared.
+//! Parsing, replay, totals and comparison of traces.
 
 use serde_json::Value;
 

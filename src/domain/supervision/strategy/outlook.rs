@@ -1,5 +1,5 @@
-//! Outlook: whether the remaining work is worth its likely cost, by the loop's measured rate of progress and those of earlier
-//! loops.
+//! Outlook: estimates whether the remaining work is worth its likely cost. Uses the loop's measured rate of progress and the
+//! rates of earlier loops.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +7,14 @@ use super::OutlookSettings;
 use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
-/// Weight of the assumption that the loop resembles no earlier one, in loops.
+/// Prior weight of the assumption that the loop resembles no earlier loop, in loops.
 const UNKNOWN_LOOPS: f64 = 3.0;
-/// Maximum rate of progress of a loop that resembles no earlier one, in completion per iteration; all lower rates are equally
-/// likely.
+/// Maximum rate of progress that is assumed for a loop that resembles no earlier one, in completion per iteration. All rates from
+/// 0 to this are equally likely.
 const UNKNOWN_PACE: f64 = 0.3;
-/// Assumed rate of such a loop if it has shown none, in completion per iteration.
+/// Rate of progress that is assumed for such a loop before it has made progress, in completion per iteration.
 const USUAL_PACE: f64 = 0.1;
-/// Minimum standard deviation of a gain of completion, 0..1: the effect of a flaky test.
+/// Minimum standard deviation of the completion gained in an iteration, 0..1. It corresponds to the effect of a flaky test.
 const LEAST_DEVIATION: f64 = 0.005;
 /// Maximum number of iterations that the remaining work is estimated to take.
 const MOST_NEEDED: f64 = 1000.0;
@@ -24,21 +24,21 @@ const MOST_NEEDED: f64 = 1000.0;
 pub struct Outlook {
     /// Probability that the work is done within the remaining iterations, 0..1.
     pub chance: f64,
-    /// Number of iterations that the remaining work takes at this rate.
+    /// Number of iterations that the remaining work takes at the current rate.
     pub needs: f64,
     /// Number of remaining iterations.
     pub left: f64,
-    /// Expected value of continuing, in typical iterations; negative if it costs more than it yields.
+    /// Expected value of continuing, in typical iterations; negative if continuing costs more than it yields.
     #[serde(alias = "worth")]
     pub expected_gain: f64,
-    /// Number of earlier loops of the repository that were considered.
+    /// Number of earlier loops that were considered.
     #[serde(default)]
     pub earlier: u32,
 }
 
 impl Outlook {
-    /// Estimates the outlook of a loop with this rate of progress and `left` iterations, in a repository with these
-    /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
+    /// Estimates the outlook of a loop with this rate of progress and `left` remaining iterations. `experience` has the earlier
+    /// loops of the repository. `None` if the rate is not known yet and there are no earlier loops.
     pub fn of(rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
         let alone = Self::alone(rate, left, settings);
         let learns = settings.learned_after_iterations > 0 && rate.later >= settings.learned_after_iterations;
@@ -60,9 +60,9 @@ impl Outlook {
         Some(Self { chance, needs, left, expected_gain: chance * settings.task_value - needs.min(left), earlier: 0 })
     }
 
-    /// Estimates the outlook by Bayes' rule: the loop resembles one of the earlier loops, weighted by how well each
-    /// explains the progress so far, or none of them. The next iterations show which, so that continuing costs at most
-    /// those (the value of an option to stop).
+    /// Estimates the outlook by Bayes' rule. The loop resembles one of the earlier loops, or none of them; each possibility is
+    /// weighted by how well it explains the progress so far. The next iterations show which one is true, and the loop can be
+    /// stopped then. Continuing therefore costs at most those iterations (option value).
     fn among(
         experience: &Experience,
         rate: &ProgressRate,
@@ -92,7 +92,7 @@ impl Outlook {
         self.needs <= self.left
     }
 
-    /// Describes the outlook, without a full stop.
+    /// Describes the outlook for people, without a full stop.
     pub fn text(&self) -> String {
         let Self { chance, needs, left, earlier, .. } = self;
         let rates = match earlier {
@@ -107,7 +107,7 @@ impl Outlook {
     }
 }
 
-/// Weighted sums over the loops that this one may resemble.
+/// Weighted sums over the earlier loops that this loop may resemble.
 struct Mixture<'a> {
     settings: &'a OutlookSettings,
     left: f64,
@@ -129,15 +129,15 @@ impl Mixture<'_> {
     }
 }
 
-/// Returns the density of a normal distribution with this variance at this distance from its mean, except for a constant
-/// factor.
+/// Returns the density of a normal distribution with this variance, at this distance from its mean, up to a constant factor.
 fn likelihood(distance: f64, variance: f64) -> f64 {
     let deviation = variance.sqrt().max(LEAST_DEVIATION);
     (-(distance / deviation).powi(2) / 2.0).exp() / deviation
 }
 
-/// Probability that the remaining work is done in `left` iterations at a rate of this mean and variance, measured over
-/// `known` iterations. Includes the variance of future iterations and the uncertainty of the rate.
+/// Returns the probability that the remaining work `rest` is done in `left` iterations. The rate of progress has this mean and
+/// variance, measured over `known` iterations. The result includes the variance of future iterations and the uncertainty of the
+/// rate.
 fn chance(rest: f64, left: f64, (mean, variance): (f64, f64), known: f64, benefit: f64) -> f64 {
     let deviation = (left * variance + left * left * variance / known).sqrt().max(f64::MIN_POSITIVE);
     share_below((left * mean - rest) / deviation + benefit)

@@ -1,4 +1,4 @@
-//! Plan of the next iteration: the first rule that applies decides.
+//! Plan of the next iteration. The first rule that applies determines it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{StateAssessment, StrategySettings, StrategyState};
 use crate::domain::model::signature::normalize;
 use crate::domain::supervision::oversight::{Basis, Intervention};
 
-/// Alternative approaches: a name, and the instruction for the agent.
+/// Alternative approaches, each with a name and the instruction for the agent.
 const PIVOTS: [(&str, &str); 7] = [
     (
         "find the cause first",
@@ -51,17 +51,17 @@ pub struct PlanInput<'a> {
     pub oscillating: bool,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that describe failures; an approach that one of them names is not proposed.
+    /// Reflections and antipatterns that describe failures. An approach that one of them names is not proposed.
     pub failed: &'a [String],
 }
 
-/// Something to work on.
+/// Item to work on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "text", rename_all = "snake_case")]
 pub enum WorkPriority {
     /// A failing check, by name.
     Check(String),
-    /// A blocker, in the agent's words.
+    /// A blocker, as worded by the agent.
     Blocker(String),
     /// A review comment.
     Review(String),
@@ -72,13 +72,13 @@ pub enum WorkPriority {
 pub struct StrategyPlan {
     /// Approach.
     pub approach: Approach,
-    /// Name of the chosen approach; empty if the loop continues as before.
+    /// Name of the approach; empty if the loop continues as before.
     pub name: String,
     /// Reason.
     pub reasoning: String,
     /// Priorities, most important first.
     pub priorities: Vec<WorkPriority>,
-    /// Further sentences for the prompt.
+    /// Additional sentences for the prompt.
     pub adjustments: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &S
     (plan.approach != Approach::Escalate || redirect.basis != Basis::Words).then_some(plan)
 }
 
-/// Plans to resolve a blocker that was named repeatedly, each blocker once.
+/// Plans to resolve a blocker that was named repeatedly. Each blocker is planned for only once.
 fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
@@ -154,9 +154,9 @@ fn nearly_done(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// Returns the current approach for this cause until its iterations are used up or a new REDIRECT requests another one; then
-/// the first approach that was neither tried nor named as failed; if there is none, a plan to ask a person. The prompt
-/// contains the name, so that the agent can report it.
+/// Plans the approach for a cause. Keeps the current approach until its iterations are used up or a new REDIRECT requests another
+/// one. Then takes the first approach that was neither tried nor reported as failed. If there is none, plans to ask a person. The
+/// prompt contains the name of the approach, so that the agent can refer to it.
 fn pivot(
     state: &mut StrategyState,
     situation: &PlanInput<'_>,

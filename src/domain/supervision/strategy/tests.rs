@@ -1,4 +1,4 @@
-//! Each rule, and the order of the rules.
+//! Tests of each rule, and of the order of the rules.
 
 use proptest::prelude::*;
 

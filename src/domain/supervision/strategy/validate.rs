@@ -8,14 +8,14 @@ use super::{StateAssessment, StrategyPlan, StrategySettings, WorkPriority};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::oversight::DetectionSeverity;
 
-/// Problem of an iteration.
+/// Problem found by a validation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IterationIssue {
     /// Severity.
     pub severity: DetectionSeverity,
     /// Message, a sentence without a full stop.
     pub text: String,
-    /// Advice for the agent, one sentence.
+    /// Advice for the agent in one sentence; `None` if there is none.
     pub advice: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl IterationIssue {
     }
 }
 
-/// Findings before an iteration.
+/// Result of the validation before an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PreValidation {
     /// Problems.
@@ -33,13 +33,13 @@ pub struct PreValidation {
 }
 
 impl PreValidation {
-    /// Whether the loop has to pause instead.
+    /// Whether a problem requires a pause instead of the next iteration.
     pub fn stops(&self) -> bool {
         self.issues.iter().any(|issue| issue.severity == DetectionSeverity::Critical)
     }
 }
 
-/// Checks whether the next iteration may start. `forecast` is the number of iterations still needed, as estimated by control;
+/// Validates whether the next iteration may start. `forecast` is control's estimate of the number of iterations still needed;
 /// `None` if unknown.
 pub fn validate_before(
     plan: &StrategyPlan,
@@ -81,7 +81,7 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
     Some(IterationIssue::new(DetectionSeverity::Medium, format!("the plan does not address a blocker: {first}{more}")))
 }
 
-/// Examines how an iteration ended.
+/// Returns the problems in how an iteration ended.
 pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<IterationIssue> {
     let mut found = Vec::new();
     // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).

@@ -1,33 +1,33 @@
-//! Addresses of files that people upload to issues: which are attachments of a forge, and which servers the service may ask
-//! for them.
+//! Addresses of files that people upload to issues. Decides which addresses are attachments of a forge, and from which servers
+//! the service may fetch them.
 
 use url::{Host, Url};
 use uuid::Uuid;
 
 /// Length of a UUID with hyphens.
 const UUID_LENGTH: usize = 36;
-/// Hosts of github.com's attachments, with a leading dot for the hosts below a domain.
+/// Hosts of attachments on github.com. A leading dot stands for all subdomains.
 const GITHUB_COM_HOSTS: [&str; 1] = [".githubusercontent.com"];
-/// Beginning and end of the hosts that github.com keeps attachments on.
+/// Beginning and end of the names of storage hosts for attachments on github.com.
 const GITHUB_COM_STORAGE: (&str, &str) = ("github-production-user-asset-", ".s3.amazonaws.com");
 
-/// Forge as the addresses of its attachments show it.
+/// Rules for the addresses of attachments on one forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachmentAddresses {
-    /// GitHub, by its web address.
+    /// GitHub, with the URL of its web interface.
     GitHub(Url),
-    /// Gitea or Forgejo, by its web address.
+    /// Gitea or Forgejo, with the URL of its web interface.
     Gitea(Url),
 }
 
-/// Way in which the service may ask a server for an attachment.
+/// Conditions under which the service fetches an attachment from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerAccess {
-    /// The forge itself: with the forge's credential.
+    /// The forge itself: the request carries the forge's credential.
     Forge,
-    /// A server of the forge's operator, which may have a private address: without a credential.
+    /// A server that the operator configured. The request carries no credential, and the server may have a private address.
     Operator,
-    /// A server on the internet: without a credential, at public addresses only.
+    /// A server on the internet. The request carries no credential, and only public addresses are allowed.
     Public,
 }
 
@@ -38,10 +38,10 @@ impl AttachmentAddresses {
         }
     }
 
-    /// Returns the id of the attachment that an address in a text of this forge refers to.
+    /// Returns the id of the attachment that an address refers to; the address is in a text of this forge.
     ///
     /// # Errors
-    /// The reason why it is none, as the end of a sentence.
+    /// The address refers to no attachment. The error is the reason, as the last part of a sentence.
     pub fn attachment(&self, address: &str) -> Result<String, String> {
         if address.is_empty() {
             return Err("it has no address".to_owned());
@@ -68,15 +68,17 @@ impl AttachmentAddresses {
         named.ok_or_else(|| "its address is not that of an uploaded file; upload the image to the issue".to_owned())
     }
 
-    /// Returns the id of the attachment that an address in the forge's own answers refers to, on any server.
+    /// Returns the id of the attachment that an address refers to; the address is in a response of the forge, and may be on any
+    /// server. `None` if it refers to no attachment.
     pub fn answered(&self, address: &Url) -> Option<String> {
         address.path_segments()?.next_back().and_then(uuid_in)
     }
 
-    /// Returns how a server may be asked. `hosts` are those that the operator named, with a port if it is not the usual one.
+    /// Returns the conditions for fetching an attachment from a server. `hosts` are the servers that the operator configured,
+    /// with a port if it is not the usual one.
     ///
     /// # Errors
-    /// The reason why it may not, as the end of a sentence.
+    /// The server must not be contacted. The error is the reason, as the last part of a sentence.
     pub fn access(&self, address: &Url, hosts: &[String]) -> Result<ServerAccess, String> {
         let web = self.web();
         if is_same_server(web, address) {
@@ -109,7 +111,7 @@ impl AttachmentAddresses {
         matches!(self, Self::GitHub(web) if web.host_str() == Some("github.com"))
     }
 
-    /// Whether a host keeps attachments of github.com.
+    /// Whether a host stores attachments of github.com.
     fn is_of_github_com(&self, host: &str) -> bool {
         let (start, end) = GITHUB_COM_STORAGE;
         // One label of letters, digits and hyphens in between.
@@ -119,7 +121,7 @@ impl AttachmentAddresses {
     }
 }
 
-/// Whether two addresses have the same scheme, host and port.
+/// Whether two URLs have the same scheme, host and port.
 fn is_same_server(one: &Url, other: &Url) -> bool {
     one.origin().is_tuple() && one.origin() == other.origin() && !other.has_authority_credentials()
 }
@@ -134,13 +136,13 @@ impl HasCredentials for Url {
     }
 }
 
-/// Returns a UUID in lower case.
+/// Returns a UUID in lower case; `None` if the text is no UUID.
 fn uuid(text: &str) -> Option<String> {
     let valid = text.len() == UUID_LENGTH && Uuid::try_parse(text).is_ok();
     valid.then(|| text.to_ascii_lowercase())
 }
 
-/// Returns the last UUID in a name such as `12-a1b2….png`.
+/// Returns the last UUID in a name such as `12-a1b2….png`, in lower case.
 fn uuid_in(name: &str) -> Option<String> {
     let starts = 0..=name.len().checked_sub(UUID_LENGTH)?;
     starts.rev().find_map(|at| uuid(name.get(at..at + UUID_LENGTH)?))

@@ -1,4 +1,4 @@
-//! Tests of the decision about images.
+//! Tests of the selection of images.
 
 use url::Url;
 
@@ -26,7 +26,7 @@ fn planned(texts: &[ImageText], known: &TaskImages, settings: &ImageSettings) ->
     plan(texts, &forge, known, settings)
 }
 
-/// Decision as lines: `+` for images that are fetched, `-` for others.
+/// Formats the decision as lines: `+` for images that are fetched, `-` for others.
 fn lines(plan: &ImagePlan) -> String {
     let wanted = plan.wanted.iter().map(|image| {
         let (number, description) = (image.number, &image.description);

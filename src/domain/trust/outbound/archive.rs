@@ -1,27 +1,27 @@
-//! Members of gzip files and zip archives, one level deep.
+//! Unpacks gzip files and zip archives, one level deep.
 
 use std::io::Read as _;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
-/// Maximum size of what is unpacked from one file, in bytes.
+/// Maximum total size that is unpacked from one file, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 /// Maximum number of members of a zip archive that are unpacked.
 const MOST_MEMBERS: usize = 5_000;
-/// Maximum distance of the record at the end of a zip archive from the end of the file, in bytes.
+/// Maximum distance of the end record of a zip archive from the end of the file, in bytes.
 const END_RECORD: usize = 22 + 65_535;
 
-/// Content of an archive as far as it was unpacked.
+/// Content of an archive that could be unpacked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UnpackedArchive {
     /// Content of each member.
     pub(super) members: Vec<Vec<u8>>,
-    /// Whether there is more than may be unpacked.
+    /// Whether the archive has more content than may be unpacked.
     pub(super) is_cut: bool,
 }
 
-/// Returns what a gzip file, a zlib stream or the members of a zip archive contain, as far as it can be unpacked: at most 16 MiB, and
-/// 5,000 members. A zip archive may follow other data, as in a program that unpacks itself. Empty for other files.
+/// Unpacks a gzip file, a zlib stream or a zip archive: at most 16 MiB, and at most 5,000 members. A zip archive may follow other
+/// data, as in a self-extracting program. The result is empty for other files.
 pub(super) fn unpack(bytes: &[u8]) -> UnpackedArchive {
     let one = |(member, is_cut)| UnpackedArchive { members: vec![member], is_cut };
     match bytes {
@@ -33,7 +33,7 @@ pub(super) fn unpack(bytes: &[u8]) -> UnpackedArchive {
     }
 }
 
-/// Whether a file ends as a zip archive does.
+/// Whether a file ends like a zip archive.
 fn has_end_record(bytes: &[u8]) -> bool {
     let end = &bytes[bytes.len().saturating_sub(END_RECORD)..];
     end.windows(4).any(|window| window == b"PK\x05\x06")
@@ -66,7 +66,7 @@ fn zip_members(bytes: &[u8]) -> UnpackedArchive {
     }
 }
 
-/// Reads as much as can be unpacked, and tells whether there is more than may be.
+/// Reads at most `most` bytes. Also returns whether there is more to read.
 fn unpacked(from: impl std::io::Read, most: u64) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     // What was read before an error counts.

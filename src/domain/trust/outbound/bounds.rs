@@ -1,18 +1,18 @@
-//! Size of a loop's change up to which it is pushed without a person.
+//! Maximum size of a change that is pushed without asking a person.
 //!
-//! The limits count over the loop: for the change from its base to its head, and for the sum of its commits, because every commit is
+//! The limits apply to the loop: to the change from its base to its head, and to the sum of its commits, because every commit is
 //! pushed.
 
 use std::collections::BTreeSet;
 
 /// Maximum number of changed files.
 pub const MAX_CHANGED_FILES: usize = 100;
-/// Maximum size of the patches and binary files, in bytes.
+/// Maximum total size of the patches and binary files, in bytes.
 pub const MAX_CHANGE_BYTES: u64 = 4 << 20;
-/// Maximum size of the binary files, in bytes.
+/// Maximum total size of the binary files, in bytes.
 pub const MAX_BINARY_BYTES: u64 = 1 << 20;
 
-/// Size of the commits of a loop.
+/// Total size of a loop's commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangeSize {
     /// Changed files.
@@ -24,7 +24,7 @@ pub struct ChangeSize {
 }
 
 impl ChangeSize {
-    /// Returns the limit that is exceeded, as a sentence without a full stop.
+    /// Returns the exceeded limit as a sentence without a full stop; `None` if no limit is exceeded.
     pub fn exceeded(&self) -> Option<String> {
         let files = self.files.len();
         if files > MAX_CHANGED_FILES {
@@ -37,7 +37,7 @@ impl ChangeSize {
     }
 }
 
-/// Returns the number of files of a patch.
+/// Returns the number of files in a patch.
 pub fn files_of_patch(patch: &str) -> usize {
     patch.lines().filter(|line| line.starts_with("diff --git ")).count()
 }

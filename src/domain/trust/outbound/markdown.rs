@@ -1,7 +1,7 @@
-//! Text of agents, tools and outsiders for our comments: readable, and without side effects.
+//! Makes text of agents, tools and outsiders inert for the service's own comments, and keeps it readable.
 //!
-//! Simple Markdown is kept (lists, emphasis, code); everything with an effect becomes code or plain text. Sanitizing
-//! the result again does not change it.
+//! Simple Markdown is kept (lists, emphasis, code). Everything with an effect becomes code or plain text. Applying the functions
+//! twice has the same result as applying them once.
 
 use std::sync::LazyLock;
 
@@ -11,46 +11,46 @@ use crate::domain::model::characters;
 use crate::domain::model::document::DrawnKind;
 use crate::domain::trust::sanitize::{longest_run, visible};
 
-/// Beginning of an item, quote or nesting of both.
+/// Markers of list items and quotes at the beginning of a line, possibly nested.
 static CONTAINER: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t]*(?:(?:>|[-+*][ \t]|\d{1,9}[.)][ \t])[ \t]*)*"));
-/// Mark of a heading.
+/// Marker of a heading.
 static HEADING: LazyLock<Regex> = LazyLock::new(|| constant(r"^#{1,6}(?:[ \t]+|$)"));
-/// A line that makes a heading of the line above it, or is a rule.
+/// Line that turns the line above it into a heading, or that is a horizontal rule.
 static UNDERLINE: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t>]*(?:=+|-+)[ \t]*$"));
-/// A picture or link with its address.
+/// Image or link with its address.
 static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([ \t]*([^()\s]*)[^()]*\)"));
-/// Addresses, mentions and references to issues, as they stand in running text; marks of emphasis within are not seen.
+/// URLs, mentions and references to issues in running text. Markers of emphasis within them are ignored.
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
         r#"(?i)(?:(?:https?|ftps?)://|(?:\b|_)(?:mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
         r"|[\w.+/@\#:~!-]*(?:@[*~]*[\w-]|\#[*~]*\d|GH-[*~]*\d|![*~]*[0-9])[\w.+/@\#:~!-]*"
     ))
 });
-/// A command to a bot, at the start of a line.
+/// Command to a bot, at the beginning of a line.
 static COMMAND: LazyLock<Regex> = LazyLock::new(|| constant(r"^[/!][A-Za-z][\w./:@#~!+-]*"));
 
 fn constant(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern")
 }
 
-/// Maximum nesting of links that is read; deeper ones are made plain text.
+/// Maximum nesting of links that is parsed; deeper ones become plain text.
 const NESTED_LINKS: usize = 4;
 
-/// A character that no text has any more.
+/// Internal marker for code. Input texts never contain it.
 const CODE: char = '\u{1}';
 
 /// Maximum length of a text, in bytes; the rest is omitted.
 const LONGEST: usize = 64 * 1024;
 
-/// A stretch of a line.
+/// Part of a line: text or a code span.
 enum Piece {
     Text(String),
     Code(String),
 }
 
-/// Returns foreign text as Markdown for our comments, to be placed at the start of a line: mentions, references,
-/// addresses and other bots' commands become code, images their description, headings plain lines, HTML visible text;
-/// hidden characters and our own markers are removed. Fences are closed.
+/// Converts foreign text to Markdown for the service's comments, to be inserted at the beginning of a line. Mentions, references,
+/// URLs and other bots' commands become code, images become their descriptions, headings become plain lines, and HTML becomes
+/// visible text. Hidden characters and the service's own markers are removed, and fences are closed.
 pub fn for_people(text: &str) -> String {
     let text = characters::decoded(&text[..text.floor_char_boundary(LONGEST)]);
     let mut out: Vec<String> = Vec::new();
@@ -72,12 +72,12 @@ pub fn for_people(text: &str) -> String {
     out.join("\n").trim_end().to_owned()
 }
 
-/// Whether a line begins as a command to a bot and is not a path.
+/// Whether a line begins with a command to a bot. A path is no command.
 fn begins_foreign_command(line: &str) -> bool {
     COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
 }
 
-/// Opening of a fence: character, length, language.
+/// Parses the opening line of a fence; returns its character, its length and the language.
 fn opening(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
@@ -91,7 +91,7 @@ fn closes(line: &str, mark: char, length: usize) -> bool {
     line.len() >= length && line.chars().all(|c| c == mark)
 }
 
-/// One line outside of fences.
+/// Makes one line outside of fences inert.
 fn harmless_line(line: &str) -> String {
     let mut pieces = pieces(line.trim_end());
     let mut out = String::with_capacity(line.len() + 8);
@@ -132,14 +132,15 @@ fn harmless_line(line: &str) -> String {
     out
 }
 
-/// Whether a line may begin a link definition whose closing bracket is in code or in a later line (forges read the name first).
+/// Whether a line may begin a link definition whose closing bracket is in code or in a later line. Forges parse the name of a
+/// definition before code.
 fn may_define_link(line: &str) -> bool {
     let closed = |line| pieces(line).iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(']')));
     line.starts_with('[') && (line.contains("]:") || !closed(line))
 }
 
-/// Splits a line into text and code spans. Backslashes before punctuation go, and so do backticks that open nothing: both
-/// could undo what is made code here.
+/// Splits a line into text and code spans. Backslashes before punctuation and unmatched backticks are removed, because both could
+/// undo the conversion to code.
 fn pieces(line: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -200,7 +201,7 @@ fn closing(text: &str, run: usize) -> Option<usize> {
     None
 }
 
-/// The container's marks, and the rest without marks of headings or long runs of tildes.
+/// Splits a line into the markers of lists and quotes, and the rest without markers of headings and long runs of tildes.
 fn without_heading(text: &str) -> (String, String) {
     let container = CONTAINER.find(text).map_or("", |found| found.as_str());
     let mut rest = &text[container.len()..];
@@ -215,7 +216,7 @@ fn without_heading(text: &str) -> (String, String) {
     (format!("{container}{inner}"), rest)
 }
 
-/// Pictures become their description, links their text and, in the open, their address.
+/// Replaces images by their descriptions, and links by their texts followed by their visible addresses.
 fn without_links(text: &str) -> String {
     let mut text = text.to_owned();
     for _ in 0..NESTED_LINKS {
@@ -243,7 +244,7 @@ fn without_links(text: &str) -> String {
     text
 }
 
-/// Appends text: everything with an effect becomes code, all markup is escaped.
+/// Appends text to `out`. Parts with an effect become code, and all markup is escaped.
 fn push_text(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(found) = ACTIVE.find(rest) {
@@ -273,7 +274,7 @@ fn push_code(out: &mut String, text: &str) {
     out.push('`');
 }
 
-/// Escapes what begins a tag or a character reference.
+/// Appends text to `out`, with characters escaped that begin a tag or a character reference.
 fn push_escaped(out: &mut String, text: &str) {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -287,13 +288,13 @@ fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Returns `for_people` on one line: any white space becomes one space.
+/// Returns `for_people` on one line, with runs of white space replaced by one space.
 pub fn inline(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     for_people(&line).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns `inline` for a cell of a table: pipes are escaped.
+/// Returns `inline` for a table cell, with pipes escaped.
 pub fn table_cell(text: &str) -> String {
     let line = inline(text);
     let mut cell = String::with_capacity(line.len());
@@ -309,7 +310,7 @@ pub fn table_cell(text: &str) -> String {
     cell
 }
 
-/// Returns one line of code; nothing for empty text.
+/// Returns a text as inline code on one line; empty for an empty text.
 pub fn inline_code(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     if line.is_empty() {
@@ -320,8 +321,8 @@ pub fn inline_code(text: &str) -> String {
     format!("{ticks}{pad}{line}{pad}{ticks}")
 }
 
-/// Returns a fenced block whose fence is longer than any run of backticks inside. `language` is reduced to valid
-/// characters; languages that a forge renders as diagrams are dropped. Ends without a line feed.
+/// Returns a fenced code block, whose fence is longer than any run of backticks in it. Invalid characters of `language` are
+/// removed, and languages that a forge renders as diagrams are dropped. The block ends without a line feed.
 pub fn fence(text: &str, language: &str) -> String {
     let language: String =
         language.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#')).take(20).collect();
@@ -341,8 +342,8 @@ pub fn fence(text: &str, language: &str) -> String {
     block
 }
 
-/// Returns the last `max_lines` lines within `max_bytes`, after a line with the number of omitted lines; shorter text
-/// is unchanged. A single line that is too long is cut at its beginning.
+/// Returns the last lines of a text, at most `max_lines` lines and `max_bytes` bytes, after a line that states the number of
+/// omitted lines. A text within both limits is unchanged. A single line that is too long loses its beginning.
 pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut first = lines.len();

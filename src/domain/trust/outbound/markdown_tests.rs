@@ -1,11 +1,11 @@
-//! Corpora of acting text, and properties that hold for any text.
+//! Corpora of text with effects on a forge, and properties for any text.
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::*;
 
-/// Everything in rendered Markdown that could act, as a renderer sees it.
+/// Returns everything in rendered Markdown that could have an effect.
 fn acting(markdown: &str) -> Vec<String> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_FOOTNOTES;
     let parser = Parser::new_ext(markdown, options);

@@ -1,4 +1,4 @@
-//! Finds and masks secrets: known values in every common encoding, and everything that looks like a token or a key.
+//! Finds and masks secrets: known values in all common encodings, and everything that looks like a token or key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,21 +9,21 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use super::patterns::{PATTERNS, TOKEN_PATTERNS, may_hold_token};
 use super::{archive, parts, skeleton};
 
-/// Replacement of a secret in output of programs.
+/// Replacement of a secret in the output of programs.
 const MASK: &str = "***";
-/// Name of what a pattern matched.
+/// Name for a secret that was found by a pattern.
 const UNKNOWN: &str = "a token or key";
-/// Name of an archive of which not all can be unpacked.
+/// Name for an archive that could not be unpacked completely.
 const UNSCANNED: &str = "something that could not be scanned (an archive that holds more than 16 MiB or 5,000 files)";
-/// Name of values that were given without one.
+/// Name for secrets that were given without a name.
 const UNNAMED: &str = "a secret of the service";
-/// Minimum length of a folded form, in bytes; shorter ones occur in ordinary words.
+/// Minimum length of a folded form, in bytes. Shorter ones occur in ordinary words.
 const FOLDED_MIN: usize = 16;
 
-/// A secret in a text.
+/// Secret that was found in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundSecret {
-    /// Position in bytes, with everything between the parts of a secret that was split.
+    /// Range in bytes. If the secret was split, it includes everything between its parts.
     pub range: Range<usize>,
     /// Name of the secret; never its value.
     pub name: Arc<str>,
@@ -35,17 +35,17 @@ pub struct Masker {
     known: Vec<Arc<KnownValues>>,
 }
 
-/// Forms of known values.
+/// Known values with the searches for their forms.
 struct KnownValues {
-    /// Forms as they are.
+    /// Search index of the unchanged forms.
     exact: FormSearch,
-    /// Letters and digits of the forms in lower case.
+    /// Search index of the folded forms: only letters and digits, in lower case.
     folded: FormSearch,
     /// Name of each value.
     names: Vec<Arc<str>>,
 }
 
-/// Search for forms, each with the index of its value.
+/// Search for several forms at once. Each form knows the value that it belongs to.
 struct FormSearch {
     forms: AhoCorasick,
     values: Vec<ValueForm>,
@@ -54,14 +54,14 @@ struct FormSearch {
 /// Value that a form belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ValueForm {
-    /// Whether it is the form of a part of the value.
+    /// Whether this is the form of only a part of the value.
     is_piece: bool,
     /// Index of the value.
     index: usize,
 }
 
 impl FormSearch {
-    /// Creates a search for forms with the indices of their values; the longest form at a position is found.
+    /// Creates a search for forms. If several forms match at a position, the longest is found.
     fn new(mut forms: Vec<(Vec<u8>, ValueForm)>) -> Option<Self> {
         forms.sort();
         forms.dedup_by(|a, b| a.0 == b.0);
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Masker {
 }
 
 impl Masker {
-    /// Creates a masker for these values, see [`Self::named`].
+    /// Creates a masker for unnamed values; see [`Self::named`].
     pub fn new<I, S>(values: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -94,8 +94,9 @@ impl Masker {
         Self::named(values.into_iter().map(|value| (UNNAMED, value)))
     }
 
-    /// Creates a masker for these named values, for their lines and for parts of long ones, in all encodings of
-    /// [`secret_forms`](crate::domain::trust::secret_forms). Values shorter than 8 bytes are ignored. Patterns of tokens are always masked.
+    /// Creates a masker for named values. It also finds single lines and long parts of the values, in all encodings of
+    /// [`secret_forms`](crate::domain::trust::secret_forms). Values shorter than 8 bytes are ignored. Every masker also finds the
+    /// patterns of tokens.
     pub fn named<I, N, S>(values: I) -> Self
     where
         I: IntoIterator<Item = (N, S)>,
@@ -105,7 +106,7 @@ impl Masker {
         Self::of_parts(values.into_iter().map(|(name, value)| (name.into(), parts::of_value(value.as_ref()))))
     }
 
-    /// Creates a masker for these named values as a whole, which takes less time and memory.
+    /// Creates a masker that finds these named values only as a whole, which takes less time and memory.
     pub(super) fn whole<'a>(values: impl IntoIterator<Item = (Arc<str>, &'a str)>) -> Self {
         let value_itself = |value| parts::of_value(value).into_iter().take(1).collect();
         Self::of_parts(values.into_iter().map(|(name, value)| (name, value_itself(value))))
@@ -136,7 +137,7 @@ impl Masker {
         }
     }
 
-    /// Returns a masker for the values of both. The searches are shared, because those for long values take long to build.
+    /// Combines two maskers. Their searches are shared and not rebuilt, because building takes long for long values.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         Self { known: self.known.iter().chain(&other.known).cloned().collect() }
@@ -149,7 +150,7 @@ impl Masker {
         self.known.iter().any(|known| known.exact.find(value).any(is_value))
     }
 
-    /// Returns the text with secrets masked; the text itself if it contains none.
+    /// Returns the text with each secret replaced by `***`.
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let found = self.found_in_text(text);
         if found.is_empty() {
@@ -167,13 +168,14 @@ impl Masker {
         Cow::Owned(replace(text, &found, 0..text.len(), |name| format!("(removed: {name})")))
     }
 
-    /// Returns a part of a text (between character boundaries) with secrets masked, including those that overlap its edges.
+    /// Returns a range of a text with secrets masked, including those that extend beyond the range. The range must be at
+    /// character boundaries.
     pub fn mask_range(&self, text: &str, range: Range<usize>) -> String {
         replace(text, &self.found_in_text(text), range, |_| MASK.to_owned())
     }
 
-    /// Returns the secrets in bytes of any kind, in order and without overlaps: plain, encoded, split over lines or strings, and
-    /// encoded once more. Members of archives are not unpacked, see [`Self::found_in_file`].
+    /// Returns the secrets in arbitrary bytes, in order and without overlaps. Finds secrets that are plain, encoded up to twice,
+    /// or split over lines or string literals. Does not unpack archives; see [`Self::found_in_file`].
     pub fn found(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         let mut all = self.found_as_is(bytes);
         all.extend(self.found_folded(bytes));
@@ -181,8 +183,8 @@ impl Masker {
         merged(all)
     }
 
-    /// Returns the secrets in the content of a file. Those in a member of an archive are reported with the range of the file, and so is
-    /// an archive of which not all can be unpacked.
+    /// Returns the secrets in the content of a file. Secrets in a member of an archive are reported with the range of the whole
+    /// file. An archive that cannot be unpacked completely is also reported.
     pub fn found_in_file(&self, content: &[u8]) -> Vec<FoundSecret> {
         let mut found = self.found(content);
         let archive = archive::unpack(content);
@@ -193,8 +195,8 @@ impl Masker {
         found
     }
 
-    /// Returns a part of a text with the secrets masked that are in one piece and encoded once: for lines of output, of which there
-    /// are many, and which pass [`Self::mask`] before they leave the machine.
+    /// Returns a range of a text with contiguous secrets masked that are encoded at most once. It is a fast variant for the many
+    /// lines of a program's output, which pass [`Self::mask`] before they leave the machine.
     pub fn mask_line(&self, text: &str, range: Range<usize>) -> String {
         let found = on_characters(text, self.found_as_is(text.as_bytes()));
         replace(text, &found, range, |_| MASK.to_owned())
@@ -204,7 +206,7 @@ impl Masker {
         on_characters(text, self.found(text.as_bytes()))
     }
 
-    /// Returns what is found without decoding.
+    /// Returns the secrets that are found without decoding the bytes.
     fn found_as_is(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         let tokens = PATTERNS.find_iter(bytes).map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() });
         let mut all: Vec<FoundSecret> = tokens.collect();
@@ -214,7 +216,7 @@ impl Masker {
         all
     }
 
-    /// Adds what is found once stretches of base64, hexadecimal digits, numbers and two-byte characters are decoded.
+    /// Adds the secrets that are found after decoding base64, hexadecimal digits, lists of numbers and two-byte characters.
     fn decode(&self, bytes: &[u8], all: &mut Vec<FoundSecret>) {
         let inside = |decoded: &[u8]| {
             let known = self
@@ -249,7 +251,7 @@ impl Masker {
         }
     }
 
-    /// Returns the known values that were split, or whose case was changed.
+    /// Returns known values that were split or whose case was changed.
     fn found_folded(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         if self.known.is_empty() {
             return Vec::new();
@@ -271,7 +273,7 @@ impl KnownValues {
     }
 }
 
-/// Extends what was found in a text to whole characters.
+/// Extends the ranges of findings to whole characters of a text.
 fn on_characters(text: &str, mut found: Vec<FoundSecret>) -> Vec<FoundSecret> {
     for one in &mut found {
         one.range = text.floor_char_boundary(one.range.start)..text.ceil_char_boundary(one.range.end);
@@ -279,7 +281,7 @@ fn on_characters(text: &str, mut found: Vec<FoundSecret>) -> Vec<FoundSecret> {
     merged(found)
 }
 
-/// Sorts findings and joins those that overlap.
+/// Sorts findings and merges overlapping ones.
 fn merged(mut all: Vec<FoundSecret>) -> Vec<FoundSecret> {
     // Known values before patterns, so that their names are kept.
     all.sort_by_key(|found| (found.range.start, &*found.name == UNKNOWN));
@@ -298,7 +300,7 @@ fn merged(mut all: Vec<FoundSecret>) -> Vec<FoundSecret> {
     merged
 }
 
-/// Returns the part `range` of `text` with the ranges in `found` replaced.
+/// Returns the range of a text with the findings replaced.
 fn replace(text: &str, found: &[FoundSecret], range: Range<usize>, mask: impl Fn(&str) -> String) -> String {
     let mut out = String::with_capacity(range.len());
     let mut at = range.start;

@@ -1,4 +1,4 @@
-//! Scan of what a push sends: messages, authors, names, links and contents.
+//! Scan of everything that a push sends: commit messages, authors, names, links and contents.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use super::{FoundSecret, OutboundFilter};
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::ids::Sha;
 
-/// Maximum length of a name in a report, in characters.
+/// Maximum length of a path in a report, in characters.
 const NAME_CHARACTERS: usize = 200;
 
-/// Reason not to push commits.
+/// Secret or unscanned object because of which commits are not pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leak {
-    /// Name of the finding; never the value of a secret.
+    /// Name of the finding; never the value of the secret.
     pub what: String,
-    /// Place of the finding.
+    /// Location of the finding.
     pub place: String,
 }
 
@@ -24,7 +24,8 @@ impl fmt::Display for Leak {
     }
 }
 
-/// Commit that may be pushed: everything that is new in it and in its ancestors was scanned. Only [`ObjectScan::finish`] creates it.
+/// Commit that may be pushed, because all new objects in it and its ancestors were scanned. Only [`ObjectScan::finish`] creates
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearedCommit(Sha);
 
@@ -34,14 +35,14 @@ impl ClearedCommit {
         &self.0
     }
 
-    /// Returns a commit as cleared, for tests of adapters.
+    /// Creates a cleared commit without a scan, for tests of adapters.
     #[cfg(test)]
     pub fn of_test(commit: &Sha) -> Self {
         Self(commit.clone())
     }
 }
 
-/// Scan of the objects of some commits.
+/// Scan of the objects that some commits add.
 #[derive(Debug)]
 pub struct ObjectScan<'a> {
     outbound: &'a OutboundFilter,
@@ -49,12 +50,12 @@ pub struct ObjectScan<'a> {
 }
 
 impl<'a> ObjectScan<'a> {
-    /// Begins a scan.
+    /// Creates an empty scan.
     pub fn new(outbound: &'a OutboundFilter) -> Self {
         Self { outbound, leak: None }
     }
 
-    /// Scans the head and message of a commit.
+    /// Scans the header and the message of a commit.
     pub fn commit(&mut self, id: &Sha, content: &[u8]) {
         self.text(content, || format!("the message or author of commit {}", id.short()));
     }
@@ -79,12 +80,13 @@ impl<'a> ObjectScan<'a> {
         self.text(commit.as_str().as_bytes(), || place);
     }
 
-    /// Returns what is found in the content of a file or the target of a link, to be reported by [`Self::report`].
+    /// Returns the secrets in the content of a file or the target of a link. The caller passes them to [`Self::report`].
     pub fn content(&self, content: &[u8]) -> Vec<FoundSecret> {
         self.outbound.secrets_in(content)
     }
 
-    /// Reports what [`Self::content`] found, except what an earlier version of the file held already.
+    /// Adds the secrets that [`Self::content`] found, except those that the earlier version `before` of the file already
+    /// contained.
     pub fn report(&mut self, path: &[u8], content: &[u8], found: Vec<FoundSecret>, before: Option<&[u8]>) {
         let known = |secret: &[u8]| {
             before.is_some_and(|before| aho_corasick::AhoCorasick::new([secret]).is_ok_and(|s| s.is_match(before)))
@@ -96,12 +98,12 @@ impl<'a> ObjectScan<'a> {
         }
     }
 
-    /// Reports that something is not scanned because it is too large or missing.
+    /// Adds a finding for an object that cannot be scanned because it is too large or missing.
     pub fn unscanned(&mut self, path: &[u8], why: &str) {
         self.found(format!("something that could not be scanned ({why})"), format!("`{}`", self.shown(path)));
     }
 
-    /// Returns the commit as cleared if nothing was found.
+    /// Returns the commit as cleared, or the first finding.
     pub fn finish(self, commit: &Sha) -> Result<ClearedCommit, Leak> {
         self.leak.map_or_else(|| Ok(ClearedCommit(commit.clone())), Err)
     }
@@ -122,7 +124,7 @@ impl<'a> ObjectScan<'a> {
         self.leak.get_or_insert(Leak { what, place });
     }
 
-    /// Returns a path as people may see it.
+    /// Returns a path in a form that is safe to display.
     fn shown(&self, path: &[u8]) -> String {
         let path = self.outbound.masked(&String::from_utf8_lossy(path));
         path.chars().filter(|c| !is_invisible(*c) && *c != '`' && *c != '\n').take(NAME_CHARACTERS).collect()

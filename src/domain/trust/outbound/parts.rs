@@ -1,35 +1,35 @@
-//! Parts of a secret value that are searched for, each in all its forms.
+//! Parts of a secret that are searched for, each in all its forms.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::domain::trust::secret_forms::encodings_of;
 
-/// Minimum length of a value, in bytes; shorter ones would occur in ordinary words.
+/// Minimum length of a value, in bytes. Shorter values would occur in ordinary words.
 const MIN_VALUE: usize = 8;
-/// Minimum length of a line of a value that counts alone, in bytes.
+/// Minimum length of a line of a value that is searched by itself, in bytes.
 const MIN_LINE: usize = 16;
-/// Length of the parts of a long value, in bytes. Any stretch of 23 bytes of a value of one line contains a part, and of 31 bytes
-/// of a line of others.
+/// Length of the parts of a long value, in bytes. In a value of one line, any 23 consecutive bytes contain a part; in a value of
+/// several lines, any 31 consecutive bytes of a line do.
 const WINDOW: usize = 16;
-/// Distance of the parts of a long value, in bytes.
+/// Distance between the beginnings of two parts, in bytes.
 const STEP: usize = 8;
-/// Minimum length of a value whose parts count, in bytes.
+/// Minimum length of a value whose parts are searched, in bytes.
 const MIN_LONG: usize = 24;
-/// Minimum number of different bytes in a part; words repeat letters.
+/// Minimum number of distinct bytes in a part. Words have fewer, because their letters repeat.
 const MIN_DIFFERENT: usize = 9;
-/// Maximum length that a finding is widened by on each side, in bytes.
+/// Maximum number of bytes by which a finding is extended on each side.
 const MOST_WIDENED: usize = 4_096;
 
-/// Part of a value.
+/// Part of a secret value.
 pub(super) struct ValuePart {
     pub bytes: Vec<u8>,
-    /// Whether a finding of it is the beginning, middle or end of more.
+    /// Whether the part is not a whole value or line, so that a finding has to be extended.
     pub is_piece: bool,
 }
 
-/// Returns the whole value, its lines and, of long lines, overlapping parts, so that a truncated value is found as well. Nothing for a
-/// value that is too short.
+/// Returns the parts to search for: the whole value, its lines, and overlapping parts of long lines, so that truncated values are
+/// found. Empty if the value is too short.
 pub(super) fn of_value(value: &str) -> Vec<ValuePart> {
     let trimmed = value.trim();
     if trimmed.len() < MIN_VALUE {
@@ -55,7 +55,7 @@ pub(super) fn of_value(value: &str) -> Vec<ValuePart> {
     parts
 }
 
-/// Whether a part looks generated: letters and digits, few of them twice.
+/// Whether a part looks random: it has letters and digits, and few of them repeat.
 fn is_random(part: &[u8]) -> bool {
     let different: HashSet<u8> = part.iter().copied().collect();
     let has = |class: fn(&u8) -> bool| part.iter().any(class);
@@ -64,13 +64,12 @@ fn is_random(part: &[u8]) -> bool {
     different.len() >= MIN_DIFFERENT && classes.iter().filter(|has| **has).count() >= 2 && words <= 2
 }
 
-/// Returns a part in all forms in which it is likely to leave; without those that are too short to be distinguished from ordinary
-/// text.
+/// Returns a part in all forms in which it is likely to be written, except those that are too short to differ from ordinary text.
 pub(super) fn forms(part: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     encodings_of(part).into_iter().filter(|form| form.len() >= MIN_VALUE)
 }
 
-/// Widens a range by the characters of tokens around it, so that nothing of a token remains of which a part was found.
+/// Extends a range by the adjacent characters that tokens consist of, so that the rest of a partially found token is masked too.
 pub(super) fn widened(bytes: &[u8], range: Range<usize>) -> Range<usize> {
     let is_token = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'=' | b'%');
     let before = bytes[..range.start].iter().rev().take(MOST_WIDENED).take_while(is_token).count();

@@ -1,11 +1,11 @@
-//! Patterns of tokens and keys whose values the service does not know.
+//! Patterns of tokens and keys whose values are unknown to the service.
 
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Tokens that are recognized by their own text.
+/// Patterns of tokens that are recognizable by themselves.
 const TOKENS: &[&str] = &[
     // GitHub; the newer installation tokens are several hundred characters with dots.
     r"gh[pousr]_[A-Za-z0-9._-]{36,}",
@@ -53,7 +53,7 @@ const TOKENS: &[&str] = &[
     r"[A-Z0-9]{16}(?:AIKA|AISA)\b",
 ];
 
-/// Secrets that are recognized by the words before them.
+/// Patterns of secrets that are recognizable by the preceding words.
 const IN_CONTEXT: &[&str] = &[
     r#"(?i:authorization["'\\]*\s*[:=]\s*["'\\]*(?:bearer|basic|token))\s+[A-Za-z0-9._~+/-]{6,}=*"#,
     r"(?i:bearer)[ \t]+[A-Za-z0-9._~+/-]{16,}=*",
@@ -63,7 +63,7 @@ const IN_CONTEXT: &[&str] = &[
     r#"(?i:aws_?secret_?(?:access_?)?key["'\\]*\s*(?:[:=]|=>)\s*["'\\]*)[A-Za-z0-9/+]{40}\b"#,
 ];
 
-/// Texts of which every match of [`TOKENS`] contains one.
+/// Substrings of which every match of [`TOKENS`] contains at least one.
 const HINTS: &[&str] = &[
     "ghp_",
     "gho_",
@@ -133,9 +133,9 @@ const HINTS: &[&str] = &[
 
 /// All patterns.
 pub(super) static PATTERNS: LazyLock<Regex> = LazyLock::new(|| alternatives(TOKENS.iter().chain(IN_CONTEXT)));
-/// Patterns that need no words around the token.
+/// Patterns that need no context.
 pub(super) static TOKEN_PATTERNS: LazyLock<Regex> = LazyLock::new(|| alternatives(TOKENS));
-/// Quick test for [`TOKEN_PATTERNS`].
+/// Fast pre-check for [`TOKEN_PATTERNS`].
 static HINT: LazyLock<AhoCorasick> =
     LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(HINTS).expect("constant texts"));
 

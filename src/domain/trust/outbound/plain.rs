@@ -1,7 +1,7 @@
-//! Foreign text in plain text that forges, CI systems and bots act upon: titles and messages of commits.
+//! Foreign text in plain text that forges, CI systems and bots act upon: titles and commit messages.
 //!
-//! There is no markup here that could make a text inert, so the characters that begin an effect are replaced. Ids of commits
-//! stay: forges only link them.
+//! Plain text has no markup that could make a text inert, so characters that trigger an effect are replaced. Ids of commits are
+//! kept, because forges only link them.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ const TITLE_CHARACTERS: usize = 120;
 /// Maximum length of a text, in bytes; the rest is omitted.
 const LONGEST: usize = 16 * 1024;
 
-/// Something that begins an effect, with what follows it.
+/// Text that triggers an effect, such as a mention or a reference.
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
         // Mentions, times spent (`@1h`), commits of other repositories.
@@ -28,16 +28,16 @@ static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
 /// Text in brackets that a CI system may obey, such as `[skip ci]`.
 static BRACKETS: LazyLock<Regex> =
     LazyLock::new(|| constant(r"(?i)\[([^\]]*(?:skip|no|ci|azp|actions|deploy|build|wip|draft)[^\]]*)\]"));
-/// Words that CI systems obey without brackets, also within longer ones.
+/// Words that CI systems obey even without brackets, also as parts of longer words.
 static WORDS: LazyLock<Regex> = LazyLock::new(|| {
     constant(r"(?i)\*+(\s*no[\s_-]*ci\s*)\*+|(no)\s*[_-]+\s*(ci)|(skip)\s*[_-]+\s*(checks|ci)|(ci)\s*[_-]+\s*(skip)")
 });
-/// Marks of unfinished pull requests, and of commits that are to be squashed, at the beginning of a title.
+/// Prefixes of titles that forges obey: markers of unfinished pull requests, and of commits that are to be squashed.
 static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
     constant(r"(?i)^(?:[\s(\[]*(?:wip|draft|do not merge)\b[\])]*\s*(?::|$|-|\]|\))|(?:fixup|squash|amend)!|[\s/!])\s*")
 });
 
-/// Words for CI systems in any text, which may become the message of a commit: with brackets, or as a trailer.
+/// Instructions to CI systems, in brackets or as a trailer. They are removed from any text that may become a commit message.
 static CI_WORDS: LazyLock<Regex> = LazyLock::new(|| {
     let systems = "ci|actions|azure-?pipelines|azp|travis|appveyor|circle-?ci|netlify|buildkite|drone|woodpecker|cirrus|vercel|build|deploy";
     constant(&format!(
@@ -45,7 +45,7 @@ static CI_WORDS: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// Returns a text without words that CI systems obey in the message of a commit.
+/// Removes the words that CI systems obey in commit messages.
 pub(super) fn without_ci_words(text: &str) -> String {
     let words = CI_WORDS.replace_all(text, |found: &regex::Captures<'_>| match (found.get(1), found.get(2)) {
         (Some(words), _) => format!("({})", words.as_str()),
@@ -59,10 +59,10 @@ fn constant(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern")
 }
 
-/// Returns one line without effects: no mention, reference, address, trailer or words that CI systems obey, and no
-/// invisible characters. Applying it again does not change it.
+/// Returns a text on one line without effects: without mentions, references, URLs, trailers, words that CI systems obey, and
+/// invisible characters. Applying it twice has the same result as applying it once.
 pub fn plain_line(text: &str) -> String {
-    /// Maximum number of passes; each removes marks, so that few are needed.
+    /// Maximum number of passes. Few are needed, because each pass removes characters.
     const PASSES: usize = 16;
     let text = visible(&text[..text.floor_char_boundary(LONGEST)]);
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -111,7 +111,7 @@ fn inert(line: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a title: [`plain_line`] of at most 120 characters, without marks at its beginning that forges obey.
+/// Returns a text as a title: [`plain_line`] with at most 120 characters, without prefixes that forges obey.
 pub fn title(text: &str) -> String {
     let mut title = plain_line(text);
     while let Some(mark) = PREFIX.find(&title).filter(|mark| !mark.is_empty()) {
@@ -123,13 +123,13 @@ pub fn title(text: &str) -> String {
     }
 }
 
-/// Returns a line at most `most` characters long as the subject of a commit.
+/// Returns a text as the subject of a commit: `plain_line` with at most `most` characters.
 pub fn subject(text: &str, most: usize) -> String {
     let line = plain_line(text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
     line.chars().take(most).collect::<String>().trim_end().to_owned()
 }
 
-/// Returns a `Co-authored-by` trailer for an account, or nothing if its login is not one.
+/// Returns a `Co-authored-by` trailer for an account; `None` if the login is invalid.
 pub fn co_author(login: &str, id: i64, host: &str) -> Option<String> {
     let named = |text: &str, others: &[char]| {
         !text.is_empty() && text.len() <= 100 && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(&c))

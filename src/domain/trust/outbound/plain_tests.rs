@@ -1,11 +1,11 @@
-//! Plain text that would act on a forge, and properties that hold for any text.
+//! Plain text that would have effects on a forge, and properties for any text.
 
 use proptest::prelude::*;
 use regex::Regex;
 
 use super::*;
 
-/// Everything in plain text that forges, CI systems and bots obey, written independently of the cleaner.
+/// Returns everything in plain text that forges, CI systems and bots obey. Written independently of the code under test.
 fn acting(text: &str) -> Vec<String> {
     let patterns = [
         r"@\S",

@@ -1,10 +1,10 @@
-//! Views of bytes in which a secret that was split or wrapped is contiguous again.
+//! Views of bytes in which a split or wrapped secret is contiguous.
 
 use std::ops::Range;
 
 use data_encoding::{BASE64_NOPAD, Encoding, HEXLOWER};
 
-/// Bytes that remain of others, each with its position.
+/// Bytes that remain after others were dropped, each with its original position.
 #[derive(Default)]
 pub(super) struct Skeleton {
     pub bytes: Vec<u8>,
@@ -27,13 +27,13 @@ impl Skeleton {
     }
 }
 
-/// Returns the letters and digits in lower case, without the marks of hexadecimal escapes (`0x41`, `\x41`, `\u0041`). Splitting
-/// with quotes, spaces, line ends, plus signs, and upper or lower case makes no difference in it.
+/// Returns the view of letters and digits in lower case, without the prefixes of hexadecimal escapes (`0x41`, `\x41`, `\u0041`).
+/// The view does not depend on case, or on quotes, spaces, line ends and plus signs that split a value.
 pub(super) fn folded(bytes: &[u8]) -> Skeleton {
     kept(bytes, u8::is_ascii_alphanumeric)
 }
 
-/// Returns the bytes that `keeps` accepts in lower case, without marks of escapes.
+/// Returns the view of the bytes that `keeps` accepts, in lower case and without the prefixes of escapes.
 fn kept(bytes: &[u8], keeps: fn(&u8) -> bool) -> Skeleton {
     let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
     let mut at = 0;
@@ -51,7 +51,7 @@ fn kept(bytes: &[u8], keeps: fn(&u8) -> bool) -> Skeleton {
     view
 }
 
-/// Returns the bytes with escapes of addresses, JSON, source code and HTML decoded; `None` if there are none.
+/// Returns the view with the escapes of URLs, JSON, source code and HTML decoded; `None` if there are no escapes.
 pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
     if !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\' | b'&' | b'=')) {
         return None;
@@ -67,7 +67,7 @@ pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
     any.then_some(view)
 }
 
-/// Returns the byte of an escape that `bytes` begin with, and the escape's length.
+/// Decodes the escape at the beginning of `bytes`; returns its byte and its length. `None` if there is no escape.
 fn escape(bytes: &[u8]) -> Option<(u8, usize)> {
     let number = |from: usize, length: usize, radix: u32| {
         let digits = std::str::from_utf8(bytes.get(from..from + length)?).ok()?;
@@ -95,7 +95,7 @@ fn escape(bytes: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// Returns the bytes that are not zero: characters of two or four bytes become single ones.
+/// Returns the view without zero bytes, in which ASCII characters of two or four bytes become single bytes.
 pub(super) fn narrow(bytes: &[u8]) -> Skeleton {
     let mut view = Skeleton::default();
     for (position, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
@@ -104,12 +104,13 @@ pub(super) fn narrow(bytes: &[u8]) -> Skeleton {
     view
 }
 
-/// Length of the escape of a line end or tab that `bytes` begin with; 0 if there is none.
+/// Returns the length of an escaped line end or tab at the beginning of `bytes`; 0 if there is none.
 fn line_end_mark(bytes: &[u8]) -> usize {
     if matches!(bytes, [b'\\', b'n' | b'r' | b't', ..]) { 2 } else { 0 }
 }
 
-/// Length of the mark of a hexadecimal escape, or of an escape without letters, that `bytes` begin with; 0 if there is none.
+/// Returns the length of the prefix of a hexadecimal escape, or of an escape without letters, at the beginning of `bytes`; 0 if
+/// there is none.
 fn escape_mark(bytes: &[u8]) -> usize {
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     match bytes {
@@ -121,10 +122,10 @@ fn escape_mark(bytes: &[u8]) -> usize {
     }
 }
 
-/// Bytes that an encoded stretch decodes to.
+/// Bytes that were decoded from a view.
 pub(super) struct Decoded {
     pub bytes: Vec<u8>,
-    /// Characters of the view per byte, as a fraction.
+    /// Number of characters of the view per decoded byte, as a fraction.
     ratio: (usize, usize),
     offset: usize,
 }
@@ -139,7 +140,7 @@ impl Decoded {
     }
 }
 
-/// Returns the characters of base64 of either alphabet, in the standard one.
+/// Returns the view of base64 characters, with those of the URL-safe alphabet converted to the standard one.
 pub(super) fn base64_characters(bytes: &[u8]) -> Skeleton {
     let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
     let mut at = 0;
@@ -156,17 +157,17 @@ pub(super) fn base64_characters(bytes: &[u8]) -> Skeleton {
     view
 }
 
-/// Returns the hexadecimal digits in lower case, without marks of escapes.
+/// Returns the view of hexadecimal digits in lower case, without the prefixes of escapes.
 pub(super) fn hex_digits(bytes: &[u8]) -> Skeleton {
     kept(bytes, u8::is_ascii_hexdigit)
 }
 
-/// Decodes base64 from each of the four positions at which it can begin.
+/// Decodes base64 at each of the four offsets at which it can begin.
 pub(super) fn from_base64(characters: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..4).filter_map(|offset| decoded(&BASE64_NOPAD, characters, offset, (4, 3)))
 }
 
-/// Decodes hexadecimal digits from both positions at which they can begin.
+/// Decodes hexadecimal digits at both offsets at which they can begin.
 pub(super) fn from_hex(digits: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..2).filter_map(|offset| decoded(&HEXLOWER, digits, offset, (2, 1)))
 }
@@ -190,9 +191,9 @@ fn decoded(encoding: &Encoding, text: &[u8], offset: usize, ratio: (usize, usize
     Some(Decoded { bytes, ratio, offset })
 }
 
-/// Returns lists of numbers from 0 to 255 (`[103, 104, 112]`) as bytes, each with its range.
+/// Returns lists of numbers from 0 to 255 (`[103, 104, 112]`) as bytes, each with its range in the input.
 pub(super) fn number_lists(bytes: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
-    /// Shortest list that is decoded.
+    /// Minimum length of a list that is decoded, in numbers.
     const SHORTEST: usize = 8;
     let mut lists = Vec::new();
     let (mut list, mut start, mut end, mut at) = (Vec::new(), 0, 0, 0);

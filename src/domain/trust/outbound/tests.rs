@@ -1,4 +1,4 @@
-//! Texts and commits at the outbound.
+//! Texts and commits that pass the outbound filter.
 
 use data_encoding::BASE64;
 use secrecy::SecretString;

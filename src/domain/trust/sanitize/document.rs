@@ -1,8 +1,8 @@
-//! Issues and comments as people see them on the forge's page.
+//! Converts issues and comments to documents that contain what the forge's page displays.
 //!
-//! The Markdown is rendered as forges render it, the HTML is parsed once, and an allow list of elements gives a document.
-//! The agent, the reader of checks and people get this document, so that none of them reads what another does not see.
-//! Where forges differ, the strictest counts: a person notices a missing word, but nobody notices a hidden instruction.
+//! The Markdown is rendered like on a forge, the HTML is parsed once, and an allow list of elements determines the document.
+//! Agents, people and the parser of checks all get this document, so that none of them reads text that the others do not see.
+//! Where forges differ, the strictest one counts: people notice a missing word, but nobody notices a hidden instruction.
 
 mod attributes;
 mod drawn;
@@ -19,17 +19,17 @@ use crate::domain::model::document::{Document, Unseen, UnseenKind};
 
 pub(in crate::domain) use markdown::parse;
 
-/// Maximum length that is read, in bytes; forges allow less.
+/// Maximum length of a text that is read, in bytes. Forges allow less.
 const LONGEST: usize = 512 * 1024;
 
-/// Reads the Markdown of an issue or comment. The rest of a text that is longer than 512 KiB is hidden; so is all of a
-/// text that cannot be read in linear time.
+/// Reads the Markdown of an issue or comment. The part of a text beyond 512 KiB counts as hidden, and so does a whole text that
+/// cannot be parsed in linear time.
 pub fn read(markdown: &str) -> Document {
     read_beside(markdown, &HashSet::new())
 }
 
-/// Reads Markdown as [`read`] does. Comments that are among `known` are reported as those of issue templates
-/// ([`templates`]); they are removed like others.
+/// Reads Markdown like [`read`]. Comments in `known` are removed as well, but are reported as comments of issue templates
+/// ([`templates`]).
 pub fn read_beside(markdown: &str, known: &HashSet<String>) -> Document {
     let mut document = Document::default();
     let cut = markdown.floor_char_boundary(LONGEST);
@@ -54,12 +54,12 @@ pub fn read_beside(markdown: &str, known: &HashSet<String>) -> Document {
     document
 }
 
-/// Returns the text of a document for the agent.
+/// Returns the text of a document, for agents.
 pub fn write(document: &Document) -> String {
     write::text(document)
 }
 
-/// Reads a title: plain text on one line, in which forges show markup as it is.
+/// Reads a title: plain text on one line, in which forges display markup literally.
 pub fn read_title(title: &str) -> (String, Unseen) {
     let (text, runs) = characters::visible(title);
     let mut unseen = Unseen::default();

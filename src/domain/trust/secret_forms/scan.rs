@@ -1,24 +1,24 @@
-//! Follows the forms of secrets over a stream of bytes: a nondeterministic automaton whose threads each stand before a symbol of
-//! a form, or inside the escape sequence of one.
+//! Tracks the forms of secrets over a stream of bytes. This is a nondeterministic automaton: each thread is before a symbol of a
+//! form, or inside an escape sequence for that symbol.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::SecretForms;
 
-/// Index of the state in which all forms are before their first symbol.
+/// Index for the state before the first symbol of any form.
 pub(super) const ANY_FORM: u16 = u16::MAX;
 /// Maximum number of bytes between two symbols: separators, quotes, line breaks, parts of wide characters.
 const MOST_SKIPPED: u8 = 6;
-/// Minimum number of symbols for which bytes are held back although separators follow them.
+/// Number of matched symbols from which bytes are held back even if separators follow.
 const HELD_SYMBOLS: u16 = 4;
-/// Maximum number of digits of an escaped character, leading zeros included.
+/// Maximum number of digits of an escaped character, including leading zeros.
 const MOST_DIGITS: u8 = 8;
 
-/// Position of a matching thread: before a symbol, or inside an escape sequence, with the part already read.
+/// Position of a thread: before a symbol or inside an escape sequence, with the part of it that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ScanPosition {
-    /// Before the symbol.
+    /// Before a symbol.
     Symbol,
     /// After `%`.
     Percent,
@@ -46,16 +46,16 @@ enum ScanPosition {
     HexEntity(u8, u32),
 }
 
-/// Position in a form.
+/// Thread of the automaton: a position in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Thread {
     form: u16,
-    /// Number of symbols that matched.
+    /// Number of symbols that matched so far.
     matched: u16,
     place: ScanPosition,
-    /// Position of the first byte in the stream.
+    /// Position of the first matched byte in the stream.
     start: usize,
-    /// Number of bytes since the last symbol.
+    /// Number of bytes since the last matched symbol.
     skipped: u8,
 }
 
@@ -64,12 +64,12 @@ struct Thread {
 pub(super) struct Scan {
     threads: Vec<Thread>,
     next: Vec<Thread>,
-    /// Number of bytes read.
+    /// Number of bytes read so far.
     position: usize,
 }
 
 impl Scan {
-    /// Reads a byte. Returns the position of the first byte of a secret that ends here.
+    /// Reads a byte. If a secret ends with it, returns the position of the secret's first byte.
     pub(super) fn next(&mut self, forms: &SecretForms, byte: u8) -> Option<usize> {
         let fresh =
             Thread { form: ANY_FORM, matched: 0, place: ScanPosition::Symbol, start: self.position, skipped: 0 };
@@ -95,7 +95,7 @@ impl Scan {
         found
     }
 
-    /// Returns the position of the first byte that may belong to a secret that has not ended; only begins of at least `least`
+    /// Returns the position of the first byte that may belong to an unfinished secret. Only threads with at least `least` matched
     /// symbols count.
     fn held_from(&self, least: u16) -> usize {
         let is_held =
@@ -104,13 +104,13 @@ impl Scan {
         held.map(|thread| thread.start).min().unwrap_or(self.position)
     }
 
-    /// Returns the number of threads.
+    /// Returns the number of active threads.
     #[cfg(test)]
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Removes the bytes that were read from the threads.
+    /// Excludes the bytes read so far from all threads, so that no later secret begins in them.
     fn cut(&mut self) {
         for thread in &mut self.threads {
             thread.start = thread.start.max(self.position);
@@ -118,7 +118,7 @@ impl Scan {
     }
 }
 
-/// One byte, read by all threads.
+/// Processing of one byte by all threads.
 struct Step<'a> {
     forms: &'a SecretForms,
     next: &'a mut Vec<Thread>,
@@ -186,7 +186,7 @@ impl Step<'_> {
         }
     }
 
-    /// Reads a byte where a symbol is expected: the symbol, the begin of an escape sequence, or a separator.
+    /// Reads a byte where a symbol is expected: the symbol, the beginning of an escape sequence, or a separator.
     fn symbol(&mut self, thread: Thread, byte: u8) {
         self.decoded(thread, u32::from(byte));
         match byte {
@@ -223,7 +223,7 @@ impl Step<'_> {
         }
     }
 
-    /// Takes a decoded character as the next symbol.
+    /// Treats a decoded character as the next symbol.
     fn decoded(&mut self, thread: Thread, value: u32) {
         // Separators can be escaped, too: the zero bytes of wide characters.
         if value == 0 && thread.place != ScanPosition::Symbol {
@@ -260,7 +260,7 @@ impl Step<'_> {
     }
 }
 
-/// Tells where secrets are in a stream, by positions from its begin.
+/// Finds secrets in a stream. Positions are counted from the beginning of the stream.
 #[derive(Debug)]
 pub struct StreamTracker {
     forms: Arc<SecretForms>,
@@ -273,7 +273,7 @@ impl StreamTracker {
         Self { forms, scan: Scan::default() }
     }
 
-    /// Reads bytes; returns the secrets that end in them, in order.
+    /// Reads bytes; returns the ranges of the secrets that end in them, in order.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for byte in bytes {
@@ -290,23 +290,23 @@ impl StreamTracker {
         self.scan.position
     }
 
-    /// Returns the position of the first byte that may belong to a secret that has not ended; only begins of at least `least`
-    /// symbols count.
+    /// Returns the position of the first byte that may belong to an unfinished secret. Only matches of at least `least` symbols
+    /// count.
     pub fn open_from(&self, least: u16) -> usize {
         self.scan.held_from(least)
     }
 }
 
-/// Replaces secrets in a stream by a mark. Holds back only what may be the begin of a secret.
+/// Replaces secrets in a stream by a mark. Holds back only bytes that may be the beginning of a secret.
 #[derive(Debug)]
 pub struct StreamRedactor {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
-    /// Minimum number of symbols of a secret for which its beginning is held back.
+    /// Minimum number of matched symbols from which bytes are held back.
     least: u16,
     scan: Scan,
     held: Vec<u8>,
-    /// Whether a mark is the last that was returned.
+    /// Whether the last bytes returned were a mark.
     is_marked: bool,
     /// Number of secrets that were replaced.
     replaced: usize,
@@ -318,7 +318,7 @@ impl StreamRedactor {
         Self { forms, mark, least: 0, scan: Scan::default(), held: Vec::new(), is_marked: false, replaced: 0 }
     }
 
-    /// Passes on begins of fewer than `least` symbols, for texts that must rarely be held back.
+    /// Sets the minimum number of matched symbols from which bytes are held back. Shorter beginnings are passed on at once.
     pub fn holding(self, least: u16) -> Self {
         Self { least, ..self }
     }
@@ -347,7 +347,7 @@ impl StreamRedactor {
         clean
     }
 
-    /// Returns what was held back at the end of the stream.
+    /// Returns the held-back bytes at the end of the stream.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }

@@ -1,4 +1,4 @@
-//! Secrets in every form, in streams cut anywhere.
+//! Secrets in every form, in streams that are cut at any position.
 
 use super::*;
 
@@ -117,7 +117,7 @@ fn ordinary_stream_is_passed_on_at_once() {
     assert_eq!((redactor.finish(), redactor.replaced()), (Vec::new(), 0));
 }
 
-/// Bytes that keep as many threads alive as possible are read in linear time.
+/// Bytes that keep as many threads as possible active are read in linear time.
 #[test]
 fn hostile_stream_keeps_few_threads() {
     let forms = SecretForms::new([SECRET.repeat(3)]);

@@ -1,5 +1,5 @@
-//! Program code that holds the answers of tests: its functions compare their arguments with what assertions pass, return what
-//! these expect, and compute nothing else.
+//! Detection of hard-coded answers: functions of the program that compare their arguments with the inputs of tests, return the
+//! values that the tests expect, and compute nothing else.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -13,19 +13,20 @@ use super::statements::without_comment;
 use super::{Findings, TamperKind};
 use crate::domain::model::task::TamperFinding;
 
-/// Minimum share of a function's assertions that its answers cover, and of its answers that assertions know, in percent.
+/// Minimum share, in percent, of a function's assertions that its answers must cover, and of its answers that assertions must
+/// know.
 const COVERED_PERCENT: usize = 80;
-/// Minimum number of covered assertions of all functions.
+/// Minimum number of assertions that the answers of all functions cover together.
 const MIN_COVERED: usize = 2;
-/// Maximum number of lines of a function that is read.
+/// Maximum number of lines that are read of a function.
 const MAX_LINES: usize = 200;
-/// Maximum number of lines of a statement of a test.
+/// Maximum number of lines that are read of a statement in a test.
 const STATEMENT_LINES: usize = 8;
 
 const LITERAL: &str = r#"(?:-?\d[\w.]*|"[^"\n]*"|'[^'\n]*'|\b(?:[Tt]rue|[Ff]alse|None|null|nil)\b)"#;
 const EQUALS: &str = r"(?:={2,3}|\bis\b|\beq\b|\.equals\()";
 
-/// A literal, or a list or tuple of some.
+/// Returns a pattern for a literal, or a list or tuple of literals.
 fn value() -> String {
     format!(r"(?:&?(?:vec!)?[\[(]\s*{LITERAL}(?:\s*,\s*{LITERAL})*\s*,?\s*[\])]|{LITERAL})")
 }
@@ -34,7 +35,7 @@ fn compiled(pattern: &str) -> Regex {
     Regex::new(pattern).expect("constant pattern")
 }
 
-/// `CONDITION ? VALUE :` and the like; the groups are the input and the answer.
+/// Patterns of answers such as `CONDITION ? VALUE :`, each with the indices of the groups for the input and the answer.
 static ANSWERS: LazyLock<[(Regex, usize, usize); 4]> = LazyLock::new(|| {
     let value = value();
     let condition = format!(r"[^\n{{}}?;]*?{EQUALS}[^\n{{}}?;]*?");
@@ -101,23 +102,23 @@ pattern!(
     r"^\s*(?:export\s+)?(?:(?:const|let|var)\s+|(?:module\.)?exports\.|[\w.]*\.)?(\w+)\s*=\s*(?:async\s*)?(?:function\b[^{]*\{|(?:\([^()]*\)|\w+)\s*(?::[^=]+)?=>|lambda\b[^:]*:)"
 );
 
-/// A function of the program as a commit has it.
+/// Function of the program in its current version.
 struct ProgramFunction {
     path: String,
     name: String,
     answers: Vec<KnownAnswer>,
-    /// Whether it does more than to look an answer up.
+    /// Whether the function does more than look up an answer.
     computes: bool,
 }
 
-/// An answer that a change brought.
+/// Answer that the change added.
 struct KnownAnswer {
     number: u32,
     input: BTreeSet<String>,
     value: Vec<String>,
 }
 
-/// Returns the paths of the program's files in a unified git diff, without deleted ones.
+/// Returns the paths of the program files in a unified git diff, except deleted ones.
 pub fn program_files(diff: &str) -> Vec<String> {
     let files = diff::parse(diff).into_iter().filter(|file| !file.is_deleted());
     files
@@ -126,22 +127,22 @@ pub fn program_files(diff: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a file is source code of tests.
+/// Whether a file contains source code of tests.
 pub fn is_test_source(path: &str) -> bool {
     Language::of(path).is_some() && is_test_path(path)
 }
 
-/// Returns the tests at the end of a file of the program, as Rust has them.
+/// Returns the unit tests at the end of a Rust program file; `None` if there are none.
 pub fn inline_tests(text: &str) -> Option<&str> {
     text.find("#[cfg(test)]").map(|at| &text[at..])
 }
 
-/// Functions that look every result up, by what a change brought.
+/// Functions that only look up their results, in files that a change touches.
 pub struct LookedUpFunctions(Vec<ProgramFunction>);
 
 impl LookedUpFunctions {
-    /// Finds them in a unified git diff. `text_of` returns the content of a changed file; a file without is read as the diff
-    /// shows it.
+    /// Finds these functions in a unified git diff. `text_of` has the content of changed files by path. A file that is missing in
+    /// it is read as far as the diff shows it.
     pub fn of(diff: &str, text_of: &BTreeMap<String, String>) -> Self {
         let mut functions = Vec::new();
         for file in diff::parse(diff) {
@@ -169,18 +170,18 @@ impl LookedUpFunctions {
         Self(functions)
     }
 
-    /// Paths of the files with such functions.
+    /// Returns the paths of the files with such functions.
     pub fn paths(&self) -> BTreeSet<&str> {
         self.0.iter().map(|function| function.path.as_str()).collect()
     }
 
-    /// Whether there is none, so that no test has to be read.
+    /// Whether there are no such functions, so that no test has to be read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns a finding for each file whose functions know nothing but what `tests`, the content of files of tests, expect. What
-    /// the text of the task names does not count.
+    /// Returns a finding for each file whose functions know exactly what tests expect. `tests` has the contents of test files.
+    /// Values that `task`, the text of the task, mentions are ignored.
     pub fn known_to(&self, tests: &[String], task: &str) -> Vec<TamperFinding> {
         let mut found: BTreeMap<&str, (u32, Vec<String>)> = BTreeMap::new();
         let mut covered = 0;
@@ -214,14 +215,14 @@ impl LookedUpFunctions {
 }
 
 impl KnownAnswer {
-    /// Whether a text names all of its values.
+    /// Whether a text mentions all values of the answer.
     fn is_in(&self, text: &str) -> bool {
         let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
         self.input.iter().chain(&self.value).all(|literal| words.contains(literal.as_str()))
     }
 }
 
-/// A call with literals in a statement of a test, and the other literals of that statement.
+/// Call with only literals in a statement of a test, and the other literals of that statement.
 struct LiteralCall {
     arguments: String,
     inputs: BTreeSet<String>,
@@ -234,7 +235,7 @@ impl LiteralCall {
     }
 }
 
-/// Calls of a function with literals alone, of which the statement names what is expected.
+/// Returns the calls of a function whose arguments are all literals, in statements that state an expected value.
 fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
     let mut calls = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
@@ -275,7 +276,7 @@ fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
     calls
 }
 
-/// The line of the other argument where each argument of an assertion has a line of its own.
+/// Returns the line with the other argument of an assertion, if each argument is on a line of its own; else an empty text.
 fn other_argument<'a>(lines: &[&'a str], at: usize) -> &'a str {
     let ends = |at: Option<usize>, end: char| {
         at.and_then(|at| lines.get(at)).is_some_and(|line| line.trim_end().ends_with(end))
@@ -290,7 +291,8 @@ fn other_argument<'a>(lines: &[&'a str], at: usize) -> &'a str {
     }
 }
 
-/// The literals of a piece of code: without quotes, numbers without their type, and a text of numbers as numbers.
+/// Returns the normalized literals of a piece of code: texts without quotes, and numbers without type suffix. A text that
+/// consists of numbers is split into them.
 fn literals(text: &str) -> Vec<String> {
     let plain = |literal: String| -> Vec<String> {
         let inner = literal.trim_matches(['"', '\'', '`']);
@@ -305,7 +307,7 @@ fn literals(text: &str) -> Vec<String> {
     CodeTokens::of(text).literals.into_iter().flat_map(plain).collect()
 }
 
-/// The functions of a file that only look answers up, with those that the change brought.
+/// Returns the functions of a file that only look up answers, with the answers that the change added.
 fn functions_of(language: Language, path: &str, text: &str, added: &HashSet<&str>) -> Vec<ProgramFunction> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {
@@ -371,7 +373,7 @@ fn read_function(
     Some(ProgramFunction { path: path.to_owned(), name: name.to_owned(), answers, computes })
 }
 
-/// The part of a line that begins a function which belongs to its body.
+/// Returns the part of a function's first line that belongs to its body.
 fn body_of(line: &str) -> &str {
     pattern!(HEAD, r"^.*?(?:=>|\)\s*(?:->[^{:]*)?[:{]|\)\s*[^{(]*\{|lambda\b[^:]*:|\)\s*$|$)");
     match ASSIGNED.find(line).or_else(|| HEAD.find(line)) {
@@ -384,7 +386,7 @@ fn body_of(line: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Findings about one file that a change wrote anew, beside the text of a file of tests.
+    /// Returns the findings for a file that a change rewrote, given the text of a test file.
     fn found(path: &str, program: &str, tests: &str, task: &str) -> Vec<TamperFinding> {
         let lines: String = program.lines().map(|line| format!("+{line}\n")).collect();
         let count = program.lines().count();

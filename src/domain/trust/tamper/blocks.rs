@@ -1,4 +1,4 @@
-//! The tests that the hunks of a file show, before and after the change, and which is which.
+//! Tests in the hunks of a file: their blocks before and after the change, and the pairing of both.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -8,48 +8,48 @@ use regex::Regex;
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
 
-/// A line with the test that it belongs to, before and after the change.
+/// Line of a hunk, with the tests that it belongs to before and after the change.
 pub(super) struct TestLine<'a> {
     pub change: LineChange,
     pub text: &'a str,
     pub number: u32,
-    /// Index of the hunk.
+    /// Index of the hunk in the file.
     pub hunk: usize,
-    /// Index of its test before the change; attributes belong to the test that they are about.
+    /// Index of the test that the line belongs to before the change. An attribute belongs to the test that follows it.
     pub old: Option<usize>,
-    /// Index of its test after the change.
+    /// Index of the test that the line belongs to after the change.
     pub new: Option<usize>,
-    /// Whether what git or an earlier hunk shows around it is a module of unit tests.
+    /// Whether the line is in a module of unit tests, as far as git or an earlier hunk shows.
     pub in_test_module: bool,
-    /// Whether it is inside of a text of several lines, by what the hunk shows.
+    /// Whether the line is inside a multi-line string, as far as the hunk shows.
     pub in_text: bool,
-    /// Whether the function or class around it, or after an attribute, came with the change.
+    /// Whether the enclosing function or class, or the one that an attribute belongs to, was added by the change.
     pub owner_is_new: bool,
 }
 
-/// A test, or another function of a test file, on one side of a change.
+/// Test, or another function in a test file, either before or after a change.
 pub(super) struct TestBlock {
     pub name: String,
-    /// Whether runners do not call it by itself: a helper, a fixture, a hook.
+    /// Whether test runners do not call the function by themselves, because it is a helper, a fixture or a hook.
     pub helper: bool,
-    /// Number of its first line.
+    /// 1-based number of the first line.
     pub number: u32,
-    /// Index of the line that begins it; `None` if only the heading of a hunk names it.
+    /// Index of the line that begins the function; `None` if only the heading of a hunk mentions it.
     pub header: Option<usize>,
     pub indent: usize,
-    /// Indices of its lines.
+    /// Indices of the lines of the function.
     pub lines: Vec<usize>,
     /// Number of assertions that the hunks show.
     pub assertions: usize,
-    /// Index of the test on the other side.
+    /// Index of the same test on the other side of the change; `None` if it was removed or added.
     pub other: Option<usize>,
 }
 
-/// The tests of a changed file.
+/// Tests of a changed file.
 pub(super) struct TestFile<'a> {
     pub file: &'a FileDiff,
     pub language: Language,
-    /// Whether runners look for tests in it.
+    /// Whether test runners look for tests in the file.
     pub is_test: bool,
     pub lines: Vec<TestLine<'a>>,
     pub old: Vec<TestBlock>,
@@ -57,7 +57,7 @@ pub(super) struct TestFile<'a> {
 }
 
 impl<'a> TestFile<'a> {
-    /// Reads the hunks of a file; `None` for files that contain no tests.
+    /// Parses the hunks of a file; `None` if the file cannot contain tests.
     pub fn of(file: &'a FileDiff) -> Option<Self> {
         let language = file.paths().find_map(Language::of)?;
         let is_test = file.paths().any(is_test_path);
@@ -134,7 +134,7 @@ impl<'a> TestFile<'a> {
         if self.is_test { self.language.helper_name(text) } else { None }
     }
 
-    /// Finds each test of one side on the other: by its line, else by its name.
+    /// Pairs each test before the change with the same test after it, by a common line or else by name.
     fn pair(&mut self) {
         let mut by_header: HashMap<usize, usize> = HashMap::new();
         let mut by_name: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
@@ -166,7 +166,7 @@ impl<'a> TestFile<'a> {
         }
     }
 
-    /// Adds the pairs of tests that have another name now: they share lines of their bodies.
+    /// Adds pairs of renamed tests, which share lines of their bodies.
     fn renamed(&self, pairs: &mut Vec<(usize, usize)>) {
         let mut paired: (HashSet<usize>, HashSet<usize>) = pairs.iter().copied().unzip();
         for line in self.lines.iter().filter(|line| line.change == LineChange::Context && !line.text.trim().is_empty())
@@ -181,40 +181,40 @@ impl<'a> TestFile<'a> {
         }
     }
 
-    /// Whether a line is part of tests: in a test file, a test, or a module of tests.
+    /// Whether a line belongs to tests: it is in a test file, in a test, or in a module of tests.
     pub fn is_about_tests(&self, line: &TestLine<'_>) -> bool {
         self.is_test || line.new.is_some() || line.old.is_some() || line.in_test_module
     }
 
-    /// The test after the change that a line belongs to, if the test was there before.
+    /// Returns the test after the change that a line belongs to, if that test existed before.
     pub fn existing(&self, line: &TestLine<'_>) -> Option<&TestBlock> {
         line.new.map(|at| &self.new[at]).filter(|block| block.other.is_some())
     }
 
-    /// Whether a removed line belongs to a test that is still there.
+    /// Whether a removed line belongs to a test that still exists.
     pub fn existing_before(&self, line: &TestLine<'_>) -> bool {
         line.old.is_some_and(|at| self.old[at].other.is_some())
     }
 
-    /// Whether a line belongs to a test that came with the change.
+    /// Whether a line belongs to a test that the change added.
     pub fn is_in_new_test(&self, line: &TestLine<'_>) -> bool {
         line.new.is_some_and(|at| self.new[at].other.is_none())
     }
 }
 
-/// Number of leading blanks; a tab counts four.
+/// Returns the indentation of a line in columns; a tab counts as four.
 pub(super) fn indent(text: &str) -> usize {
     text.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
 }
 
-/// Texts of several lines on one side of a hunk: between triple quotes or backticks, or up to the word of a here-document.
+/// State of tracking multi-line strings on one side of a hunk: between triple quotes or backticks, or a here-document.
 #[derive(Default)]
 struct TextReader {
     end: Option<String>,
 }
 
 impl TextReader {
-    /// Whether a line is inside of such a text.
+    /// Reads a line. Returns whether the line is inside a multi-line string.
     fn take(&mut self, line: &str) -> bool {
         static HERE: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"<<[-~]?\s*\\?["']?([A-Za-z_]\w*)["']?"#).expect("constant pattern"));
@@ -240,14 +240,14 @@ impl TextReader {
     }
 }
 
-/// One side of a hunk while it is read.
+/// State of reading one side of a hunk.
 #[derive(Default)]
 struct BlockReader {
-    /// The test that the reader is in, with its indentation.
+    /// Index of the current test, and its indentation.
     current: Option<(usize, usize)>,
-    /// Whether that test is what stands before the first function of the hunk.
+    /// Whether the current test is the code before the first function of the hunk, whose name is unknown.
     unnamed: bool,
-    /// Lines with attributes that wait for the test that they are about, and what stands between them.
+    /// Indices of lines that wait for the test that they belong to: attributes and the lines between them.
     waiting: Vec<usize>,
     marked: bool,
     owner_is_new: bool,

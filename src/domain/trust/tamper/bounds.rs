@@ -1,4 +1,5 @@
-//! Numbers of assertions: bounds, tolerances and digits, and whether another version of an assertion has wider ones.
+//! Numbers in assertions: bounds, tolerances and digits. Determines whether another version of an assertion accepts a wider
+//! range.
 
 use std::borrow::Cow;
 
@@ -25,13 +26,13 @@ pattern!(
 pattern!(ENDS_WITH_DIGITS, r"\btoBeCloseTo\(|\bassertAlmostEquals?\(|\bassert_(?:array_)?almost_equal\(");
 pattern!(TOLERANCE_NAME, r"(?i)^\s*(?:rel|abs|[ar]tol|delta|eps\w*|margin|tol\w*)\w*\s*[=:]");
 
-/// Share of the expected value above which a tolerance that was not there is no rounding.
+/// Maximum share of the expected value for which an added tolerance counts as rounding.
 const ROUNDING: f64 = 0.01;
-/// Number of digits below which a precision that was not stated is no rounding.
+/// Minimum number of digits for which an added precision counts as rounding.
 const ROUNDING_DIGITS: f64 = 2.0;
 
-/// Returns an assertion with powers of ten, and the machine's precision, as numbers. The latter becomes a number that honest work
-/// replaces it by.
+/// Returns an assertion with powers of ten and constants of the machine precision replaced by plain numbers. A machine precision
+/// becomes 1e-6, to which legitimate work often changes it.
 pub(super) fn with_plain_numbers(text: &str) -> Cow<'_, str> {
     pattern!(
         POWER,
@@ -47,12 +48,12 @@ pub(super) fn with_plain_numbers(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Numbers of a line, with their signs.
+/// Returns the numbers in a line, with their signs.
 pub(super) fn numbers(line: &str) -> Vec<f64> {
     placed_numbers(line).into_iter().map(|(_, number)| number).collect()
 }
 
-/// Numbers of a line, with their signs, and where each begins.
+/// Returns the numbers in a line with their signs, each with the offset at which it begins.
 fn placed_numbers(line: &str) -> Vec<(usize, f64)> {
     let number = |found: regex::Match<'_>| {
         let start = with_sign(line, found.start());
@@ -61,7 +62,7 @@ fn placed_numbers(line: &str) -> Vec<(usize, f64)> {
     NUMBER.find_iter(line).filter_map(number).collect()
 }
 
-/// Compares two lines that are the same but for their literals.
+/// Compares two lines that differ only in their literals.
 pub(super) fn compare_values(language: Language, old: &str, new: &str) -> AssertionChange {
     pattern!(FAILS_BEHIND, r"&&\s*\{?\s*(?:echo|fail|exit|die|return|false)\b|\bexit\s*\(?[^!]*[<>]");
     let shell = language == Language::Shell;
@@ -132,18 +133,18 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Assert
     }
 }
 
-/// Whether a line of a shell script compares by a program that computes.
+/// Whether a line of a shell script compares numbers with a program such as `bc`.
 fn computes(line: &str) -> bool {
     pattern!(COMPUTES, r"\b(?:awk|gawk|bc|perl|python3?|node|ruby)\b.*[<>]=?\s*-?[\d.]|\(\(.*[<>]=?\s*-?\d");
     COMPUTES.is_match(line)
 }
 
-/// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.
+/// Whether the last number of a comparison can be a tolerance, because it is the third argument.
 fn is_tolerance(line: &str, number: f64) -> bool {
     !line.contains("assertEquals") || (number < 1.0 && line.matches(',').count() >= 2)
 }
 
-/// Whether two versions of a comparison of near values are the same but for the last argument, which is greater now.
+/// Whether two versions of an approximate comparison differ only in the last argument, and that is larger in the new version.
 pub(super) fn has_wider_tolerance(old: &str, new: &str) -> bool {
     let last = |text: &str| {
         let call = ENDS_WITH_TOLERANCE.find_iter(text).filter(|call| text[call.end()..].starts_with('(')).last()?;
@@ -157,8 +158,8 @@ pub(super) fn has_wider_tolerance(old: &str, new: &str) -> bool {
     (&old.0, &old.1) == (&new.0, &new.1) && old.2 != new.2 && greatest(&new.2) > greatest(&old.2)
 }
 
-/// Whether two versions of an assertion differ in one number only, by which the new one accepts less: a smaller tolerance, more
-/// digits, a narrower bound.
+/// Whether two versions of an assertion differ in only one number, and the new version accepts less: it has a smaller tolerance,
+/// more digits, or a narrower bound.
 pub(super) fn demands_more(language: Language, old: &str, new: &str) -> bool {
     pattern!(AT_MOST, r"(?:^|[^<=-])<=?\s*$|(?i)(?:less|below|at_?most)\w*\(\s*$|-l[te]\s+$|_L[TE]\(.*,\s*$");
     pattern!(AT_LEAST, r"(?:^|[^>=-])>=?\s*$|(?i)(?:greater|above|at_?least)\w*\(\s*$|-g[te]\s+$|_G[TE]\(.*,\s*$");
@@ -183,7 +184,7 @@ pub(super) fn demands_more(language: Language, old: &str, new: &str) -> bool {
     most && is < was || least && is > was
 }
 
-/// Whether the new version of an assertion allows a deviation that the old one did not state, and that is more than rounding.
+/// Whether the new version of an assertion allows a deviation that the old version did not, and that is larger than rounding.
 pub(super) fn adds_tolerance(old: &str, new: &str) -> bool {
     if stated_tolerance(old).is_some() {
         return false;
@@ -198,15 +199,15 @@ pub(super) fn adds_tolerance(old: &str, new: &str) -> bool {
     }
 }
 
-/// Deviation that an assertion allows.
+/// Deviation that an assertion accepts.
 enum Tolerance {
-    /// Number of decimal digits that are compared.
+    /// Number of decimal digits that must be equal.
     Digits(f64),
-    /// Absolute or relative deviation.
+    /// Maximum absolute or relative deviation.
     Deviation(f64),
 }
 
-/// Returns the tolerance that an assertion states with a number.
+/// Returns the tolerance that an assertion states as a number; `None` if it states none.
 fn stated_tolerance(text: &str) -> Option<Tolerance> {
     pattern!(
         NAMED,

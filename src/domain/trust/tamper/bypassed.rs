@@ -1,5 +1,4 @@
-//! Tests that a diff bypasses: they end before their assertions, their failures are caught, or something stands in for
-//! the code under test.
+//! Bypassed tests: they end before their assertions, their failures are caught, or something replaces the code under test.
 
 use regex::Regex;
 
@@ -35,7 +34,7 @@ pattern!(
 pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
 pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
 
-/// Looks for bypassed tests in one file.
+/// Searches one file for bypassed tests.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
@@ -66,7 +65,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     }
 }
 
-/// Reports code of tests that tells the runner to select, repeat or forgive.
+/// Reports test code that makes the runner skip tests, repeat them, or ignore failures.
 fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         HOOKS,
@@ -108,7 +107,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings
     }
 }
 
-/// Whether an exit ends the run of the tests: not the program of a new test.
+/// Whether an exit ends the test run. An exit in a program that a new test starts does not.
 fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let at_top = indent(line.text) == 0;
     let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
@@ -134,7 +133,8 @@ fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     by_itself || ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
 }
 
-/// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
+/// Determines whether a line catches failures and ignores them. `Some(true)` is weak evidence, `Some(false)` is strong evidence,
+/// and `None` is no evidence.
 fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, diff: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     if !tests.language.swallows(line.text) || tests.file.is_new() {
@@ -151,7 +151,7 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, diff: &DiffSum
     flow::drops_failure(tests, at, diff)
 }
 
-/// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.
+/// Reports parts of test runners that no longer fail: removed exit codes and settings, and calls of tests that are left out.
 fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for lines in tests
         .lines
@@ -173,7 +173,7 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Adjacent changed lines of one test-runner file.
+/// Adjacent changed lines of one file that runs tests.
 struct RunnerGroup<'a> {
     tests: &'a TestFile<'a>,
     lines: &'a [TestLine<'a>],
@@ -192,7 +192,7 @@ impl<'a> RunnerGroup<'a> {
         self.tests.language == Language::Shell
     }
 
-    /// Reports a line that failed and in whose place one succeeds, or none stands.
+    /// Reports a removed line that made the run fail, if it is replaced by one that succeeds or by none.
     fn exit_code(&self, old: &TestLine<'_>, findings: &mut Findings) {
         let (path, kind, shell) = (self.tests.file.path(), TamperKind::FailureIgnored, self.is_shell());
         let fails = FAILS.is_match(old.text);
@@ -217,7 +217,7 @@ impl<'a> RunnerGroup<'a> {
         }
     }
 
-    /// Reports a test that is no longer given to the runner.
+    /// Reports a test that is no longer registered with the runner.
     fn registration(&self, old: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let (tests, path) = (self.tests, self.tests.file.path());
         let registered =
@@ -232,7 +232,7 @@ impl<'a> RunnerGroup<'a> {
         }
     }
 
-    /// Reports a test that a script or a main function no longer calls, and a loop over fewer.
+    /// Reports a test that a script or a main function no longer calls, and a loop that runs fewer tests.
     fn call(&self, old: &TestLine<'_>, findings: &mut Findings) {
         let (tests, path, shell) = (self.tests, self.tests.file.path(), self.is_shell());
         let looped = shell && LOOP.is_match(old.text) && old.text.contains('*');

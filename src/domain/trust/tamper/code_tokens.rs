@@ -1,4 +1,4 @@
-//! Words, literals and signs of a piece of code, read the same way in every language.
+//! Tokens of a piece of code (words, literals and operators), parsed in the same way for every language.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,12 +16,12 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Words, literals and signs of a piece of code, each as often as it stands there.
+/// Tokens of a piece of code. A token that occurs several times is listed as often.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CodeTokens {
-    /// Parts of names, in lower case: `assertEqual` has two.
+    /// Parts of names in lower case; `assertEqual` has two parts.
     pub words: Vec<String>,
-    /// Those of names that are more than a variable: called, of several parts, or behind a dot.
+    /// Parts of names that are more than a variable: names that are called, that have several parts, or that follow a dot.
     pub calls: Vec<String>,
     pub literals: Vec<String>,
     pub signs: Vec<String>,
@@ -51,17 +51,17 @@ impl CodeTokens {
         code_tokens
     }
 
-    /// Number of words, literals and signs.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.words.len() + self.literals.len() + self.signs.len()
     }
 
-    /// Whether one of the words is in a list.
+    /// Whether one of `words` is in a list.
     pub fn has_word(&self, list: &[&str]) -> bool {
         self.words.iter().any(|word| list.contains(&word.as_str()))
     }
 
-    /// Whether one of the words of calls is in a list.
+    /// Whether one of `calls` is in a list.
     pub fn calls_word(&self, list: &[&str]) -> bool {
         self.calls.iter().any(|word| list.contains(&word.as_str()))
     }
@@ -71,8 +71,8 @@ impl CodeTokens {
     }
 }
 
-/// Beginning of a literal with its sign and the point that it begins with (`-.5`): a minus belongs to the number after it, unless it
-/// stands directly behind an operand, and so does a point.
+/// Returns the offset at which a literal begins, including its sign and a leading decimal point (`-.5`). A minus or a point
+/// belongs to the number after it, unless it directly follows an operand.
 pub(super) fn with_sign(text: &str, start: usize) -> usize {
     if !text[start..].starts_with(|c: char| c.is_ascii_digit()) {
         return start;
@@ -87,11 +87,11 @@ pub(super) fn with_sign(text: &str, start: usize) -> usize {
     behind(start, '-').map_or(start, str::len)
 }
 
-/// Difference of two versions of a piece of code.
+/// Difference between two versions of a piece of code.
 pub(super) struct Difference {
     pub lost: CodeTokens,
     pub gained: CodeTokens,
-    /// Share of what both have, 0..=1.
+    /// Share of tokens that both versions have, 0..=1.
     pub similarity: f64,
 }
 
@@ -117,7 +117,7 @@ impl CodeTokens {
     }
 }
 
-/// Items that one list has more often than the other.
+/// Returns the items that occur more often in `list` than in `other`.
 fn rest(list: &[String], other: &[String]) -> Vec<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     other.iter().for_each(|item| *counts.entry(item).or_default() += 1);
@@ -131,7 +131,7 @@ fn rest(list: &[String], other: &[String]) -> Vec<String> {
     list.iter().filter(is_extra).cloned().collect()
 }
 
-/// Parts of a name, in lower case: `toHaveBeenCalled`, `assert_called` and `EXPECT_EQ` have four, two and two.
+/// Splits a name into parts in lower case: `toHaveBeenCalled` has four, `assert_called` and `EXPECT_EQ` have two.
 pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

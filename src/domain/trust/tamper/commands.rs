@@ -1,5 +1,5 @@
-//! Commands that run checks, wherever they stand: scripts, makefiles, manifests, other CI systems. Reports commands that went
-//! or run less, and exit codes that no longer count.
+//! Commands that run checks, in scripts, makefiles, manifests and configurations of CI systems. Reports commands that were
+//! removed or run fewer checks, and exit codes that are ignored.
 
 use regex::Regex;
 
@@ -12,7 +12,8 @@ use super::{Findings, TamperKind};
 
 /// Maximum number of new commands that are compared with a removed one.
 const CANDIDATES: usize = 100;
-/// Maximum number of comparisons per block of changed lines; in longer blocks each removed command is compared with fewer new ones.
+/// Maximum number of comparisons per block of changed lines. In a longer block, each removed command is compared with fewer new
+/// ones.
 const COMPARISONS: usize = 10_000;
 
 // Runs tests, linters or type checkers.
@@ -59,17 +60,17 @@ pattern!(
     r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|\|\|\s*(?:exit|return)\s+(?:[1-9]|\$)|\|\|\s*(?:fail|die|err|abort|ret(?:val)?=|rc=|status=|failed=|failures=|errors=)\S*"
 );
 
-/// Number of options of a text by which less runs, or a failure passes.
+/// Counts the options in a text that make a command run fewer checks or ignore a failure.
 pub(super) fn narrows(text: &str) -> usize {
     text.lines().map(|line| count(&NARROWS, line) + count(&SWALLOWED, line)).sum()
 }
 
-/// Whether a name is of a command that runs checks.
+/// Whether `name` is a command that runs checks.
 pub(super) fn is_runner(name: &str) -> bool {
     RUNNER.is_match(name)
 }
 
-/// Looks for commands that check less in one file.
+/// Searches one file for commands that check less.
 pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     if file.is_new() || file.is_deleted() {
         return;
@@ -128,7 +129,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
     }
 }
 
-/// Reports scripts that no longer fail with the commands that they run.
+/// Reports scripts that no longer fail if one of their commands fails.
 fn quiet(file: &FileDiff, findings: &mut Findings) {
     pattern!(
         PLACE,
@@ -156,7 +157,7 @@ fn quiet(file: &FileDiff, findings: &mut Findings) {
     }
 }
 
-/// Reports options of compilers and interpreters that check, which went, and those that switch checks off, which came.
+/// Reports removed options of compilers and interpreters that enable checks, and added options that disable checks.
 fn flags(file: &FileDiff, findings: &mut Findings) {
     pattern!(
         CHECKS,
@@ -178,7 +179,8 @@ fn flags(file: &FileDiff, findings: &mut Findings) {
     }
 }
 
-/// Whether a file holds commands: a script, a makefile, a manifest with scripts, a container, another CI system.
+/// Whether a file contains commands: a script, a makefile, a manifest with scripts, a container file, or a configuration of
+/// another CI system.
 fn has_commands(file: &FileDiff) -> bool {
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -201,7 +203,7 @@ fn has_commands(file: &FileDiff) -> bool {
     !test && (named || bare || tasks.contains(&name) || (!code && known.contains(&extension)))
 }
 
-/// Whether a file is a shell test and not a script that runs tests.
+/// Whether a file is a shell test, as opposed to a script that runs tests.
 pub(super) fn is_shell_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     pattern!(SCRIPTS, r"(?:^|/)(?:scripts?|ci|\.ci|bin|hack|tools|build|\.husky)/");
@@ -210,7 +212,7 @@ pub(super) fn is_shell_test(path: &str) -> bool {
     name.ends_with(".bats") || (is_test_path(path) && !runs)
 }
 
-/// Whether checks run the file, by its name or by what it runs.
+/// Whether a file is part of the checks, by its name or by the commands in it.
 fn is_check(file: &FileDiff) -> bool {
     let runs = file.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| RUNNER.is_match(&line.text));
     let script = Language::of(file.path()) == Some(Language::Shell)
@@ -223,7 +225,7 @@ fn is_comment(text: &str) -> bool {
     text.trim_start().starts_with(['#', ';']) || text.trim_start().starts_with("//")
 }
 
-/// Reports a command of a group of changed lines that went, runs less, or of which the exit code no longer counts.
+/// Reports commands in a group of changed lines that were removed, run fewer checks, or whose exit code is ignored.
 fn lost(file: &FileDiff, group: &[DiffLine], diff: &DiffSummary, pipefail: bool, findings: &mut Findings) {
     let check = is_check(file);
     let runs = |text: &str| RUNNER.is_match(text) || (check && TEST_SCRIPT.is_match(text));
@@ -276,7 +278,7 @@ fn lost(file: &FileDiff, group: &[DiffLine], diff: &DiffSummary, pipefail: bool,
     }
 }
 
-/// A line with its numbers left out.
+/// Returns a line without its numbers.
 fn digits(text: &str) -> String {
     pattern!(NUMBER, r"\d+");
     NUMBER.replace_all(text.trim(), "#").into_owned()
@@ -286,13 +288,13 @@ fn count(pattern: &Regex, text: &str) -> usize {
     pattern.find_iter(text).count()
 }
 
-/// Whether these lines of a shell script switch `set -e` off in order to examine the exit code of the next command.
+/// Whether these lines of a shell script disable `set -e` only to examine the exit code of the next command.
 pub(super) fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
     let lets = lines.next().is_some_and(|line| line.trim_start().starts_with("set +e"));
     lets && lines.take(5).any(|line| line.contains("$?") || line.contains("PIPESTATUS"))
 }
 
-/// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.
+/// Whether a shell command only prepares or cleans up, so that its failure says nothing about the program.
 pub(super) fn prepares(command: &str) -> bool {
     pattern!(
         PREPARES,

@@ -1,14 +1,14 @@
-//! Compiled code that interpreters load in the place of its source, and that no reader of a change sees.
+//! Compiled code that interpreters load instead of the source, and that reviewers cannot read.
 
 use super::diff::FileDiff;
 use super::{Findings, TamperKind};
 
-/// Whether a file is in a folder from which Python loads compiled code of the sources beside it.
+/// Whether a file is in a folder from which Python loads the compiled form of neighboring sources.
 pub fn is_compiled_cache(path: &str) -> bool {
     path.rsplit('/').skip(1).any(|folder| folder == "__pycache__")
 }
 
-/// Reports compiled code that is new. Where a repository tracks it, every run of its tests changes it.
+/// Reports new compiled code. If a repository tracks such code, every test run changes it, so only new files are reported.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     let is_new = file.new.as_ref().is_some_and(|new| file.old.as_ref() != Some(new));
     if is_new && is_compiled_cache(file.path()) {

@@ -1,4 +1,4 @@
-//! Expected values that the program under test gives itself, and program code that knows the values of tests.
+//! Expected values that are now computed by the program under test, and program code that contains values of tests.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ pattern!(
     r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:(?:new\s+)?[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})(?:\[\w+\])?\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
 );
 
-/// Finds expected values that a test now computes, and program code that hard-codes values of tests.
+/// Searches for expected values that a test now computes, and for program code that hard-codes values of tests.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() || tests.file.is_new() {
         return;
@@ -79,7 +79,7 @@ fn is_changed(line: &TestLine<'_>) -> bool {
     line.change != LineChange::Context
 }
 
-/// Reports a variable that was a literal and is now what a call gives, and expected output that is only a comment now.
+/// Reports variables that were literals and are now results of calls, and removed comments that state expected output.
 fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let is_read = |line: &TestLine<'_>| tests.is_about_tests(line) || OUTPUT_COMMENT.is_match(line.text);
@@ -114,8 +114,8 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
     }
 }
 
-/// Reports expected values of a table that come from the code under test now: a row or a function of cases calls what the
-/// assertions call.
+/// Reports expected values in tables that are now computed by the code under test. Such a row, or a function that provides cases,
+/// calls a function that the assertions call as well.
 pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(CALL, r"\b([A-Za-z_]\w*)\(");
     pattern!(
@@ -142,7 +142,7 @@ pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, diff: &DiffSumm
     }
 }
 
-/// Reports program code that gives a constant for one input.
+/// Reports program code that returns a constant for one specific input.
 fn known_value(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     let line = &tests.lines[at];
     let text = line.text;

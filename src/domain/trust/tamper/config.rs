@@ -1,4 +1,4 @@
-//! Configuration of test runners, type checkers and linters, as whole files and as parts of others.
+//! Configuration of test runners, type checkers and linters, in files of their own and as parts of other files.
 
 use super::config_files::{is_check_config, is_makefile};
 use super::diff::{FileDiff, Hunk, LineChange};
@@ -90,7 +90,7 @@ pattern!(
     r#"^\s*["']?(?:include|exclude|passWithNoTests|retry|bail|coverage|thresholds?|setupFiles|globalSetup|testTimeout|lines|branches|functions|statements)["']?\s*:|["']\^?(?:test|lint|check|verify|typecheck|type-check)(?::[\w-]+)?["']"#
 );
 
-/// Returns the change of a file in one line, for files of which every change matters.
+/// Describes the change of a file in one line. Used for files of which every change matters.
 pub(super) fn summary(file: &FileDiff) -> String {
     if file.is_deleted() {
         return "file deleted".to_owned();
@@ -159,7 +159,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
     }
 }
 
-/// The first line that is so and that came, went or changed, in a file that was there before.
+/// Returns the first line that satisfies `is` and was added, removed or changed; `None` in a new file.
 fn changed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     if file.is_new() {
         return None;
@@ -172,7 +172,7 @@ fn changed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     added(file, &is).or_else(gone)
 }
 
-/// Settings of the build of a project on the JVM that leave tests out, and parts of it that ran checks.
+/// Returns a change to the build of a JVM project that leaves tests out, or that removes a part that ran checks.
 fn jvm(file: &FileDiff) -> Option<String> {
     pattern!(
         CHECKS,
@@ -182,13 +182,13 @@ fn jvm(file: &FileDiff) -> Option<String> {
     added(file, off).or_else(|| removed(file, |line| CHECKS.is_match(line)).filter(|_| !file.is_deleted()))
 }
 
-/// The first added line that is so and that was not there before.
+/// Returns the first added line that satisfies `is` and was not there before.
 fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let old: Vec<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
     file.lines(LineChange::Added).find(|line| is(line) && !old.contains(&line.trim())).map(str::to_owned)
 }
 
-/// The first removed line that is so and that has no other version now.
+/// Returns the first removed line that satisfies `is`, if fewer such lines were added than removed.
 fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let before = file.lines(LineChange::Removed).filter(|line| is(line)).count();
     let after = file.lines(LineChange::Added).filter(|line| is(line)).count();
@@ -196,8 +196,8 @@ fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     (after < before).then(|| format!("was: {}", line.trim()))
 }
 
-/// Scripts and runner settings in package.json that changed or went; new scripts take nothing away, but for those that
-/// run with `npm test`.
+/// Returns a changed or removed script or test setting in package.json. New scripts are ignored, except those that run as part of
+/// `npm test`.
 fn npm(file: &FileDiff) -> Option<String> {
     let plain = |line: &str| line.trim().trim_end_matches(',').to_owned();
     let new: Vec<String> = file.lines(LineChange::Added).map(plain).collect();
@@ -230,7 +230,7 @@ fn npm(file: &FileDiff) -> Option<String> {
     }
 }
 
-/// Settings of test runners and checkers in files with sections.
+/// Returns a changed setting of a test runner or checker in a file with sections.
 fn ini(file: &FileDiff) -> Option<String> {
     if file.is_new() {
         return None;
@@ -252,7 +252,7 @@ fn ini(file: &FileDiff) -> Option<String> {
     None
 }
 
-/// The first changed line of a target that checks.
+/// Returns the first changed line of a makefile target that runs checks.
 fn make(hunk: &Hunk) -> Option<String> {
     let target = |text: &str| MAKE_TARGET.captures(text).map(|found| CHECK_TARGET.is_match(found[1].trim()));
     let mut in_check = target(&hunk.heading).unwrap_or(false);
@@ -277,7 +277,7 @@ fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
 }
 
-/// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or off, or fewer files.
+/// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or disabled, or fewer files.
 fn typescript(file: &FileDiff) -> Option<String> {
     if file.is_new() {
         return None;

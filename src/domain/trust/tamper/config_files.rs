@@ -1,4 +1,4 @@
-//! Names of files that configure checks, and of scripts that run them.
+//! Names of files that configure checks, and of scripts that run checks.
 
 // Names of files that hold nothing but the configuration of checks.
 pattern!(
@@ -31,7 +31,7 @@ pub(super) fn is_check_config(path: &str) -> bool {
     WHOLE.is_match(name) || NAMED.is_match(name) || NAMED_AS_CONFIG.is_match(name) || WHOLE_PATH.is_match(path)
 }
 
-/// Whether checks may run this script.
+/// Whether checks may run a script with this path.
 pub(super) fn is_check_script(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let script = matches!(name.rsplit_once('.').map(|(_, tail)| tail), None | Some("sh" | "bash" | "mk"));

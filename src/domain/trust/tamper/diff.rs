@@ -1,4 +1,4 @@
-//! Tolerant reader of unified git diffs.
+//! Tolerant parser of unified git diffs.
 
 /// Role of a line in a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,17 +8,17 @@ pub(super) enum LineChange {
     Removed,
 }
 
-/// Line of a hunk, without its prefix and line break.
+/// Line of a hunk, without its prefix and its line break.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiffLine {
     pub change: LineChange,
-    /// Its number in the file after the change; of a removed line, the number of the line that follows it now. In a
-    /// deleted file, its number before.
+    /// 1-based number in the file after the change. A removed line has the number of the line that now follows it. In a deleted
+    /// file, the number before the change.
     pub number: u32,
     pub text: String,
 }
 
-/// A run of lines.
+/// Hunk of a diff.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
     /// Text after the second `@@`: the enclosing function or section.
@@ -26,33 +26,33 @@ pub(super) struct Hunk {
     pub lines: Vec<DiffLine>,
 }
 
-/// The change of one file.
+/// Change of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FileDiff {
-    /// Path before; `None` for a new file.
+    /// Path before the change; `None` for a new file.
     pub old: Option<String>,
-    /// Path after; `None` for a deleted file.
+    /// Path after the change; `None` for a deleted file.
     pub new: Option<String>,
     pub hunks: Vec<Hunk>,
 }
 
 impl FileDiff {
-    /// Returns the path after the change; of a deleted file, the path before.
+    /// Returns the path after the change; for a deleted file, the path before.
     pub fn path(&self) -> &str {
         self.new.as_deref().or(self.old.as_deref()).unwrap_or_default()
     }
 
-    /// Both paths; the same one twice mostly.
+    /// Returns both paths, which are usually the same.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.old.as_deref().into_iter().chain(self.new.as_deref())
     }
 
-    /// The text of all lines of one sort.
+    /// Returns the texts of all lines with this role.
     pub fn lines(&self, change: LineChange) -> impl Iterator<Item = &str> {
         self.numbered(change).map(|line| line.text.as_str())
     }
 
-    /// All lines of one sort.
+    /// Returns all lines with this role.
     pub fn numbered(&self, change: LineChange) -> impl Iterator<Item = &DiffLine> {
         self.hunks.iter().flat_map(|hunk| &hunk.lines).filter(move |line| line.change == change)
     }
@@ -66,8 +66,8 @@ impl FileDiff {
     }
 }
 
-/// Reads a diff as `git diff` prints it, with or without `diff --git` headers. Other text is ignored. Line counts of
-/// hunks distinguish their lines from headers, so that a removed line `-- x` is not read as a header.
+/// Parses a diff as printed by `git diff`, with or without `diff --git` headers. Other text is ignored. The line counts of hunks
+/// tell their lines from headers, so that a removed line `-- x` is not read as a header.
 pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
     let mut reader = DiffReader::default();
     for line in diff.split('\n') {
@@ -81,9 +81,9 @@ pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
 struct DiffReader {
     files: Vec<FileDiff>,
     file: Option<FileDiff>,
-    /// Number of lines of the current hunk that follow, before and after.
+    /// Number of lines that remain in the current hunk, before and after the change.
     left: (usize, usize),
-    /// Number of the next line, before and after.
+    /// Number of the next line, before and after the change.
     next: (u32, u32),
 }
 
@@ -121,7 +121,7 @@ impl DiffReader {
         }
     }
 
-    /// Reads a line of the current hunk; false if it does not belong to the hunk, which is then incomplete.
+    /// Reads a line of the current hunk. Returns false if the line does not belong to the hunk, which is then incomplete.
     fn take_hunk_line(&mut self, line: &str) -> bool {
         let (change, text) = match line.as_bytes().first() {
             Some(b'+') => (LineChange::Added, &line[1..]),
@@ -161,7 +161,8 @@ impl DiffReader {
     }
 }
 
-/// Reads `@@ -1,3 +1,4 @@ heading`: numbers of lines, first lines, and the heading.
+/// Parses `@@ -1,3 +1,4 @@ heading`. Returns the numbers of lines, the numbers of the first lines, and the heading; each pair is
+/// before and after the change.
 fn hunk_header(line: &str) -> Option<((usize, usize), (u32, u32), String)> {
     let (ranges, heading) = line.strip_prefix("@@ -")?.split_once(" @@")?;
     let (old, new) = ranges.split_once(" +")?;
@@ -174,7 +175,7 @@ fn hunk_header(line: &str) -> Option<((usize, usize), (u32, u32), String)> {
     Some(((old_count, new_count), (old_start, new_start), heading))
 }
 
-/// The path of a `---` or `+++` line; `None` for `/dev/null`.
+/// Returns the path in a `---` or `+++` line; `None` for `/dev/null`.
 fn side_path(name: &str) -> Option<String> {
     // A tab ends a name that holds blanks.
     let name = if name.starts_with('"') { name } else { name.split('\t').next().unwrap_or(name) };
@@ -182,8 +183,8 @@ fn side_path(name: &str) -> Option<String> {
     (path != "/dev/null").then(|| without_prefix(&path))
 }
 
-/// The two paths of a `diff --git` line. Without quotes they can be told apart only where they are the same, which they
-/// are wherever no other header line names them.
+/// Returns both paths in a `diff --git` line. Unquoted paths can only be separated if they are equal. They are equal whenever no
+/// other header line states them.
 fn header_paths(names: &str) -> (Option<String>, Option<String>) {
     let both = |old: String, new: String| (Some(without_prefix(&old)), Some(without_prefix(&new)));
     if let Some(rest) = names.strip_prefix('"') {
@@ -224,7 +225,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     None
 }
 
-/// Undoes git's quoting of unusual paths: `"a/t\303\244st"`.
+/// Decodes git's quoting of unusual paths: `"a/t\303\244st"`.
 fn unquote(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"') else { return name.to_owned() };
     let inner = &inner[..closing_quote(inner).unwrap_or(inner.len())];

@@ -1,5 +1,4 @@
-//! Examples in documentation that runners execute: assertions in comments of Rust, and sessions with their output in texts of
-//! Python.
+//! Examples in documentation that test runners execute: assertions in Rust comments, and Python sessions with their output.
 
 use super::blocks::{TestFile, TestLine};
 use super::code_tokens::Difference;
@@ -10,7 +9,7 @@ use super::tests_lost::DiffSummary;
 use super::versions::AssertionChange;
 use super::{Findings, TamperKind};
 
-/// Minimum similarity of two versions of an assertion.
+/// Minimum similarity of two versions of an assertion, 0..1.
 const ALIKE: f64 = 0.35;
 
 /// Reports examples in the documentation of a file whose expected result was changed or weakened.
@@ -25,7 +24,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     }
 }
 
-/// The code of a line of documentation of Rust.
+/// Returns the code in a line of Rust documentation.
 fn example(text: &str) -> Option<&str> {
     let text = text.trim_start();
     text.strip_prefix("///").or_else(|| text.strip_prefix("//!")).map(str::trim)
@@ -57,8 +56,8 @@ fn assertions(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings)
     }
 }
 
-/// Reports changed output of a session: what follows a line with a prompt, up to a blank line, the next prompt, or the end of the
-/// text.
+/// Reports changed output of a Python session. The output begins after a line with a prompt, and ends at a blank line, at the
+/// next prompt, or at the end of the text.
 fn outputs(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let output = |hidden: LineChange, changed: LineChange| {
         let (mut after, mut hunk, mut found) = (false, 0, Vec::new());

@@ -1,5 +1,5 @@
-//! Control flow that a diff puts before or around assertions: returns, conditions, handlers that drop failures, functions
-//! that nothing calls. Words of control flow are the same in most languages.
+//! Control flow that a diff adds before or around assertions: returns, conditions, handlers that ignore failures, and functions
+//! that are never called. Keywords of control flow are the same in most languages.
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::code_tokens::Difference;
@@ -8,7 +8,7 @@ use super::language::Language;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
 
-/// Number of lines that a handler or a guarded part is followed over.
+/// Maximum number of lines of a handler or a guarded block that are read.
 const REACH: usize = 40;
 
 // Leaves the function or the round of a loop, with a value that says nothing.
@@ -66,7 +66,7 @@ pattern!(
 );
 pattern!(HANDLES_OTHERS, r"^\s*(?:except|rescue)\b|\bcatch\b");
 
-/// Looks for control flow around the assertions of one file.
+/// Searches one file for control flow around its assertions.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
@@ -78,13 +78,13 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     guards(tests, diff, findings);
 }
 
-/// Lines after the change that belong to a block, in their order.
+/// Returns the lines of a block after the change that are not blank, in order.
 fn body<'a>(tests: &'a TestFile<'a>, block: &'a TestBlock) -> impl Iterator<Item = (usize, &'a TestLine<'a>)> {
     let lines = block.lines.iter().map(|at| (*at, &tests.lines[*at]));
     lines.filter(|(_, line)| line.change != LineChange::Removed && !line.text.trim().is_empty())
 }
 
-/// Reports what leaves a test before its assertions.
+/// Reports statements that leave a test before its assertions.
 fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     for block in tests.new.iter().filter(|block| block.other.is_some()) {
@@ -115,7 +115,7 @@ fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Reports a loop of a test that ends with its first round, and a test that is a generator now.
+/// Reports loops in tests that now end in their first iteration, and tests that were turned into generators.
 fn once(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(ENDS, r"^\s*(?:break|return|last|exit)\s*(?:0|None|nil|null)?\s*;?\s*(?:(?:#|//).*)?$");
     pattern!(YIELDS, r"^\s*yield\s*;?\s*$");
@@ -155,7 +155,7 @@ fn once(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Reports the end of an asynchronous test that no longer waits for the function with its assertions.
+/// Reports asynchronous tests that now end without waiting for the function that contains the assertions.
 fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
     pattern!(
         ENDS,
@@ -173,7 +173,7 @@ fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
     }
 }
 
-/// Reports a return that stands first in a test, of which no assertion is in sight.
+/// Reports a return at the beginning of a test whose assertions the diff does not show.
 fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary, findings: &mut Findings) {
     let real = |line: &TestLine<'_>| {
         let text = line.text.trim();
@@ -198,7 +198,7 @@ fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary,
     }
 }
 
-/// Whether a function asserts, by its name.
+/// Whether a function is an assertion, according to its name.
 pub(super) fn is_assertion_name(name: &str) -> bool {
     let words = super::code_tokens::words(name);
     let is = |word: &String| {
@@ -209,7 +209,7 @@ pub(super) fn is_assertion_name(name: &str) -> bool {
     words.iter().any(is)
 }
 
-/// Reports a branch that never runs in a test that was there before.
+/// Reports branches that never run, in tests that existed before.
 fn dead_branches(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let never = |line: &&TestLine<'_>| {
         line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
@@ -222,7 +222,7 @@ fn dead_branches(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findin
     }
 }
 
-/// Reports conditions and functions that came around assertions that were there before.
+/// Reports conditions and functions that were added around existing assertions.
 fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let condition = CONDITION.is_match(line.text);
@@ -268,7 +268,7 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Kind of what an assertion is wrapped into on its own line; `None` if it is not wrapped.
+/// Returns the kind of finding if the new version wraps an assertion on its own line; `None` if it does not.
 pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<TamperKind> {
     let difference = Difference::between(old, new);
     let gained = &difference.gained;
@@ -293,7 +293,8 @@ pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<Tamper
     }
 }
 
-/// Grade of a line that catches failures of a test that was there before and drops them: whether it is a weak sign.
+/// Determines whether a line in an existing test catches failures and ignores them. `Some(true)` is weak evidence, `Some(false)` is
+/// strong evidence, and `None` is no evidence.
 pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, diff: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     let block = tests.existing(line)?;
@@ -321,7 +322,7 @@ pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, diff: &DiffSummary)
     (guards || held || block.assertions == 0).then_some((block.helper && diff.changes_code) || !broad || arm)
 }
 
-/// Whether a handler on one line lets the failure be seen.
+/// Whether a handler on one line passes the failure on.
 fn lets_through_inline(text: &str) -> bool {
     HANDLES_OTHERS
         .find(text)

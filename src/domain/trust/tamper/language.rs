@@ -1,4 +1,5 @@
-//! Syntax of tests, skips and assertions: rules that all languages share. Each language's tokens are in a file of its own.
+//! Syntax of tests, skips and assertions. This file has the rules that all languages share; the tokens of each language are in a
+//! file of their own.
 
 mod cpp;
 mod go;
@@ -14,49 +15,49 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Tokens of a language as patterns; an empty one matches nothing.
+/// Tokens of a language as patterns. An empty pattern matches nothing.
 pub(super) struct Tokens {
-    /// Ends of file names.
+    /// Extensions of file names.
     extensions: &'static [&'static str],
-    /// Beginnings of lines that are only a comment.
+    /// Prefixes of lines that are only a comment.
     comments: &'static [&'static str],
-    /// Begins a test; its name is the first group that takes part.
+    /// Beginning of a test. Its name is the first capture group that matches.
     test: &'static str,
-    /// Marks the next function as a test.
+    /// Attribute that makes the next function a test.
     mark: &'static str,
-    /// Begins a function or class; the name of a function is the first group that takes part.
+    /// Beginning of a function or class. Its name is the first capture group that matches.
     function: &'static str,
-    /// Disables a test, or all others.
+    /// Disables a test, or all other tests.
     skip: &'static str,
-    /// Assertions, in addition to the words that many languages share.
+    /// Assertions, in addition to the words that many languages have in common.
     assertion: &'static str,
-    /// Assertions of one value.
+    /// Assertions that accept exactly one value.
     exact: &'static str,
-    /// Assertions that nearly every value satisfies.
+    /// Assertions that accept nearly every value.
     weak: &'static str,
-    /// Ends the process, and reports success.
+    /// Ends the process with success.
     exit: &'static str,
     /// Catches failures of assertions.
     swallow: &'static str,
-    /// Program code that asks whether it is tested.
+    /// Program code that checks whether it runs in a test.
     asks_for_tests: &'static str,
-    /// Replaces a function, whose name is the first group that takes part.
+    /// Replaces a function by a mock. The function's name is the first capture group that matches.
     mock: &'static str,
-    /// Brings a value that equals every other into program code, or a library of tests and doubles.
+    /// Introduces a value that equals every other value, or a library of test doubles, into program code.
     any_value: &'static str,
-    /// Program code that gives an assertion, a runner or an exit another meaning.
+    /// Program code that changes the meaning of an assertion, a runner or an exit.
     assertion_api: &'static str,
-    /// Ends the process past the runner: no handler and no report follows.
+    /// Ends the process immediately, so that the runner executes no handler and prints no report.
     hard_exit: &'static str,
-    /// Begins code that runs by itself: as the process ends, or before a test.
+    /// Beginning of code that runs automatically, at the end of the process or before a test.
     exit_hook: &'static str,
-    /// Whether a second definition of a name replaces the first.
+    /// Whether a second definition of a name replaces the first one.
     last_definition_wins: bool,
-    /// Names of files in which runners look for tests: in lower case, of the JVM and of PHP as they are.
+    /// Names of files in which runners look for tests. Compared in lower case, except for the JVM and PHP.
     collected: &'static str,
 }
 
-/// A language, by a file's name.
+/// Language of a file, determined by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Language {
     Python,
@@ -85,7 +86,7 @@ const LANGUAGES: [(Language, &Tokens); 9] = [
     (Language::Shell, &shell::TOKENS),
 ];
 
-/// The tokens of a language, compiled.
+/// Compiled tokens of a language.
 struct Syntax {
     test: Option<Regex>,
     mark: Option<Regex>,
@@ -143,21 +144,21 @@ pattern!(
     r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b"
 );
 
-/// Rank of an assertion: what it demands.
+/// Strength of an assertion, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AssertionStrength {
-    /// Always holds.
+    /// It always passes.
     Nothing,
-    /// Nearly every value satisfies it.
+    /// Nearly every value passes.
     Little,
-    /// Unknown.
+    /// The strength is unknown.
     Some,
-    /// One value.
+    /// Exactly one value passes.
     Exact,
 }
 
 impl Language {
-    /// Returns the language of a path; `None` for files that contain no tests.
+    /// Returns the language of a path; `None` if such a file contains no tests.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let Some((_, extension)) = name.rsplit_once('.') else {
@@ -178,17 +179,18 @@ impl Language {
         &SYNTAXES[self as usize]
     }
 
-    /// Whether a line marks the function after it as a test.
+    /// Whether a line is an attribute that makes the function after it a test.
     pub fn is_mark(self, line: &str) -> bool {
         matches(self.syntax().mark.as_ref(), line)
     }
 
-    /// Whether a mark before a function makes it a test.
+    /// Whether the language has attributes that make a function a test.
     pub fn has_marks(self) -> bool {
         !self.tokens().mark.is_empty()
     }
 
-    /// The name of the test that a line begins; `marked` says that a mark stands before it.
+    /// Returns the name of the test that begins in a line. `marked` is true if an attribute before the line makes the function a
+    /// test.
     pub fn test_name(self, line: &str, marked: bool) -> Option<String> {
         let syntax = self.syntax();
         first_group(syntax.test.as_ref(), line)
@@ -199,8 +201,8 @@ impl Language {
             .map(|name| name.replace("DISABLED_", ""))
     }
 
-    /// Indentation of what is around the lines of a hunk, by the first of them; `None` where that is the file itself, unless
-    /// it runs from top to bottom.
+    /// Returns the indentation that encloses the lines of a hunk, given the indentation of the first one. `None` if the lines are
+    /// at the top level, except in a shell script, which runs from top to bottom.
     pub fn outer_indent(self, first: usize) -> Option<usize> {
         match first.checked_sub(1) {
             None if self == Self::Shell => Some(0),
@@ -208,17 +210,17 @@ impl Language {
         }
     }
 
-    /// Whether a line begins any function or class, so that a test before it has ended.
+    /// Whether a function or class begins in a line, so that the test before it has ended.
     pub fn begins_function(self, line: &str) -> bool {
         matches(self.syntax().function.as_ref(), line) && !(self == Self::Jvm && line.contains(';'))
     }
 
-    /// The name of the function that a line begins.
+    /// Returns the name of the function that begins in a line.
     pub fn function_name(self, line: &str) -> Option<String> {
         first_group(self.syntax().function.as_ref(), line)
     }
 
-    /// The name of the function that a line begins, if it is no class or suite.
+    /// Returns the name of the function that begins in a line; `None` for a class or suite.
     pub fn helper_name(self, line: &str) -> Option<String> {
         pattern!(
             SUITE,
@@ -230,7 +232,7 @@ impl Language {
         self.function_name(line)
     }
 
-    /// Whether a line begins a class or suite in which runners look for tests.
+    /// Whether a class or suite in which runners look for tests begins in a line.
     pub fn is_suite(self, line: &str) -> bool {
         pattern!(PYTHON, r"^\s*class\s+Test\w*\s*[(:]|^\s*class\s+\w+\(.*Test(?:Case)?\w*\s*[,)]");
         pattern!(
@@ -249,13 +251,13 @@ impl Language {
         !self.is_comment(line) && suite.is_match(line)
     }
 
-    /// Whether a line disables a test, or all others.
+    /// Whether a line disables a test, or all other tests.
     pub fn skips(self, line: &str) -> bool {
         let comment = self.is_comment(line) && !matches!(self, Self::Go | Self::Php);
         !comment && (matches(self.syntax().skip.as_ref(), line) || is_skip_word(line))
     }
 
-    /// Whether a line disables a test by a token of this language.
+    /// Whether a line disables a test with a token of this language.
     pub fn skips_by_token(self, line: &str) -> bool {
         matches(self.syntax().skip.as_ref(), line)
     }
@@ -266,7 +268,7 @@ impl Language {
         self.tokens().comments.iter().any(|mark| line.starts_with(mark))
     }
 
-    /// Whether a line asserts something that can fail.
+    /// Whether a line contains an assertion that can fail.
     pub fn asserts(self, line: &str) -> bool {
         let is_assertion = if self == Self::Shell {
             matches(self.syntax().assertion.as_ref(), line)
@@ -276,7 +278,7 @@ impl Language {
         is_assertion && !self.is_comment(line) && !self.holds_always(line)
     }
 
-    /// Rank of what an assertion demands.
+    /// Returns the strength of an assertion.
     pub fn demand(self, line: &str) -> AssertionStrength {
         if self.holds_always(line) {
             AssertionStrength::Nothing
@@ -302,27 +304,27 @@ impl Language {
         }
     }
 
-    /// Whether a line ends the process and reports success.
+    /// Whether a line ends the process with success.
     pub fn exits(self, line: &str) -> bool {
         !self.is_comment(line) && matches(self.syntax().exit.as_ref(), line)
     }
 
-    /// Whether a line of the program brings a value that equals every other, or a library of tests and doubles.
+    /// Whether a line introduces a value that equals every other value, or a library of test doubles.
     pub fn brings_any_value(self, line: &str) -> bool {
         matches(self.syntax().any_value.as_ref(), line)
     }
 
-    /// Whether a line of the program gives an assertion, a runner or an exit another meaning.
+    /// Whether a line changes the meaning of an assertion, a runner or an exit.
     pub fn replaces_assertion(self, line: &str) -> bool {
         matches(self.syntax().assertion_api.as_ref(), line)
     }
 
-    /// Whether a line ends the process past the runner.
+    /// Whether a line ends the process immediately, without the runner's handlers and report.
     pub fn exits_hard(self, line: &str) -> bool {
         matches(self.syntax().hard_exit.as_ref(), line)
     }
 
-    /// Whether a line begins code that runs by itself: as the process ends, or before a test.
+    /// Whether a line begins code that runs automatically, at the end of the process or before a test.
     pub fn begins_hook(self, line: &str) -> bool {
         matches(self.syntax().exit_hook.as_ref(), line)
     }
@@ -332,22 +334,22 @@ impl Language {
         !self.is_comment(line) && matches(self.syntax().swallow.as_ref(), line)
     }
 
-    /// Whether a line asks whether the program is tested.
+    /// Whether a line checks whether the program runs in a test.
     pub fn asks_for_tests(self, line: &str) -> bool {
         !self.is_comment(line) && matches(self.syntax().asks_for_tests.as_ref(), line)
     }
 
-    /// The name of the function that a line replaces.
+    /// Returns the name of the function that a line replaces by a mock.
     pub fn mocked(self, line: &str) -> Option<String> {
         first_group(self.syntax().mock.as_ref(), line)
     }
 
-    /// Whether a second definition of a name replaces the first.
+    /// Whether a second definition of a name replaces the first one.
     pub fn last_definition_wins(self) -> bool {
         self.tokens().last_definition_wins
     }
 
-    /// Whether runners look for tests in a file of this name.
+    /// Whether runners look for tests in a file with this name.
     pub fn collects(self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         let ignored = |folder: &str| folder == "testdata" || folder.starts_with(['_', '.']);
@@ -361,7 +363,8 @@ impl Language {
     }
 }
 
-/// Whether an assertion compares with a bound that no value crosses, looks for an empty text, or has an alternative that holds.
+/// Whether an assertion is vacuous: it compares with a bound that no value exceeds, searches for an empty text, or has an
+/// alternative that is always true.
 fn is_vacuous(line: &str) -> bool {
     pattern!(
         BOUND,
@@ -393,7 +396,7 @@ fn compares_with_itself(line: &str) -> bool {
     PAIR.captures(line).is_some_and(same) || has_equal_sides(line) || has_equal_arguments(line)
 }
 
-/// Whether the same text stands on both sides of `==` in an assertion.
+/// Whether an assertion has the same text on both sides of `==`.
 fn has_equal_sides(line: &str) -> bool {
     let Some((left, right)) = line.split_once("===").or_else(|| line.split_once("==")) else { return false };
     let left = left.trim_end();
@@ -410,7 +413,7 @@ fn has_equal_sides(line: &str) -> bool {
     }
 }
 
-/// Whether an assertion of equality has the same text as both arguments.
+/// Whether an assertion of equality has two equal arguments.
 fn has_equal_arguments(line: &str) -> bool {
     pattern!(EQUALITY, r"(?i)\b(?:\w*assert|\w*expect|require|check)\w*!?(?:\.|::)?\w*eq\w*!?(?:::\w+)?\(");
     let Some(call) = EQUALITY.find(line) else { return false };
@@ -420,7 +423,7 @@ fn has_equal_arguments(line: &str) -> bool {
     side(first).is_some() && side(first) == side(first + 1)
 }
 
-/// The arguments of a call of which the text after the bracket is given.
+/// Splits the arguments of a call. `text` is the text after the opening bracket.
 pub(super) fn arguments(text: &str) -> Vec<String> {
     let (mut depth, mut arguments, mut quoted) = (0_usize, vec![String::new()], None);
     for c in text.chars() {
@@ -443,8 +446,8 @@ pub(super) fn arguments(text: &str) -> Vec<String> {
     arguments.iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
-/// Whether a line disables a test by a word that frameworks share, or that a project may have of its own: an annotation, a
-/// call at the beginning of a line, an option.
+/// Whether a line disables a test with a word that several frameworks share, or that a project may define itself: as an
+/// annotation, as a call at the beginning of a line, or as an option.
 pub(super) fn is_skip_word(line: &str) -> bool {
     pattern!(
         SKIP_WORD,
@@ -457,7 +460,7 @@ pub(super) fn is_skip_word(line: &str) -> bool {
     SKIP_WORD.is_match(line)
 }
 
-/// Whether a line puts a test into a group, which a runner may leave out.
+/// Whether a line puts a test into a group that a runner may exclude.
 pub(super) fn is_group(line: &str) -> bool {
     pattern!(
         GROUP,
@@ -483,17 +486,17 @@ pub(super) fn is_group(line: &str) -> bool {
     GROUP.captures(line).is_some_and(|found| !known(found))
 }
 
-/// Whether a line keeps all other tests from running.
+/// Whether a line prevents all other tests from running.
 pub(super) fn excludes_others(line: &str) -> bool {
     ONLY.is_match(line)
 }
 
-/// Whether a line belongs to a test that runs over a table of cases.
+/// Whether a line belongs to a table-driven test.
 pub(super) fn is_table(line: &str) -> bool {
     TABLE.is_match(line)
 }
 
-/// Whether a runner would look for tests in this file, by its name or folder.
+/// Whether runners look for tests in this file, by its name or folder.
 pub(super) fn is_test_path(path: &str) -> bool {
     let Some(language) = Language::of(path) else { return path.ends_with(".t") };
     let lower = path.to_lowercase();

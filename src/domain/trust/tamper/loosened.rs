@@ -1,4 +1,4 @@
-//! Thresholds that a diff lowers.
+//! Thresholds that a change lowers.
 
 use std::sync::LazyLock;
 
@@ -13,28 +13,28 @@ use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"-?\d+(?:\.\d+)?").expect("constant pattern"));
 
-/// Words next to a number that must not decrease, outside of program code.
+/// Words beside a number that must not decrease, in any file other than program code.
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)fail[_-]?under|\bcov(?:erage)?[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
 });
 
-/// Settings of coverage in helpers of tests.
+/// Coverage settings in test helpers.
 static AT_LEAST_IN_TESTS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"minimum_coverage|fail_?[uU]nder|coverageThreshold").expect("constant pattern"));
 
-/// Words next to a number that must not decrease, in files that configure checks.
+/// Words beside a number that must not decrease, in files that configure checks.
 static AT_LEAST_IN_CONFIG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)threshold|\bmin(?:imum)?\w*|\b(?:branches|functions|lines|statements)\b|\bscore\b|\btarget\b"#)
         .expect("constant pattern")
 });
 
-/// Words next to a number that must not increase.
+/// Words beside a number that must not increase.
 static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)max[_-]?(?:warnings?|errors?|failures?|complexity)|allowed[_-]?(?:failures|errors)|\bmaxfail\b|--retries?\b|--reruns?\b")
         .expect("constant pattern")
 });
 
-/// Searches one file for loosened thresholds.
+/// Searches one file for thresholds that became looser.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     let config = file.paths().any(|path| is_check_config(path) || carries_checks(path) || is_check_script(path));
     for hunk in &file.hunks {
@@ -42,7 +42,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     }
 }
 
-/// Reports a comparison that decides how a script ends, and that holds in more cases now.
+/// Reports comparisons in scripts that decide the exit code and now succeed in more cases.
 pub(super) fn exits(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     static DECIDES: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?:\bexit|\breturn|\braise|\bthrow|\bSystem\.exit|\bsys\.exit|\bos\.Exit)\b.*(?:[<>]=?|[=!]=)|^\s*(?:\[\[?|test)\s.*(?:-(?:eq|ne|lt|le|gt|ge)|[=<>])|^\s*(?:if|unless)\b.*(?:[<>]=?|[=!]=|-(?:eq|ne|lt|le|gt|ge))|^\s*\(\(.*[<>=]")
@@ -71,7 +71,7 @@ pub(super) fn exits(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings
     }
 }
 
-/// Reports a program that checks something and no longer fails, or of which a bound is looser.
+/// Reports programs that run a check and no longer fail, or that have a looser bound.
 fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     static FAILS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(?:exitCode|exit_code|exitcode|status|rc|ret)\s*=\s*(?:[1-9]|EXIT_FAILURE)|\bexit\w*!?\(?\s*(?:[1-9]|EXIT_FAILURE|false|\w*(?i:fail|err|status|code)\w*)|\breturn\s+(?:[1-9]\d*\b|EXIT_FAILURE|ExitCode::FAILURE|Err\b)|\b(?:raise|throw|abort)\b|\b(?:bail|ensure|panic|assert\w*)!|\bassert\b|\bdie\b|\blog\.Fatal|\bprocess\.exit\(\s*[1-9\w]")
@@ -126,7 +126,7 @@ fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Files that hold bounds of checks among other things.
+/// Whether a file contains bounds of checks among other things.
 fn carries_checks(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     [
@@ -180,13 +180,13 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
     }
 }
 
-/// Whether a file, by its name, configures nothing but coverage or mutation testing.
+/// Whether a file, according to its name, only configures coverage or mutation testing.
 fn about_coverage(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
-/// Reports a bound that was removed, or whose line changed in other ways as well.
+/// Reports a bound that was removed, or whose line also changed in other ways.
 fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -211,12 +211,12 @@ fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings:
     }
 }
 
-/// A line with its numbers left out, for finding its other version.
+/// Returns a line without its numbers, for finding its other version.
 fn shape(line: &str) -> String {
     NUMBER.replace_all(line.trim().trim_end_matches(','), "#").into_owned()
 }
 
-/// Whether a line says how many cases a test generates.
+/// Whether a line states how many cases a test generates.
 pub(super) fn bounds_generated_input(line: &str) -> bool {
     static GENERATED: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(?:max_examples|with_cases|numRuns|maxExamples|minSuccessful|MaxCount|tries)\b")

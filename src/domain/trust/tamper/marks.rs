@@ -1,4 +1,4 @@
-//! Test files, and digests of what a diff does to a file.
+//! Recognition of test files, and digests of the change of each file.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::diff::{self, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use crate::domain::model::task::TamperFinding;
 
-/// Folders that hold tests, or recorded expectations.
+/// Folders that contain tests, or recorded expectations.
 const TEST_FOLDERS: [&str; 9] =
     ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "snapshots", "__snapshots__"];
-/// Folders that hold data of tests, code as well.
+/// Folders that contain test data, which may also be code.
 const DATA_FOLDERS: [&str; 8] =
     ["fixtures", "__fixtures__", "testdata", "test_data", "test-data", "golden", "goldens", "testfixtures"];
 // Files that are tests of another language, or data of tests, by the conventions of their runners.
@@ -26,13 +26,13 @@ pattern!(
 /// Length of a digest, in bytes.
 const DIGEST: usize = 8;
 
-/// Whether a file belongs to the tests: a test, its data, or recorded expectations.
+/// Whether a file belongs to the tests: a test, test data, or recorded expectations.
 pub fn is_test_file(path: &str) -> bool {
     let in_folder = path.to_lowercase().rsplit('/').skip(1).any(|folder| TEST_FOLDERS.contains(&folder));
     in_folder || is_in_data_folder(path) || is_test_path(path) || CONVENTION.is_match(path) || CASES.is_match(path)
 }
 
-/// Whether a file is code of tests by its name or folder, not their data.
+/// Whether a file contains code of tests, according to its name or folder. False for test data.
 pub fn is_test_code(path: &str) -> bool {
     // Jest loads these in the place of other modules.
     let mocks = || path.rsplit('/').skip(1).any(|folder| folder == "__mocks__");
@@ -43,7 +43,7 @@ fn is_in_data_folder(path: &str) -> bool {
     path.to_lowercase().rsplit('/').skip(1).any(|folder| DATA_FOLDERS.contains(&folder))
 }
 
-/// Whether a file holds data of tests, or tests of a language of which only the lines are compared.
+/// Whether a file contains test data, or tests in a language whose syntax is unknown.
 pub(super) fn is_test_data(path: &str) -> bool {
     match Language::of(path) {
         Some(_) => !is_test_path(path) && is_in_data_folder(path),
@@ -51,7 +51,7 @@ pub(super) fn is_test_data(path: &str) -> bool {
     }
 }
 
-/// Digests of the changes of each file of a diff.
+/// Digests of the changes in a diff, by file.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeMarks {
     files: BTreeMap<String, FileMarks>,
@@ -64,7 +64,7 @@ struct FileMarks {
 }
 
 impl ChangeMarks {
-    /// Reads a unified git diff.
+    /// Computes the digests of a unified git diff.
     pub fn of(text: &str) -> Self {
         let mut files = BTreeMap::new();
         for file in diff::parse(text) {
@@ -79,8 +79,8 @@ impl ChangeMarks {
         Self { files }
     }
 
-    /// Digest that identifies the change of a finding: that of the removed lines, or of all changed lines where expectations were
-    /// replaced.
+    /// Returns the digest that identifies the change of a finding. It covers all changed lines if the task may require the
+    /// change, else only the removed lines. Empty if the file is not changed.
     pub fn mark(&self, found: &TamperFinding) -> String {
         self.files.get(&found.path).map_or_else(String::new, |marks| match found.kind.may_be_required() {
             true => marks.all.clone(),
@@ -88,7 +88,7 @@ impl ChangeMarks {
         })
     }
 
-    /// Digest of the complete change of a file; empty if it is not changed.
+    /// Returns the digest of all changed lines of a file; empty if the file is not changed.
     pub fn change_of(&self, path: &str) -> String {
         self.files.get(path).map_or_else(String::new, |marks| marks.all.clone())
     }

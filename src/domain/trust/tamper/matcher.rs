@@ -1,5 +1,5 @@
-//! Comparison of two versions of an assertion: whether the new one accepts more, or expects another value. The words of
-//! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
+//! Comparison of two versions of an assertion: whether the new one accepts more values, or expects another value. Names of
+//! matchers are split into words, because the words are the same in most frameworks.
 
 use super::bounds::{adds_tolerance, compare_values, demands_more, has_wider_tolerance, numbers, with_plain_numbers};
 use super::code_tokens::{CodeTokens, Difference};
@@ -9,7 +9,7 @@ use super::versions::{AssertionChange, fails_under_condition, is_same_value, lit
 // Patterns that match every text.
 pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]|[a-z]?)\$?["'`/]?$"#);
 
-/// Words of matchers that demand one value.
+/// Words of matchers that accept exactly one value.
 const EXACT: [&str; 18] = [
     "equal",
     "equals",
@@ -30,7 +30,7 @@ const EXACT: [&str; 18] = [
     "equivalent",
     "cmp",
 ];
-/// Words of matchers that demand a part of a value, or a range.
+/// Words of matchers that accept a part of a value, or a range.
 const PARTIAL: [&str; 69] = [
     "issubset",
     "issuperset",
@@ -102,7 +102,7 @@ const PARTIAL: [&str; 69] = [
     "grep",
     "has",
 ];
-/// Words of matchers that nearly every value satisfies.
+/// Words of matchers that accept nearly every value.
 const KIND: [&str; 51] = [
     "finite",
     "instance",
@@ -156,7 +156,7 @@ const KIND: [&str; 51] = [
     "zero",
     "success",
 ];
-/// Name parts of exceptions that are supertypes of all others.
+/// Words in the names of general exceptions, which include all others.
 const BROAD: [&str; 12] = [
     "exception",
     "throwable",
@@ -171,9 +171,9 @@ const BROAD: [&str; 12] = [
     "js",
     "lang",
 ];
-/// Words that turn a matcher around.
+/// Words that negate a matcher.
 const NEGATION: [&str; 9] = ["not", "ne", "neq", "refute", "never", "unless", "differ", "no", "without"];
-/// Words whose loss drops a demand of its own.
+/// Words that add a requirement, so that losing one of them loosens an assertion.
 const DEMANDS: [&str; 19] = [
     "with",
     "once",
@@ -302,7 +302,7 @@ pattern!(
     r"(?i)\btypeof\b|\bisinstance\b|\binstanceof\b|\bgettype\(|\btype\(|\.class\b|\bis_a\?|\bkind_of\b|\bTypeOf\(|%T|\bIsType\(|\btypeid\(|\bexpect\.any\("
 );
 
-/// Whether fewer bytes or characters are compared, or the expected value is left unset.
+/// Whether the new version compares fewer bytes or characters, or leaves the expected value unset.
 fn compares_less(old: &str, new: &str) -> bool {
     pattern!(
         LENGTH,
@@ -317,8 +317,8 @@ fn compares_less(old: &str, new: &str) -> bool {
     shorter || fewer || unset || new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0
 }
 
-/// Whether the new assertion only checks the type or existence of a value, or its failure no longer ends the test; `types` says
-/// that the new version looks at the type.
+/// Whether the new version only checks the type or existence of a value, or no longer ends the test when it fails. `types` is
+/// true if the new version checks the type.
 fn asks_little(difference: &Difference, types: bool, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let demanded = lost.literals.iter().any(|literal| !is_trivial(literal));
@@ -358,7 +358,7 @@ fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained:
     AssertionChange::Other
 }
 
-/// Whether a literal means nothing, truth or emptiness.
+/// Whether a literal is null, a boolean, zero or empty.
 fn is_trivial(literal: &str) -> bool {
     let inner = literal.trim_matches(['"', '\'', '`']).to_lowercase();
     matches!(
@@ -383,12 +383,13 @@ fn loose_sign(code_tokens: &CodeTokens) -> bool {
     code_tokens.has_sign(&["<", ">", "<=", ">=", "!=", "!==", "=~", "-lt", "-gt", "-le", "-ge", "-ne"])
 }
 
-/// Signs of equality; of inequality where the comparison is of what fails.
+/// Returns the operators that require equality. With `fails_if`, the comparison is the condition of a failure, so that these are the
+/// operators of inequality.
 fn exact_signs(fails_if: bool) -> &'static [&'static str] {
     if fails_if { &["!=", "!==", "-ne"] } else { &["==", "===", "=", "-eq"] }
 }
 
-/// Whether the new version holds in more cases: it has one more alternative.
+/// Whether the new version accepts more because it has an additional alternative.
 fn has_alternative(language: Language, difference: &Difference, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let spoken = matches!(language, Language::Python | Language::Ruby | Language::Php);
@@ -398,7 +399,7 @@ fn has_alternative(language: Language, difference: &Difference, fails_if: bool) 
     more && language != Language::Shell
 }
 
-/// Whether a list of values stands in place of one.
+/// Whether a list of accepted values replaces a single value.
 fn is_listed(difference: &Difference, fails_if: bool) -> bool {
     let (lost, gained) = (&difference.lost, &difference.gained);
     gained.has_word(&["in", "one", "either", "any", "some", "includes", "include", "contains", "among"])
@@ -407,7 +408,7 @@ fn is_listed(difference: &Difference, fails_if: bool) -> bool {
         && !gained.literals.is_empty()
 }
 
-/// Whether any exception is accepted in place of one.
+/// Whether the new version accepts any exception instead of a specific one.
 fn is_broader_exception(old: &str, difference: &Difference) -> bool {
     pattern!(RAISES, r"(?i)raise|throw|catch|except|panic|reject|fails?_with|assert_fail");
     let gained = &difference.gained.words;

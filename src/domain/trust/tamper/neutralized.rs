@@ -1,5 +1,5 @@
-//! Program code that neutralizes tests: values that equal every other, assertions of another meaning, exits that report
-//! success, and the closing lines of a runner that no runner wrote.
+//! Program code that neutralizes tests: values that equal every other value, changed meanings of assertions, exits that report
+//! success, and forged summaries of a test runner.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,9 @@ use super::marks::is_test_data;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
-/// Length of the longest line that is read, in bytes: longer ones are generated.
+/// Maximum length of a line that is read, in bytes. Longer lines are generated.
 const LONGEST: usize = 400;
-/// Number of lines before an exit in which the function around it, or what runs it, is looked for.
+/// Number of lines before an exit in which its function, or the code that runs it, is searched.
 const REACH: usize = 12;
 
 // An exit with a status that is not 0.
@@ -40,7 +40,7 @@ pattern!(MAIN, r"(?i)^_*(?:main|run_cli|cli)_*$");
 // Helpers of tests outside of the folders of tests.
 pattern!(SUPPORT, r"(?i)(?:^|/)[\w-]*(?:test|mock|fake|stub|assert|expect)[\w-]*(?:/|\.\w+$)");
 
-/// Reports lines of the program that came and keep tests from failing.
+/// Reports added program lines that prevent tests from failing.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     if tests.file.is_deleted() || tests.is_test || is_test_data(path) {
@@ -70,18 +70,18 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     }
 }
 
-/// A changed file of the program.
+/// Changed file of the program.
 struct ProgramFile<'a> {
     tests: &'a TestFile<'a>,
-    /// Whether it is started and not imported.
+    /// Whether the file is started as a program, as opposed to imported.
     entry: bool,
-    /// Whether it helps tests and was there before.
+    /// Whether the file supports tests and existed before.
     support: bool,
-    /// Names of functions that run as the process ends.
+    /// Names of functions that are registered to run at the end of the process.
     registered: HashSet<&'a str>,
 }
 
-/// Kind of a finding, and whether it is a weak sign.
+/// Kind of a finding, and a flag that is true for weak evidence.
 type Found = (TamperKind, bool);
 
 impl<'a> ProgramFile<'a> {
@@ -100,7 +100,8 @@ impl<'a> ProgramFile<'a> {
         }
     }
 
-    /// Whether a line is of a test or a comment. A function of the program that only has the name of a test is none.
+    /// Whether a line is ignored, because it belongs to a test, is a comment, or is too long. A program function that only has a
+    /// name like a test's is not ignored.
     fn is_left_out(&self, line: &TestLine<'_>) -> bool {
         let language = self.tests.language;
         let comment = language.is_comment(line.text) && !line.text.contains("go:linkname");
@@ -123,7 +124,7 @@ impl<'a> ProgramFile<'a> {
         language.replaces_assertion(line.text).then_some((TamperKind::CodeReplaced, weak))
     }
 
-    /// A line that ends the process, or sets its status, with success.
+    /// Returns a finding if a line ends the process with success, or sets its exit status to success.
     fn exit(&self, at: usize) -> Option<Found> {
         let (language, line) = (self.tests.language, &self.tests.lines[at]);
         let hard = language.exits_hard(line.text) && !language.begins_function(line.text);
@@ -143,14 +144,14 @@ impl<'a> ProgramFile<'a> {
         (language != Language::Shell && !main).then_some((TamperKind::EarlyExit, true))
     }
 
-    /// The lines before one, in its hunk and nearest first, without those that went.
+    /// Returns the lines before a line in its hunk, nearest first, without removed and blank lines.
     fn before(&self, at: usize) -> impl Iterator<Item = &'a TestLine<'a>> {
         let hunk = self.tests.lines[at].hunk;
         let lines = self.tests.lines[..at].iter().rev().take_while(move |line| line.hunk == hunk);
         lines.filter(|line| line.change != LineChange::Removed && !line.text.trim().is_empty())
     }
 
-    /// Text of the line that begins the function around a line.
+    /// Returns the text of the line that begins the enclosing function.
     fn function(&self, at: usize) -> &'a str {
         let (language, line) = (self.tests.language, &self.tests.lines[at]);
         let outer =
@@ -159,7 +160,7 @@ impl<'a> ProgramFile<'a> {
         self.before(at).find(outer).map_or_else(heading, |outer| outer.text)
     }
 
-    /// Whether nothing calls a line: it is of a handler of the end, of a constructor, or of an initializer.
+    /// Whether a line runs without being called, because it is in an exit handler, a constructor, or an initializer.
     fn runs_by_itself(&self, at: usize) -> bool {
         let (language, line) = (self.tests.language, &self.tests.lines[at]);
         let function = self.function(at);
@@ -177,7 +178,7 @@ impl<'a> ProgramFile<'a> {
         language.begins_hook(line.text) || language.begins_hook(function) || named || hook
     }
 
-    /// Whether a line is of what starts the program.
+    /// Whether a line belongs to the code that starts the program.
     fn is_in_main(&self, at: usize) -> bool {
         let line = &self.tests.lines[at];
         let name = self.tests.language.function_name(self.function(at));
@@ -185,7 +186,7 @@ impl<'a> ProgramFile<'a> {
         name.is_some_and(|name| MAIN.is_match(&name)) || line.text.contains("__main__") || self.before(at).any(guarded)
     }
 
-    /// Whether a line is of a child of a fork, by what stands around it.
+    /// Whether a line runs in the child process of a fork, according to the surrounding lines.
     fn is_of_child(&self, at: usize) -> bool {
         let line = &self.tests.lines[at];
         FORKS.is_match(line.text)
@@ -193,7 +194,7 @@ impl<'a> ProgramFile<'a> {
             || self.before(at).take(REACH).any(|other| FORKS.is_match(other.text))
     }
 
-    /// Whether another line that was there before does the same.
+    /// Whether the file already contained a line before the change that satisfies `same`.
     fn was_there(&self, same: impl Fn(&str) -> bool) -> bool {
         self.tests.lines.iter().any(|line| line.change != LineChange::Added && same(line.text))
     }

@@ -1,5 +1,5 @@
-//! New test files, without which the checks run once more: what a runner loads beside the tests of the base can change what these
-//! find.
+//! New test files. The checks run a second time without them, because what a runner loads beside the tests of the base can change
+//! the results of these tests.
 
 use std::collections::HashSet;
 
@@ -19,22 +19,23 @@ pattern!(
     r#"^\s*(?:#\s*include|(?:pub(?:\([^)]*\))?\s+)?(?:mod|use)\b|from\b|import\b|export\b|require|include|using\b|load\b|source\b|\.\s)|\brequire(?:_relative)?\s*[("'\s]|\bimport\s*\("#
 );
 
-/// Facts that tell new tests from new parts of the program: the base, the commands of the checks, and what the branch names elsewhere.
+/// Facts that distinguish new tests from new parts of the program: the base, the commands of the checks, and the names that the
+/// branch mentions elsewhere.
 #[derive(Debug)]
 pub struct NewTests<'a> {
     start: &'a CheckStart<'a>,
-    /// Languages, or endings of names, in which the base has tests.
+    /// Kinds of test files that the base has.
     kinds: HashSet<TestKind>,
     folders: HashSet<&'a str>,
-    /// Names of its files without their endings.
+    /// Names of the base's files, without extensions.
     stems: HashSet<&'a str>,
-    /// Words in the new imports of the program's files; all of their new words in a language without imports.
+    /// Words in new imports of the program's files. In a language without imports, all words in new lines.
     imported: HashSet<String>,
     /// Words and paths in new lines of build files.
     listed: HashSet<String>,
 }
 
-/// Files that one runner loads together.
+/// Kind of test files that one runner loads together: those of a language, or those with a file name extension.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum TestKind {
     Known(Language),
@@ -49,7 +50,7 @@ impl TestKind {
 }
 
 impl<'a> NewTests<'a> {
-    /// Reads the complete change of a branch.
+    /// Collects the facts from the complete change of a branch.
     pub fn new(start: &'a CheckStart<'a>, diff: &str) -> Self {
         let mut kinds: HashSet<TestKind> =
             start.base_paths().filter(|path| is_test_code(path)).map(TestKind::of).collect();
@@ -90,8 +91,8 @@ impl<'a> NewTests<'a> {
         self.imported.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
 
-    /// Whether the checks have to give the same result without a new file: it is code of tests, which a runner of the base's tests
-    /// may load, and no command, build file or program of the branch needs it.
+    /// Whether the checks must have the same results without a new file. True if the file is code of tests that a runner of the
+    /// base's tests may load, and no command, build file or program of the branch needs the file.
     pub fn is_apart(&self, path: &str) -> bool {
         self.is_shadow(path)
             || is_test_code(path)
@@ -101,13 +102,14 @@ impl<'a> NewTests<'a> {
                 && !self.is_imported(path)
     }
 
-    /// Whether the file is of a package that Python finds before a test of the base.
+    /// Whether the file belongs to a package that Python finds before a test of the base.
     fn is_shadow(&self, path: &str) -> bool {
         let module = path.strip_suffix("/__init__.py").map(|package| format!("{package}.py"));
         module.is_some_and(|module| is_test_code(&module) && self.start.base_paths().any(|other| other == module))
     }
 
-    /// Whether a command names the file, or a folder of it that the base does not have: without it there is nothing to run.
+    /// Whether a command names the file, or a folder that contains the file and that the base does not have. Without the file,
+    /// such a command has nothing to run.
     fn is_started(&self, path: &str) -> bool {
         let (bare, stem) = (without_extension(path), stem(path));
         self.start.commands().any(|command| {
@@ -127,7 +129,7 @@ impl<'a> NewTests<'a> {
         })
     }
 
-    /// Whether a build file names the file, its target, or a folder of it that the base does not have.
+    /// Whether a build file names the file, its target, or a folder that contains the file and that the base does not have.
     fn is_listed(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         let target = if stem(path) == "main" { path.rsplit('/').nth(1).unwrap_or_default() } else { stem(path) };
@@ -137,8 +139,8 @@ impl<'a> NewTests<'a> {
             || folders_of(path).any(|folder| !self.folders.contains(folder) && self.listed.contains(folder))
     }
 
-    /// Whether program code names the file. What a runner loads by its name is no part of a program, but for languages where any
-    /// file can have tests.
+    /// Whether program code imports the file. A file that a runner finds by its name is not part of a program, except in
+    /// languages in which any file can have tests.
     fn is_imported(&self, path: &str) -> bool {
         let language = Language::of(path);
         let collected = language.is_some_and(|language| language != Language::Rust && language.collects(path));
@@ -154,7 +156,7 @@ impl<'a> NewTests<'a> {
     }
 }
 
-/// Folders that a path lies in, outer ones last.
+/// Returns the folders that contain a path, from the outermost to the innermost.
 fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }

@@ -1,5 +1,5 @@
-//! Changes of the program, beside which other changes of tests are explained: code, and data that the program
-//! reads. Comments, blank lines and another layout explain nothing.
+//! Recognition of changes to the program, both code and data that the program reads. Such changes can explain changes of tests.
+//! Changes of comments, blank lines and layout do not count.
 
 use super::blocks::{TestFile, TestLine};
 use super::config_files::{is_check_config, is_check_script};
@@ -19,7 +19,7 @@ pattern!(
     r"(?i)(?:^|/)\.[^/]+(?:/|$)|(?:^|/)(?:package|composer|deno|tsconfig|jsconfig|turbo|nx|lerna|angular|project|renovate|manifest|global|launch|settings|tslint)[\w.-]*\.jsonc?$|(?:^|/)(?:[\w-]+[.-])?locks?\.(?:json|ya?ml)$|(?:^|/)(?:docker-)?compose[\w.-]*\.ya?ml$|(?:^|/)(?:mkdocs|_config|pnpm-\w+|Taskfile\w*|action|lefthook|cloudbuild|skaffold|Chart|build|pom|gradle)[\w.-]*\.(?:ya?ml|xml|properties)$|(?:^|/)(?:docs?|\.?ci|k8s|deploy|charts?)/"
 );
 
-/// Whether a file of a known language changes the program: with a statement that is new, other or gone outside of tests.
+/// Whether a file in a known language changes a statement of the program outside of tests.
 pub(super) fn changes(file: &TestFile<'_>) -> bool {
     if file.is_test || is_test_data(file.file.path()) {
         return false;
@@ -37,7 +37,7 @@ pub(super) fn changes(file: &TestFile<'_>) -> bool {
     code(LineChange::Removed) != code(LineChange::Added)
 }
 
-/// Whether a file of another language or format changes what the program does or reads.
+/// Whether a file in another language or format changes what the program does or reads.
 pub(super) fn changes_data(file: &FileDiff) -> bool {
     let path = file.path();
     let known = Language::of(path).is_none() && DATA.is_match(path) && !NO_DATA.is_match(path);
@@ -51,13 +51,13 @@ pub(super) fn changes_data(file: &FileDiff) -> bool {
     data(LineChange::Removed) != data(LineChange::Added)
 }
 
-/// Lines without their layout.
+/// Joins lines without their layout.
 fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let text: Vec<&str> = lines.map(without_comment).filter(|line| !line.is_empty()).collect();
     normal(&text.join(" ")).replace([';', '`'], "")
 }
 
-/// Marks the lines of texts that stand alone, which describe a function or class of Python.
+/// Marks the lines of Python docstrings.
 fn mark_docstrings(lines: &[TestLine<'_>], docstring: &mut [bool]) {
     pattern!(OPENS, r#"^\s*[rRuU]?(?:"""|''')"#);
     let mut inside = false;

@@ -1,5 +1,5 @@
-//! Recorded expectations and data of tests: snapshots, golden files, fixtures, expected output. They change honestly with the
-//! program, and without it only to fit what the program gives.
+//! Recorded expectations and test data: snapshots, golden files, fixtures, expected output. Legitimate work changes them together
+//! with the program. A change of them alone may only adapt them to the program's output.
 
 use std::sync::LazyLock;
 
@@ -11,30 +11,30 @@ use super::marks::is_test_data;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind, is_test_file};
 
-/// Names of files that hold what a test expects.
+/// Names of files that contain expectations of tests.
 static EXPECTATION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\.(?:snap|snapshot|ambr|golden|expect|expected|exp|approved(?:\.\w+)?|verified(?:\.\w+)?|stderr|stdout|stdout_expected|out|ok|ref|reference|result|baseline|want|txtar|feature|robot|cassette|snap\.\w+)$|(?:^|/)(?:__snapshots__|snapshots?|golden\w*|expected\w*|expectations?|baselines?|approvals?|references?|cassettes|__image_snapshots__|vcr\w*|recordings?|results)/|(?:^|[/_.-])(?:expected|golden|approved|snapshot|baseline|reference|want)[\w.-]*\.\w+$")
         .expect("constant pattern")
 });
 
-/// Lists of tests that are left out or may fail.
+/// Names of lists of tests that are skipped or may fail.
 static SKIP_LIST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)(?:^|[/_.-])(?:skip(?:ped|list|_list|s)?|exclu(?:de|ded|sions?)|known[_-]?(?:fail\w*|issues)|expected[_-]?fail\w*|xfail\w*|quarantine\w*|flaky|disabled|blocklist|denylist|blacklist|todo[_-]?tests)(?:[_-]?tests?)?\.(?:txt|json|ya?ml|toml|list|conf|cfg|csv|xml)$")
         .expect("constant pattern")
 });
 
-/// Tags of scenarios that runners leave out.
+/// Tags of scenarios that runners skip.
 static SKIP_TAG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^\s*(?:@|\[Tags\].*)(?:wip|skip\w*|pending|ignored?|todo|broken|manual|disabled|flaky|quarantine\w*|not[_-]?implemented)\b")
         .expect("constant pattern")
 });
 
-/// Files in folders of tests that are neither data nor read by tests.
+/// Files in folders of tests that are neither test data nor read by tests.
 static PROSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern")
 });
 
-/// Looks for a change of recorded expectations or of data of tests in one file.
+/// Searches one file for changes of recorded expectations or test data.
 pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     let path = file.path();
     if SKIP_LIST.is_match(path) && Language::of(path).is_none() {
@@ -73,7 +73,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
     findings.add_graded(path, Some(old.number), kind, &evidence, diff.changes_code);
 }
 
-/// Whether a file of recorded output belongs to tests: by its folder, or because nothing else has such files.
+/// Whether a file of recorded output belongs to tests, either by its folder or because only tests have such files.
 fn is_about_tests(path: &str) -> bool {
     static ALWAYS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?i)\.(?:snap|ambr|golden|approved(?:\.\w+)?|verified(?:\.\w+)?|feature|robot|txtar)$|(?:^|/)(?:__snapshots__|golden\w*|cassettes)/")

@@ -1,5 +1,5 @@
-//! Things that a diff puts in the place of others: doubles of the code under test, files that shadow a module or a runner,
-//! assertions of another meaning, program code that behaves differently when it is tested.
+//! Replacements: test doubles of the code under test, files that shadow a module or a runner, assertions with a changed meaning,
+//! and program code that behaves differently in tests.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
-/// Length of the longest line that is read, in bytes: longer ones are generated.
+/// Maximum length of a line that is read, in bytes. Longer lines are generated.
 const LONGEST: usize = 400;
 
 pattern!(
@@ -69,7 +69,7 @@ pattern!(
     r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b"
 );
 
-/// Reports code in a file of a known language that replaces what a test checks.
+/// Reports code, in a file of a known language, that replaces what a test checks.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
@@ -108,7 +108,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     }
 }
 
-/// Whether the last statement of a function that compares two values is replaced by the added line.
+/// Whether the added line replaces the last statement of a function that compares two values for equality.
 fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
     let line = &tests.lines[at];
     let around = tests.lines[..=at].iter().rev().take(10).take_while(|other| other.hunk == line.hunk);
@@ -130,7 +130,7 @@ fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
     named && ends && (replaces || first)
 }
 
-/// Reports program code that asks whether it is tested.
+/// Reports program code that checks whether it runs in a test.
 fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     let line = &tests.lines[at];
     let text = line.text;
@@ -159,7 +159,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     }
 }
 
-/// Whether what follows a condition of compilation is a new function of which there is no other version.
+/// Whether a line with conditional compilation is followed by a new function that has no other version.
 fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
     let remains = |line: &&TestLine<'_>| line.change != LineChange::Removed;
     let Some(next) = tests.lines[at + 1..].iter().find(remains) else { return false };
@@ -172,7 +172,7 @@ fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
         && !tests.lines.iter().filter(remains).any(|line| line.text.contains("not(test)"))
 }
 
-/// Reports code that replaces functions or classes of the program in a file that runs before the tests.
+/// Reports code that replaces functions or classes of the program, in a file that runs before the tests.
 fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         REPLACES,
@@ -213,13 +213,13 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findi
     }
 }
 
-/// Whether a line decides something: it is a condition.
+/// Whether a line contains a condition.
 fn decides(text: &str) -> bool {
     pattern!(DECIDES, r"\b(?:if|unless|elif|when|while|case|switch|return|match)\b|&&|\|\||\?|\[\[?\s|[!=]==?|\*\)");
     DECIDES.is_match(text)
 }
 
-/// Reports an assertion of a framework, or a helper that asserts, that means less now.
+/// Reports an assertion of a framework, or a helper with assertions, whose new definition checks less.
 fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut Findings) {
     let line = &tests.lines[at];
     let path = tests.file.path();
@@ -272,7 +272,7 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
     }
 }
 
-/// Reports a double of the code that the test is about.
+/// Reports test doubles of the code that the test checks.
 fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, names: &TestedNames<'_>, findings: &mut Findings) {
     let path = tests.file.path();
     let text = line.text;
@@ -312,7 +312,7 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, names: &TestedNames<'_>, f
     }
 }
 
-/// Reports an annotation that makes the field after it a double of what the test is about.
+/// Reports an annotation that turns the following field into a double of the code that the test checks.
 fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     pattern!(ANNOTATION, r"^\s*@(?:Mock\w*|Spy\w*|InjectMock\w*|RelaxedMockK)\b");
     let line = &tests.lines[at];
@@ -325,7 +325,7 @@ fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     }
 }
 
-/// Name of what a file of tests is about, in lower case.
+/// Returns the name of the subject that a test file is named after, in lower case.
 fn subject(file: &str) -> String {
     let stem = file.split('.').next().unwrap_or(file).to_lowercase();
     let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
@@ -333,7 +333,7 @@ fn subject(file: &str) -> String {
     subject.unwrap_or(&stem).replace(['_', '-'], "")
 }
 
-/// The object of which a line replaces a function.
+/// Returns the object whose function a line replaces; `None` if the line states none.
 fn owner(text: &str) -> Option<String> {
     pattern!(
         OWNER,
@@ -344,8 +344,8 @@ fn owner(text: &str) -> Option<String> {
     found.iter().skip(1).flatten().next().map(|owner| owner.as_str().to_owned())
 }
 
-/// Whether an assertion, or a line that was there before, is about what `function` returns; `double` is the line that replaces
-/// it. A function of the same name of another object is another one.
+/// Whether an existing line or an assertion uses the result of `function`. `double` is the line that replaces the function. A
+/// function with the same name of another object does not count.
 fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, double: &TestLine<'_>, function: &str) -> bool {
     let spoken = tests.language == Language::Ruby;
     let letter = |c: char| c.is_alphanumeric() || c == '_';
@@ -378,11 +378,11 @@ fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, double: &TestLine<
     block.lines.iter().map(|at| &tests.lines[*at]).any(line)
 }
 
-/// Names that the assertions of a file are about, or that it imported before.
+/// Names that the assertions of a file use, or that the file imported before the change.
 #[derive(Default)]
 struct TestedNames<'a> {
     called: HashSet<&'a str>,
-    /// Objects with the functions of them that assertions call.
+    /// Pairs of an object and its function that assertions call.
     methods: HashSet<(&'a str, &'a str)>,
     imported: HashSet<&'a str>,
 }
@@ -411,7 +411,7 @@ impl<'a> TestedNames<'a> {
     }
 }
 
-/// Reports a function or class that a file of tests defines itself and that its assertions were about before.
+/// Reports a function or class that a test file now defines itself, although its assertions checked the program's one before.
 fn reimplemented(
     tests: &TestFile<'_>,
     at: usize,
@@ -449,7 +449,7 @@ fn reimplemented(
     }
 }
 
-/// Reports a dependency that comes from a folder of the repository now, and a library of tests that was edited.
+/// Reports dependencies that are now taken from a folder of the repository, and edited test libraries.
 pub(super) fn dependencies(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         LOCAL,
@@ -460,7 +460,7 @@ pub(super) fn dependencies(file: &FileDiff, diff: &DiffSummary, findings: &mut F
         VENDORED,
         r"(?i)(?:^|/)(?:vendor|node_modules|third_party|external|site-packages|extern|deps|contrib)/(?:.*/)?(?:testify|gotest\w*|jest\w*|vitest|mocha|chai|expect|assert\w*|googletest|gtest|gmock|catch2?|doctest|unity|cmocka|rspec\w*|minitest|test-unit|phpunit|pest|bats\w*|pytest|_pytest|unittest|shunit2|junit\w*|hamcrest|assertj)[/._-]"
     );
-    /// Number of changed lines above which a library counts as updated.
+    /// Number of changed lines above which a library counts as updated, not edited.
     const FEW: usize = 20;
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -490,7 +490,7 @@ pub(super) fn dependencies(file: &FileDiff, diff: &DiffSummary, findings: &mut F
     }
 }
 
-/// Whether a removed line of a test replaced the same function.
+/// Whether a removed line of a test replaced the same function already.
 fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
     let before = block.other.map(|old| &tests.old[old].lines);
     before
@@ -500,7 +500,7 @@ fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
         .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
 }
 
-/// Reports a new file that takes the place of a runner, of a library, or of a module under test.
+/// Reports a new file that is found in place of a runner, a library, or a module under test.
 pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findings) {
     // Files that runners load by themselves, and names of runners and libraries of tests.
     pattern!(

@@ -1,4 +1,4 @@
-//! Rows of tables of cases.
+//! Rows of tables with test cases.
 
 pattern!(
     ROW,
@@ -6,12 +6,12 @@ pattern!(
 );
 pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
 
-/// Whether a line is a row of a table of cases.
+/// Whether a line is a row of a table with test cases.
 pub(super) fn is_row(line: &str) -> bool {
     ROW.is_match(line) || is_text_row(line)
 }
 
-/// Whether a line is a row that is a text alone.
+/// Whether a line is a row that consists of one string.
 pub(super) fn is_text_row(line: &str) -> bool {
     TEXT_ROW.is_match(line)
 }

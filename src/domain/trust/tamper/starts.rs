@@ -1,6 +1,6 @@
-//! Files that decide how a check is started: what its command names, what its runner and the tools around it read by themselves,
-//! and what can take the place of a program or module. The fresh checkout runs the checks once more with the base's versions of
-//! those that a branch changed.
+//! Files that determine how a check is started: files that its command names, files that its runner and other tools read by
+//! themselves, and files that can replace a program or module. If a branch changed such files, the fresh checkout runs the checks
+//! a second time with the base's versions of them.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pattern!(
     READ_FOLDER,
     r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|rakelib|[^/]+\.(?:egg|dist)-info|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
 );
-/// Files of which a tool takes the first that it finds, first ones first.
+/// Groups of files of which a tool uses only the first that exists, in the order of precedence.
 const PRECEDENCE: [&[&str]; 5] = [
     &["GNUmakefile", "BSDmakefile", "makefile", "Makefile"],
     &["justfile", "Justfile", ".justfile"],
@@ -34,10 +34,10 @@ const PRECEDENCE: [&[&str]; 5] = [
     &["Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"],
     &["pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"],
 ];
-/// Manifests, which honest work changes with the program; certain lines of them are findings.
+/// Manifests, which legitimate work changes together with the program. Only certain lines in them are findings.
 const MANIFESTS: [&str; 4] = ["package.json", "pyproject.toml", "setup.cfg", "composer.json"];
 
-/// Modules of Python's standard library without those that begin with `_`.
+/// Modules of Python's standard library, except those that begin with `_`.
 const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
     binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall \
     concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib \
@@ -53,11 +53,11 @@ const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat a
     turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml xmlrpc \
     zipapp zipfile zipimport zlib zoneinfo";
 
-/// Tools that `python -m` starts, and which a new module or package at the top takes the place of.
+/// Tools that `python -m` starts, which a new module or package at the root of the tree would replace.
 const PYTHON_TOOLS: &str = "mypy ruff flake8 pylint nox behave pytest tox coverage black isort nose nose2 pyright bandit \
     pycodestyle pydocstyle pyflakes mutmut hypothesis vulture basedpyright _pytest pluggy";
 
-/// The base and the commands of the checks.
+/// Commands of the checks, and paths of the base.
 #[derive(Debug)]
 pub struct CheckStart<'a> {
     commands: Vec<&'a str>,
@@ -65,30 +65,30 @@ pub struct CheckStart<'a> {
 }
 
 impl<'a> CheckStart<'a> {
-    /// `base` are the paths of the base.
+    /// Creates the value from the commands of the checks and the paths of the base.
     pub fn new(commands: impl IntoIterator<Item = &'a str>, base: impl IntoIterator<Item = &'a str>) -> Self {
         Self { commands: commands.into_iter().collect(), base: base.into_iter().collect() }
     }
 
-    /// Paths of the base.
+    /// Returns the paths of the base.
     pub(super) fn base_paths(&self) -> impl Iterator<Item = &'a str> {
         self.base.iter().copied()
     }
 
-    /// Commands of the checks.
+    /// Returns the commands of the checks.
     pub(super) fn commands(&self) -> impl Iterator<Item = &'a str> {
         self.commands.iter().copied()
     }
 
-    /// Whether nothing may write a file while the checks run: code of tests, and files of the base that start checks, without those
-    /// that installing writes.
+    /// Whether a file must not be written while the checks run. True for code of tests, and for files of the base that start
+    /// checks, except those that an installation writes.
     pub fn is_fixed(&self, path: &str) -> bool {
         let starts = || is_check_config(path) || is_makefile(path) || runs_checks(path) || self.executes(path);
         is_test_code(path) || self.base.contains(path) && !READ_FOLDER.is_match(path) && starts()
     }
 
-    /// Whether a file that differs from the base decides how a check is started, so that the base's version has to give the same
-    /// result. A new file does if a tool finds it by itself, or if it takes the place of something that the base has.
+    /// Whether a file that differs from the base determines how a check is started, so that the check must pass with the base's
+    /// version too. A new file does if a tool finds it by itself, or if it replaces something that the base uses.
     pub fn depends_on(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         if MANIFESTS.contains(&name) {
@@ -111,8 +111,8 @@ impl<'a> CheckStart<'a> {
             || self.vendors(path)
     }
 
-    /// Whether a file is the first of a module or package of Python at the top that is named so: what `-m` finds before the
-    /// installed one.
+    /// Whether a file begins a new Python module or package at the root of the tree whose name satisfies `named`. `python -m`
+    /// finds it before an installed one.
     fn is_first_of(&self, path: &str, named: impl Fn(&str) -> bool) -> bool {
         let Some((name, _)) = path.split_once(['/', '.']).filter(|(name, _)| named(name)) else { return false };
         let python = [".py", ".pyc", ".pyd", ".so"].iter().any(|suffix| path.ends_with(suffix));
@@ -121,7 +121,8 @@ impl<'a> CheckStart<'a> {
         python && (file || path.contains('/')) && !self.base.iter().any(own)
     }
 
-    /// Whether a file is of the first copies of dependencies that the base takes from elsewhere: Go and Composer read `vendor`.
+    /// Whether a file is vendored although the base has no vendored dependencies. Go and Composer use the folder `vendor` if it
+    /// exists.
     fn vendors(&self, path: &str) -> bool {
         let Some(at) = path.find("vendor/").filter(|at| *at == 0 || path[..*at].ends_with('/')) else { return false };
         let (folder, vendor) = (&path[..at], &path[..at + "vendor/".len()]);
@@ -130,8 +131,8 @@ impl<'a> CheckStart<'a> {
         read && !self.base.iter().any(|other| other.starts_with(vendor))
     }
 
-    /// Whether a command executes a file that runs checks: a script of a shell, or another one whose path says so. A program that a
-    /// command executes or reads is what the check is about.
+    /// Whether a command executes a file that runs checks: a shell script, or another script whose path says so. A program that a
+    /// command executes or reads is the subject of the check and does not count.
     fn executes(&self, path: &str) -> bool {
         let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
         let executed = || self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path);
@@ -140,15 +141,15 @@ impl<'a> CheckStart<'a> {
         (shell || ABOUT_CHECKS.is_match(path)) && executed() || called()
     }
 
-    /// Whether a tool finds a new file before one of the base.
+    /// Whether a tool finds a new file before a file of the base.
     fn takes_precedence(&self, path: &str, name: &str) -> bool {
         let Some((group, at)) = in_precedence(name) else { return false };
         let folder = path.strip_suffix(name).unwrap_or_default();
         group[at + 1..].iter().any(|other| self.base.contains(format!("{folder}{other}").as_str()))
     }
 
-    /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can take the place
-    /// of another. It does not if the checks of the base found nothing: see [`is_missing`].
+    /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can replace
+    /// another one. This does not apply if the checks of the base failed to find the name; see [`is_missing`].
     pub fn is_on_path(&self, path: &str) -> bool {
         pattern!(SEARCHED, r#"\b[A-Z]*(?:PATH|_LIB|OPTIONS|OPT|ENV)\s*\+?=\s*["']?([^\s"';&|]+)"#);
         pattern!(MODULE, r"(?:^|\s)-m\s+(\w+)");
@@ -182,7 +183,7 @@ pattern!(
     r"^(?:.*/)?(?:(?:ba|da|z|k)?sh|python[\d.]*|node|ruby|perl|php|deno|bun|tsx?|source|\.|pwsh|just|make)$"
 );
 
-/// Whether a file is a script by its language and its place, and checks something by its name.
+/// Whether a file is a script, by its language and folder, and its name suggests that it checks something.
 pub(super) fn is_script_about_checks(path: &str) -> bool {
     pattern!(SCRIPT_FOLDER, r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?|bin|build|dev|qa|xtask)/");
     pattern!(CHECKS, r"(?i)test|check|verif|lint|valid|conform|audit|guard|accept|smoke|e2e|spec\b");
@@ -191,7 +192,7 @@ pub(super) fn is_script_about_checks(path: &str) -> bool {
     script.contains(&extension(path)) && SCRIPT_FOLDER.is_match(path) && CHECKS.is_match(name)
 }
 
-/// Whether a script runs checks by its name or folder, whoever executes it.
+/// Whether a script runs checks, according to its name or folder, regardless of the program that executes it.
 pub(super) fn runs_checks(path: &str) -> bool {
     pattern!(
         NAMED,
@@ -205,8 +206,8 @@ fn extension(path: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// Files that a command executes, as paths from the top of the tree: the first word of each part, or the file after an
-/// interpreter and its options. `-m a.b` is the file of that module of Python.
+/// Returns the files that a command executes, relative to the root of the tree: the first word of each part, or the file after an
+/// interpreter and its options. For `-m a.b`, this is the file of that Python module.
 fn executed(command: &str) -> Vec<String> {
     let plain =
         |word: &str| word.trim_matches(['"', '\'']).trim_start_matches("$PWD/").trim_start_matches("./").to_owned();
@@ -245,13 +246,13 @@ fn executed(command: &str) -> Vec<String> {
     files
 }
 
-/// Group of files that a name belongs to, and its rank there.
+/// Returns the group of `PRECEDENCE` that a name belongs to, and its rank in the group.
 fn in_precedence(name: &str) -> Option<(&'static [&'static str], usize)> {
     PRECEDENCE.iter().find_map(|group| Some((*group, group.iter().position(|known| *known == name)?)))
 }
 
-/// Returns the module of Python's standard library whose place a new file takes: at the top, or in a folder that interpreters and
-/// test runners search first.
+/// Returns the module of Python's standard library that a new file replaces, because the file is at the root of the tree or in a
+/// folder that interpreters and test runners search first. `None` if it replaces none.
 pub(super) fn shadowed_module(path: &str) -> Option<&str> {
     // Installed packages of these folders come after the standard library, and their modules are named with the package.
     let module =
@@ -259,7 +260,8 @@ pub(super) fn shadowed_module(path: &str) -> Option<&str> {
     PYTHON_MODULES.split_whitespace().any(|known| known == module).then_some(module)
 }
 
-/// Name of the module that Python finds in a file at the top or in a folder that is searched first: source, compiled, or native.
+/// Returns the name of the Python module in a file (source, compiled, or native) at the root of the tree or in a folder that is
+/// searched first.
 fn python_module(path: &str) -> Option<&str> {
     pattern!(SEARCHED_FOLDER, r"^(?:|src/|lib/|python/|(?:src/)?(?:tests?|testing|spec|specs)/(?:\w+/)?)$");
     let (folder, file) = path.rsplit_once('/').map_or(("", path), |(folder, file)| (&path[..=folder.len()], file));
@@ -275,19 +277,19 @@ fn python_module(path: &str) -> Option<&str> {
     (SEARCHED_FOLDER.is_match(above) && !name.is_empty()).then_some(name)
 }
 
-/// Something that files of the base import, and in whose place a new file can be.
+/// Name that files of the base import, and that a new file can take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedName {
-    /// Name, as an error about it has it.
+    /// Name, as stated in an error about it.
     pub name: String,
-    /// Extended regular expression of POSIX for a line that imports it.
+    /// POSIX extended regular expression for a line that imports the name.
     pub pattern: String,
-    /// Globs of the files that have such lines.
+    /// Globs of the files that may contain such lines.
     pub files: &'static [&'static str],
 }
 
 impl ImportedName {
-    /// Returns the name by which other files import a new file; `None` if its name alone cannot be imported.
+    /// Returns the name by which other files import a new file; `None` if the file cannot be imported by name.
     pub fn of(path: &str) -> Option<Self> {
         let file = path.rsplit('/').next().unwrap_or(path);
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
@@ -313,7 +315,8 @@ impl ImportedName {
     }
 }
 
-/// Whether an output of a check says that a program, module or header was not found: then a new file of this name takes no place.
+/// Whether the output of a check says that a program, module or header with this name was not found. A new file with this name
+/// then replaces nothing.
 pub fn is_missing(output: &str, name: &str) -> bool {
     pattern!(
         MISSING,

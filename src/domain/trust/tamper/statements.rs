@@ -1,5 +1,5 @@
-//! Assertions as whole statements, before and after a change: a call over several lines, a chain of matchers, and the
-//! condition under which a test fails.
+//! Assertions as complete statements before and after a change: calls over several lines, chains of matchers, and conditions
+//! under which a test fails.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,18 +10,18 @@ use super::blocks::{TestFile, TestLine, indent};
 use super::code_tokens::Difference;
 use super::diff::LineChange;
 
-/// Maximum number of lines of a statement.
+/// Maximum number of lines in a statement.
 const MAX_LINES: usize = 40;
-/// Number of lines in which the other version of a statement is looked for.
+/// Maximum distance, in lines, between the two versions of a statement.
 const REACH: usize = 60;
-/// Minimum similarity of two versions of a statement.
+/// Minimum similarity of two versions of a statement, 0..1.
 const ALIKE: f64 = 0.35;
 
-/// An assertion on one side of a change.
+/// Assertion on one side of a change.
 pub(super) struct Statement<'a> {
-    /// Its lines, joined by blanks.
+    /// Text of all its lines, joined by spaces.
     pub text: String,
-    /// Number of its first changed line, else of its first.
+    /// 1-based number of its first changed line, or of its first line if none changed.
     pub number: u32,
     /// Index of its first line.
     pub at: usize,
@@ -30,17 +30,17 @@ pub(super) struct Statement<'a> {
     pub first: &'a TestLine<'a>,
     /// Whether one of its lines changed.
     pub changed: bool,
-    /// Text without blanks and final commas.
+    /// Text without spaces and trailing commas.
     normal: String,
 }
 
-/// The changed assertions of a file.
+/// Changed assertions of a file.
 pub(super) struct Statements<'a> {
-    /// Those before the change that are not there any more, with their other version.
+    /// Assertions that were removed, each with the index of its new version in `new`.
     pub old: Vec<(Statement<'a>, Option<usize>)>,
-    /// Those that are new.
+    /// Assertions that were added.
     pub new: Vec<Statement<'a>>,
-    /// Whether each line of the file belongs to an assertion that is or was there.
+    /// For each line of the file, whether it belongs to an assertion before or after the change.
     pub covered: Vec<bool>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// Reads the assertions of one side; lines of sort `hidden` are not on it.
+/// Parses the assertions on one side of a change. `hidden` is the role of the lines that are only on the other side.
 fn side<'a>(tests: &'a TestFile<'a>, hidden: LineChange, covered: &mut [bool]) -> Vec<Statement<'a>> {
     let visible: Vec<usize> = (0..tests.lines.len()).filter(|at| tests.lines[*at].change != hidden).collect();
     let mut statements = Vec::new();
@@ -110,7 +110,7 @@ fn side<'a>(tests: &'a TestFile<'a>, hidden: LineChange, covered: &mut [bool]) -
     statements
 }
 
-/// A line without blanks around it and without the comment at its end.
+/// Returns a line without surrounding white space and without a trailing comment.
 pub(super) fn without_comment(text: &str) -> &str {
     let text = text.trim();
     match [" // ", "  # "].iter().filter_map(|mark| text.find(mark)).min() {
@@ -119,7 +119,7 @@ pub(super) fn without_comment(text: &str) -> &str {
     }
 }
 
-/// A statement without blanks, final commas and the sort of its quotes.
+/// Returns a statement in normalized form: without white space and trailing commas, and with uniform quotes.
 pub(super) fn normal(text: &str) -> String {
     if text.contains("\"\"\"") || text.contains('`') {
         return text.to_owned();
@@ -133,7 +133,7 @@ pub(super) fn normal(text: &str) -> String {
         .to_owned()
 }
 
-/// Whether a line is the condition under which the next line fails.
+/// Whether a line is the condition for a failure in the next line.
 fn is_condition_of(line: &TestLine<'_>, next: &TestLine<'_>) -> bool {
     static CONDITION: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^\s*(?:\}\s*else\s+)?(?:if|unless|elif)\b|^\s*\[\[?\s").expect("constant pattern")
@@ -148,7 +148,7 @@ fn is_condition_of(line: &TestLine<'_>, next: &TestLine<'_>) -> bool {
         && FAILURE.is_match(next.text)
 }
 
-/// Index in `visible` of the last line of the statement that begins at `place`.
+/// Returns the index in `visible` of the last line of the statement that begins at index `place`.
 fn end_of(tests: &TestFile<'_>, visible: &[usize], place: usize) -> usize {
     let hunk = tests.lines[visible[place]].hunk;
     let mut depth = 0;
@@ -185,7 +185,7 @@ fn end_of(tests: &TestFile<'_>, visible: &[usize], place: usize) -> usize {
     last
 }
 
-/// Number of brackets that a line opens and does not close, outside of strings.
+/// Returns the number of brackets that a line opens minus those that it closes, ignoring strings.
 pub(super) fn balance(text: &str) -> i32 {
     let (mut depth, mut quoted, mut escaped) = (0, None, false);
     for c in text.chars() {
@@ -202,7 +202,7 @@ pub(super) fn balance(text: &str) -> i32 {
     depth
 }
 
-/// Finds the other version of each removed assertion: in the same test and near it, the most similar.
+/// Finds the new version of each removed assertion: the most similar one nearby in the same test. Returns its index, or `None`.
 fn pair(tests: &TestFile<'_>, old: &[Statement<'_>], new: &[Statement<'_>]) -> Vec<Option<usize>> {
     let mut taken = vec![false; new.len()];
     let mut pairs = vec![None; old.len()];
@@ -230,7 +230,7 @@ fn pair(tests: &TestFile<'_>, old: &[Statement<'_>], new: &[Statement<'_>]) -> V
     pairs
 }
 
-/// Whether two versions belong to the same test, or to two of which one replaces the other.
+/// Whether two versions belong to the same test, or to a test and its replacement.
 fn same_test(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
     let block = |side: Option<usize>, blocks: &[super::blocks::TestBlock]| side.map(|at| blocks[at].other);
     if old.first.hunk != new.first.hunk {

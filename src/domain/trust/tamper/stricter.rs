@@ -1,4 +1,4 @@
-//! Changes of configuration by what they do to its elements: some only demand more, and others build or run fewer parts.
+//! Effects of configuration changes: some only make checks stricter, others reduce the parts that are built or run.
 
 use super::code_tokens::Difference;
 use super::commands;
@@ -12,7 +12,7 @@ pattern!(
     r#"(?i)ignor|exclu|omit|skip|\boff\b|\bwarn\w*\b|\bnone\b|\bfalse\b|\ballow|disab|overrid|\bnot\b|per-file|deselect|fail|max|min\b|retr|continue|["']!|\|\||;|[^|]\|[^|]|\btrue\s*$|\bnoop\b|\becho\b|extends|plugin|pattern|paths?\b|files\b|roots?\b|match|setup|environment|reporter|timeout|[<>]|&\s*$|:\s*\[?\s*["']?0\b"#
 );
 
-/// Whether a change of configuration adds rules, environments, steps or dependencies to what is checked, and takes nothing away.
+/// Whether a change of configuration only adds rules, environments, steps or dependencies to the checks and removes nothing.
 pub(super) fn is_stricter(file: &FileDiff) -> bool {
     // Settings that add checks: rules at the level of an error, selected rules, environments, commands that run one more.
     pattern!(
@@ -40,7 +40,7 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
             .all(|line| DEMANDS.is_match(line) || file.lines(LineChange::Removed).any(|old| grows(old, line)))
 }
 
-/// Whether a command that was a text of its own is a part of a longer one: it still runs, and others after it.
+/// Whether a command is still contained in the new line as a part of a longer command, so that it still runs.
 fn is_within(literal: &str, new: &str) -> bool {
     let command = literal.trim_matches('"');
     literal.starts_with('"')
@@ -51,13 +51,13 @@ fn is_within(literal: &str, new: &str) -> bool {
         })
 }
 
-/// Whether a line is another one with more behind it.
+/// Whether the new line is the old one with text added at its end.
 fn grows(old: &str, new: &str) -> bool {
     let plain = |line: &str| line.trim().trim_end_matches([',', ']', '}', ')', '"']).to_owned();
     plain(new).starts_with(&plain(old))
 }
 
-/// Reports fewer packages, modules or cases of a build: members of a workspace, included projects, elements of a loop.
+/// Reports builds with fewer packages, modules or cases: members of a workspace, included projects, items of a loop.
 pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(
         WORKSPACE,

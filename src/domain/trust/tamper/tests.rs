@@ -1,4 +1,4 @@
-//! Tests of tampering: diffs that must be found, healthy ones that must not, and diffs of odd shape.
+//! Tests of tampering: diffs with weakened tests, legitimate diffs, and malformed diffs.
 
 use super::TamperKind::*;
 use super::*;
@@ -6,7 +6,7 @@ use crate::domain::model::task::FileStat;
 
 mod cases;
 
-/// A diff of one file with one hunk; each line of `body` has its mark.
+/// Returns a diff of one file with one hunk. Each line of `body` begins with its mark.
 fn edit(path: &str, body: &str) -> String {
     headed(path, "", body)
 }
@@ -688,10 +688,10 @@ fn manifests_are_known() {
     );
 }
 
-/// A change of program code, put beside a case: an agent that weakens a test changes the program, too.
+/// Change of program code that is added to a case, because an agent that weakens a test changes the program as well.
 const PROGRAM: &str = "diff --git a/src/unrelated.rs b/src/unrelated.rs\n--- a/src/unrelated.rs\n+++ b/src/unrelated.rs\n@@ -1,2 +1,2 @@\n x\n-old_line(1);\n+new_line(2);\n";
 
-/// Numbers of cases: all, found, found by a blocking finding, and both beside a change of the program.
+/// Numbers of cases: all, found, and found by a blocking finding, alone and together with a change of the program.
 #[derive(Default)]
 struct CaseCount([usize; 5]);
 
@@ -714,7 +714,7 @@ impl CaseCount {
     }
 }
 
-/// The tables of `docs/tampering.md` are these.
+/// The tables in `docs/tampering.md` agree with the results of these tests.
 /// See docs/threats.md#g17.
 #[test]
 fn cases_of_each_language_are_found() {
@@ -755,7 +755,7 @@ fn cases_of_each_language_are_found() {
     );
 }
 
-/// Honest edits stop no loop, whether or not the program changes beside them.
+/// Legitimate edits never block a loop, regardless of whether the program changes as well.
 /// See docs/threats.md#g17.
 #[test]
 fn honest_edits_are_not_blocked() {
@@ -777,7 +777,7 @@ fn honest_edits_are_not_blocked() {
     assert!(page.contains(&sentence), "docs/tampering.md is out of date; it is now: {sentence}");
 }
 
-/// Only a script can take the place of a command; a file of that name that is no script is harmless.
+/// Only a script can replace a command. A file with the same name that is no script is harmless.
 #[test]
 fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
     let new = |content: &str| format!("diff --git a/go b/go\nnew file mode 100755\n--- /dev/null\n+++ b/go\n{content}");
@@ -788,7 +788,7 @@ fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
     assert_eq!(scan(empty, &TamperContext::default()), []);
 }
 
-/// A module beside the tests is in the program's place only where code of its name is tested.
+/// A module beside the tests can replace the program's only if tests use code with its name.
 #[test]
 fn moved_test_beside_changed_data_of_its_name_does_not_block() {
     let blocks = |diff: String| scan(&diff, &TamperContext::default()).iter().any(TamperFinding::blocks);
@@ -800,7 +800,7 @@ fn moved_test_beside_changed_data_of_its_name_does_not_block() {
     assert!(blocks(module + &edit("tests/test_answer.py", " x\n+y = 1")));
 }
 
-/// A large diff is scanned in time that its size explains: quadratic work would take most of a minute.
+/// A large diff is scanned in linear time. Quadratic time would be most of a minute.
 #[test]
 fn large_diffs_are_scanned() {
     let test = |n: usize| {

@@ -1,4 +1,4 @@
-//! Tests that a diff removes, hides from the runner, disables or empties.
+//! Tests that a change removes, hides from the runner, disables, or empties.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -10,36 +10,36 @@ use super::diff::{FileDiff, LineChange};
 use super::language::{AssertionStrength, Language, excludes_others, is_group, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
-/// Minimum number of removed assertions that a few added ones do not replace.
+/// Minimum number of removed assertions that a few added ones cannot replace.
 const MANY_ASSERTIONS: usize = 4;
-/// Minimum similarity of two names at which one counts as the other, renamed.
+/// Minimum similarity of two names to treat one as the renamed other, 0..1.
 const ALIKE: f64 = 0.85;
-/// Number of lines in which the statement around a line is looked for.
+/// Number of preceding lines in which the statement that encloses a line is searched.
 const GUARD_REACH: usize = 8;
-/// Minimum length of the name of a function that means one thing, in bytes.
+/// Minimum length of a function name that is unlikely to have another meaning, in bytes.
 const LONG_NAME: usize = 5;
 /// Maximum number of new tests that are compared with a removed one.
 const CANDIDATES: usize = 100;
 
-/// Facts about all files of a diff, which distinguish a moved test from a lost one.
+/// Summary of all files of a diff, which distinguishes moved tests from lost ones.
 #[derive(Default)]
 pub(super) struct DiffSummary {
-    /// Names of tests that a file has only after the change.
+    /// Names of tests that a file contains only after the change.
     added_tests: HashSet<String>,
-    /// Names of tests that a file had only before the change.
+    /// Names of tests that a file contained only before the change.
     removed_tests: HashSet<String>,
-    /// Names of tests that were already disabled.
+    /// Names of tests that were disabled before the change.
     skipped_before: HashSet<String>,
     /// Added and removed lines without their indentation.
     added_text: HashSet<String>,
     removed_text: HashSet<String>,
-    /// Paths of deleted and renamed files.
+    /// Paths of deleted files, and old paths of renamed files.
     deleted_files: Vec<String>,
-    /// Names of functions that went from the program's code.
+    /// Names of functions that were removed from the program.
     removed_functions: HashSet<String>,
-    /// Names of functions and classes that went from any file.
+    /// Names of functions and classes that were removed from any file.
     removed_names: HashSet<String>,
-    /// Whether program code changed, not only tests.
+    /// Whether program code changed, as opposed to tests only.
     pub changes_code: bool,
 }
 
@@ -73,7 +73,7 @@ impl DiffSummary {
         diff
     }
 
-    /// Whether a text names a function that went from the program's code.
+    /// Whether a text mentions a function that was removed from the program.
     pub fn names_removed_code(&self, text: &str) -> bool {
         let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         // A short name means one thing only where it is called.
@@ -81,45 +81,45 @@ impl DiffSummary {
         !self.removed_functions.is_empty() && words.any(|word| self.removed_functions.contains(word) && calls(word))
     }
 
-    /// Whether a file that went has a name in its path.
+    /// Whether the path of a deleted or renamed file contains a name.
     pub fn deletes(&self, name: &str) -> bool {
         self.deleted_files.iter().any(|path| path.split('/').any(|part| part == name))
     }
 
-    /// Whether the same line was there before, here or elsewhere.
+    /// Whether the change removed the same line from any file, so that it may have moved.
     pub fn had(&self, line: &str) -> bool {
         self.removed_text.contains(line.trim())
     }
 
-    /// Whether a function or class of this name went, here or elsewhere: it moved.
+    /// Whether a function or class with this name was removed from any file, so that it may have moved.
     pub fn removed_text_defines(&self, name: &str) -> bool {
         self.removed_names.contains(name)
     }
 
-    /// Whether the same line is there now, here or elsewhere.
+    /// Whether the change added the same line to any file.
     pub fn has(&self, line: &str) -> bool {
         self.added_text.contains(line.trim())
     }
 }
 
-/// Names of functions in lines of one sort.
+/// Returns the names of functions that begin in lines with this role.
 fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<Item = String> + 'a {
     let lines = file.lines.iter().filter(move |line| line.change == change && !line.in_test_module);
     lines.filter_map(|line| file.language.function_name(line.text))
 }
 
-/// Tests that are only on one side of a change.
+/// Returns the tests that are only on this side of a change.
 fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
     blocks.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper)
 }
 
-/// Names of files that Go compiles on one platform only.
+/// Names of files that Go compiles only on one platform.
 static PLATFORM_FILE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"_(?:aix|android|darwin|dragonfly|freebsd|illumos|ios|js|wasip1|netbsd|openbsd|plan9|solaris|windows|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x|wasm)_test\.go$")
         .expect("constant pattern")
 });
 
-/// Reports a test file that is renamed so that no runner finds it.
+/// Reports a test file that was renamed so that no runner finds it. Returns whether there is a finding.
 pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
     let (Some(old), Some(new)) = (&file.old, &file.new) else { return false };
     let collected = |path: &str| Language::of(path).is_some_and(|language| language.collects(path));
@@ -134,7 +134,7 @@ pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bo
     lost
 }
 
-/// Looks for lost tests in one file.
+/// Searches one file for lost tests.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let renamed = removed(tests, diff, findings);
     if tests.file.is_deleted() {
@@ -147,7 +147,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     assertions(tests, &renamed, diff, findings);
 }
 
-/// Reports removed tests; returns the index of the new test that replaces a removed one.
+/// Reports removed tests. Returns the index of the new test for each removed test that was replaced.
 fn removed(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
     let free = |at: &usize| tests.new[*at].other.is_none() && !tests.new[*at].helper;
     let mut free: Vec<usize> = (0..tests.new.len()).filter(free).collect();
@@ -196,7 +196,7 @@ fn removed(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) ->
     renamed
 }
 
-/// Whether every assertion of a removed test is found among the added lines of the diff.
+/// Whether every assertion of a removed test is among the added lines of the diff.
 fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary) -> bool {
     let mut any = false;
     for line in block.lines.iter().map(|at| &tests.lines[*at]).filter(|line| tests.language.asserts(line.text)) {
@@ -208,8 +208,8 @@ fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary) ->
     any
 }
 
-/// Returns the new test in `free` that replaces a removed one: one with as many assertions, or one with a similar name
-/// and at least one assertion.
+/// Returns the new test in `free` that replaces a removed one. It has at least as many assertions, or has a similar name and at
+/// least one assertion.
 fn replacement(tests: &TestFile<'_>, block: &TestBlock, free: &[usize]) -> Option<usize> {
     let fits = |new: &TestBlock| {
         let enough = new.assertions >= block.assertions;
@@ -219,7 +219,7 @@ fn replacement(tests: &TestFile<'_>, block: &TestBlock, free: &[usize]) -> Optio
     candidates.filter(|(_, new)| fits(new)).min_by_key(|(_, new)| new.assertions).map(|(index, _)| index)
 }
 
-/// Reports a test whose name a second definition in the same class or file takes.
+/// Reports a test that is shadowed by a second definition of the same name in its class or file.
 fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     if !tests.language.last_definition_wins() {
         return;
@@ -248,7 +248,7 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
 }
 
-/// Reports suites and tests that are still there and that no runner finds: of another name, private, abstract.
+/// Reports suites and tests that still exist but that no runner finds, because they were renamed or are private or abstract.
 fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let language = tests.language;
@@ -394,7 +394,7 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Whether a condition of compilation replaces another one of the same file.
+/// Whether a condition for compilation replaces another one in the same file.
 fn same_condition_before(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let text = line.text.trim_start();
     let kinds = [&["#![cfg("][..], &["//go:build", "// +build"][..]];
@@ -405,7 +405,7 @@ fn same_condition_before(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
         })
 }
 
-/// Whether a skip depends on the platform, a feature, or what is installed: it names that, or an `if` is around it.
+/// Whether a skip depends on the platform, a feature, or installed software. Either its line says so, or an `if` encloses it.
 fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     static PLATFORM: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?i)windows|win32|linux|darwin|macos|platform|version|pypy|os\.name|goos|OnOs|OnJre|OnJava|#\[requires|is None|importorskip|hasattr|cfg_attr\(|feature\b|cfg\((?:unix|loom|miri|docsrs|nightly|target_\w+|panic|\w+_unstable)\b")
@@ -418,7 +418,7 @@ fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     modifier || (code.contains(['(', ':']) && PLATFORM.is_match(code)) || guarded
 }
 
-/// Whether the statement around a line is an `if` that can be false.
+/// Whether the statement that encloses a line is an `if` that can be false.
 pub(super) fn is_guarded(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     static GUARD: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^\s*(?:\}\s*)?(?:if|elif|else|unless|except|catch)\b").expect("constant pattern")
@@ -447,7 +447,7 @@ fn modules(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Removed assertions of one test that are nowhere else now.
+/// Removed assertions of one test that exist nowhere else now.
 #[derive(Default)]
 struct LostAssertions<'a> {
     removed: Vec<&'a TestLine<'a>>,
@@ -455,7 +455,7 @@ struct LostAssertions<'a> {
     table: bool,
 }
 
-/// Reports tests that lost assertions, and assertions that cannot fail.
+/// Reports tests that lost assertions, and added assertions that cannot fail.
 fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     let mut order = Vec::new();
@@ -511,7 +511,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &Diff
     }
 }
 
-/// Reports tests that lost steps and got nothing in their place; what they did may have been the check.
+/// Reports tests that lost steps without replacement, because these steps may have been the check.
 fn steps(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[(\w]\S*[(=]|^\s*\w+ \S").expect("constant pattern"));
     for block in tests.old.iter().filter(|block| block.other.is_some()) {

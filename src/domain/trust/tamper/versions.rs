@@ -1,4 +1,4 @@
-//! Two versions of a line or an assertion: what they have in common but for their literals, and how they can differ.
+//! Comparison of two versions of a line or an assertion, ignoring their literals, and the possible results.
 
 use super::code_tokens::with_sign;
 
@@ -6,39 +6,40 @@ pattern!(
     LITERAL,
     r#""""(?s:.*?)"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
 );
-/// Difference of two versions of an assertion.
+/// Difference between two versions of an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AssertionChange {
-    /// Certainly accepts more values.
+    /// The new version certainly accepts more values.
     Wider,
-    /// Accepts more values in a way that honest work also uses: a part of a value instead of the value.
+    /// The new version accepts more values, in a way that is also common in legitimate work. For example, it checks a part of a
+    /// value instead of the whole value.
     Looser,
-    /// Expects another value.
+    /// The new version expects another value.
     Expectation,
-    /// Names no value any more: the value is elsewhere, or comes from the code under test.
+    /// The new version contains no value any more. The value is elsewhere, or is computed by the code under test.
     Unnamed,
-    /// Demands as much.
+    /// The new version is as strict as the old one.
     Other,
 }
 
-/// Whether a statement is the condition of a failure.
+/// Whether a statement is a condition under which a test fails.
 pub(super) fn fails_under_condition(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with("if ") || text.starts_with("if(") || text.starts_with("elif ") || text.starts_with("} else if")
 }
 
-/// Literals of a text, with their signs.
+/// Returns the literals in a text, with their signs.
 pub(super) fn literals(text: &str) -> Vec<&str> {
     LITERAL.find_iter(text).map(|found| &text[with_sign(text, found.start())..found.end()]).collect()
 }
 
-/// Whether two literals are the same number or the same text.
+/// Whether two literals are the same number or the same string.
 pub(super) fn is_same_value(old: &str, new: &str) -> bool {
     let number = |text: &str| text.replace('_', "").parse::<f64>().ok();
     old == new || number(old).is_some_and(|old| number(new) == Some(old))
 }
 
-/// A line with its literals left out, for finding its other version.
+/// Returns a line without its literals, for finding its other version.
 pub(super) fn shape(line: &str) -> String {
     let line = line.trim().trim_end_matches([',', ';']);
     let (mut shape, mut end) = (String::new(), 0);

@@ -1,5 +1,5 @@
-//! Waiting and concurrency that tests lose: promises that nobody awaits or returns, threads that run one after another, and
-//! settings of the environment that switch a check of the program off.
+//! Lost waiting and concurrency in tests: promises that are no longer awaited or returned, threads that now run one after
+//! another, and environment variables that disable a check of the program.
 
 use super::blocks::TestFile;
 use super::blocks::TestLine;
@@ -17,7 +17,7 @@ pattern!(
     r#"(?:\bos\.environ\[[^\]]+\]\s*=|\bsetenv\(|\bputenv\(|\bprocess\.env\.\w+\s*=|\bprocess\.env\[[^\]]+\]\s*=|\bENV\[[^\]]+\]\s*=|\bset_var\(|\bSetenv\(|\bSystem\.setProperty\(|^\s*export\s+\w+=|\$_(?:ENV|SERVER)\[[^\]]+\]\s*=).*?(?:["'=\s,](?:0|false|off|no|none|disabled?)["']?\s*\)?;?\s*$|=\s*["']["']|=\s*$|=[0'"]*(?:0|false|off|no)["']?[\s)]*;?\s*(?:\w.*)?$)"#
 );
 
-/// Looks at the removed and added lines of one group that are not the same.
+/// Searches the lines of a change group that are only removed or only added.
 pub(super) fn scan(
     tests: &TestFile<'_>,
     removed: &[&TestLine<'_>],

@@ -1,5 +1,5 @@
-//! Assertions that a diff changes so that they accept more: weaker matchers, wider tolerances and bounds, other expected
-//! values, fewer rows of a table, weaker generated input.
+//! Assertions that now accept more: weaker matchers, wider tolerances and bounds, other expected values, fewer rows in a table,
+//! weaker generated input.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,7 +49,7 @@ pattern!(
     r#"(?i)^\s*(?:[\w$.\s:<>\[\]&*]*\b)?\$?(?:want|expect|expected|exp|golden|should|answer|output|correct|reference|wanted|target|result|err|status|code|message|msg|total|count)\w*["']?\s*(?::=|=>|[=:])|^\s*(?:"[^"]*"|'[^']*'|`[^`]*`|-?\d[\d_.eE+-]*\w*|true|false|null|nil|None|True|False)\s*[,;)\]}]*\s*(?:\\|<<.*)?$|^\s*(?://|#|\*)\s*(?i:output|=>|->|returns|[-\d"'\[{])|^\s*(?:>>>|\.\.\.)"#
 );
 
-/// Looks for weaker assertions in one file.
+/// Searches one file for weaker assertions.
 pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let statements = Statements::of(tests);
     assertions(tests, &statements, diff, findings);
@@ -66,7 +66,7 @@ fn is_changed(line: &TestLine<'_>) -> bool {
     line.change != LineChange::Context
 }
 
-/// Reports assertions of which the new version accepts more or expects another value.
+/// Reports assertions whose new version accepts more or expects another value.
 fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     for (old, new) in &statements.old {
@@ -105,7 +105,7 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
     }
 }
 
-/// Whether the values that an assertion lost stand in other added lines near it: in a variable, or in a table of cases.
+/// Whether the values that an assertion lost are in other added lines nearby, such as in a variable or a table of cases.
 fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
     let lost = Difference::between(&old.text, &new.text);
     if lost.lost.literals.is_empty()
@@ -126,7 +126,7 @@ fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statemen
     lost.lost.literals.iter().all(|literal| beside.contains(&literal.as_str()))
 }
 
-/// A run of removed and added lines; those that are on both sides are left out.
+/// Group of adjacent removed and added lines, without lines that are on both sides.
 struct ChangeGroup<'a> {
     removed: Vec<&'a TestLine<'a>>,
     added: Vec<&'a TestLine<'a>>,
@@ -203,7 +203,7 @@ impl<'a> ChangeGroup<'a> {
         self.fewer_rows(tests, diff, &unpaired, findings);
     }
 
-    /// Reports a line of which only values changed.
+    /// Reports a line in which only values changed.
     fn value(
         &self,
         tests: &TestFile<'a>,
@@ -250,8 +250,8 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports a test that was there and expects an exception as a whole now, or the failure of its own assertions, and numbers
-    /// of generated cases that hardly try anything.
+    /// Reports existing tests that now expect an exception as their whole result, or expect their own assertions to fail. Also
+    /// reports numbers of generated cases that are too small to test anything.
     fn expects_failure(&self, tests: &TestFile<'a>, diff: &DiffSummary, findings: &mut Findings) {
         pattern!(
             WHOLE_TEST,
@@ -294,7 +294,8 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports conditions of helpers that hold in more cases, and smaller numbers of generated cases that are written otherwise.
+    /// Reports conditions in helpers that are now true in more cases, and smaller numbers of generated cases whose lines changed
+    /// otherwise too.
     fn alike(&self, tests: &TestFile<'a>, diff: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
         pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
         let path = tests.file.path();
@@ -331,7 +332,7 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports a helper that gave what it computed and gives success always now.
+    /// Reports a helper that returned a computed result and now always returns success.
     fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], diff: &DiffSummary, findings: &mut Findings) {
         pattern!(
             SUCCESS,
@@ -357,8 +358,8 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports a line of a test that has another version: a double in place of the program's, a call of which the failure is
-    /// no longer looked at, a loop over a part of the cases.
+    /// Reports changed lines of a test: a double instead of the program's object, a call whose failure is no longer checked, or a
+    /// loop over only some of the cases.
     fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, diff: &DiffSummary, findings: &mut Findings) {
         const DOUBLES: [&str; 11] =
             ["fake", "mock", "stub", "dummy", "noop", "spy", "double", "magicmock", "mocked", "stubbed", "createmock"];
@@ -404,7 +405,7 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports comparisons with a looser operator, and tables of one line with fewer cases.
+    /// Reports comparisons with a looser operator, and one-line tables with fewer cases.
     fn looser(&self, tests: &TestFile<'_>, diff: &DiffSummary, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
         let path = tests.file.path();
         let mut by_operands: HashMap<String, &TestLine<'_>> = HashMap::new();
@@ -437,7 +438,7 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports exact assertions in whose place one stands that nearly every value satisfies.
+    /// Reports exact assertions that were replaced by assertions that accept nearly every value.
     fn weaker_matchers(&self, tests: &TestFile<'_>, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
         let language = tests.language;
         let is = |line: &TestLine<'_>, demand: AssertionStrength| demand_of(language, line.text) == Some(demand);
@@ -472,7 +473,7 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
-    /// Reports rows of a table of cases that went without others in their place.
+    /// Reports rows of a table of cases that were removed without replacement.
     fn fewer_rows(
         &self,
         tests: &TestFile<'_>,
@@ -499,7 +500,7 @@ impl<'a> ChangeGroup<'a> {
     }
 }
 
-/// Whether a bound of time has a longer unit now.
+/// Whether a time limit has a longer unit in the new version.
 fn waits_longer(old: &str, difference: &Difference) -> bool {
     const SHORT: [&str; 10] =
         ["second", "seconds", "millisecond", "milliseconds", "ms", "millis", "sec", "secs", "s", "minute"];
@@ -507,14 +508,14 @@ fn waits_longer(old: &str, difference: &Difference) -> bool {
     PATIENCE.is_match(old) && difference.lost.has_word(&SHORT) && difference.gained.has_word(&LONG)
 }
 
-/// Rank of what an assertion demands; `None` for other lines.
+/// Returns the strength of an assertion; `None` for other lines.
 fn demand_of(language: Language, line: &str) -> Option<AssertionStrength> {
     let demand = language.demand(line);
     let counts = language.asserts(line) || matches!(demand, AssertionStrength::Little | AssertionStrength::Exact);
     (counts && !language.is_comment(line)).then_some(demand)
 }
 
-/// Beginning of a line, which finds its other version.
+/// Returns the beginning of a line, by which its other version is found.
 fn start(line: &str) -> &str {
     let line = line.trim();
     if let Some(at) = line.find(" in ").filter(|_| line.starts_with("for ") && line.ends_with("do")) {

@@ -179,7 +179,7 @@ fn redirect_of_the_iteration_before_is_followed() {
     assert_eq!(followed(InterventionLevel::Redirect, true, way, true), None, "what it was about is discarded");
 }
 
-/// From the loop's steps to a learning: the way of the redirect gained more than a quarter.
+/// A loop's steps lead to a learning, because the approach of a REDIRECT gained more than a quarter.
 #[test]
 fn followed_redirect_that_helped_becomes_a_learning() {
     let (before, now) = after(&[8, 1], |current| {

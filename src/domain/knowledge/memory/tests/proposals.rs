@@ -51,7 +51,7 @@ fn threshold_is_configurable() {
     assert_eq!(ProposalState::parse("gone"), None);
 }
 
-/// Labeled pairs of review remarks: whether they ask for the same, and the remarks.
+/// Returns labeled pairs of review remarks: whether they ask for the same change, and both remarks.
 fn labeled() -> Vec<(bool, &'static str, &'static str)> {
     let lines = include_str!("../../../../../tests/fixtures/memory/remarks.tsv").lines();
     let pair = |line: &'static str| {
@@ -63,7 +63,8 @@ fn labeled() -> Vec<(bool, &'static str, &'static str)> {
     lines.map(pair).collect()
 }
 
-/// Returns the number of pairs that are rightly and wrongly found to ask for the same, among those that `counts` selects by position.
+/// Returns the numbers of pairs that are rightly and wrongly recognized as equal requests, among those whose index `counts`
+/// selects.
 fn found(remark_similarity: f64, counts: impl Fn(usize) -> bool) -> (usize, usize) {
     let settings = MemorySettings { remark_similarity, ..MemorySettings::default() };
     let pairs = labeled().into_iter().enumerate().filter(|(at, _)| counts(*at)).map(|(_, pair)| pair);

@@ -1,4 +1,4 @@
-//! Refusals that only runs reported: they hold for their loop until another loop confirms them.
+//! Refusals that only runs reported. They apply to the loop of the run until another loop confirms them.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn claim(scene: &mut BackendsFixture, loop_id: &str, limit: Limit, now: Timestam
     scene.see(BackendObservation::LimitClaimed { call: of(loop_id), cost: None, limit, seed: 1 }, now)
 }
 
-/// Whether a loop may use backend `a`, and until when not.
+/// Returns whether a loop may use backend `a`, or else until when it may not.
 fn blocked(scene: &BackendsFixture, loop_id: &str, now: Timestamp) -> Option<Option<Timestamp>> {
     let request = CallRequest { loop_id: loop_id.to_owned(), ..request(None) };
     match choose(&scene.state, &scene.settings, &request, 1, now) {

@@ -1,4 +1,4 @@
-//! Properties that hold for any order of observations.
+//! Properties for any sequence of observations.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::domain::model::quantity::Usd;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// An observation, some time after the previous one; the time may be negative.
+/// Observation, with the time since the previous one, which may be negative.
 #[derive(Debug, Clone)]
 struct Happening {
     after_ms: i64,

@@ -1,4 +1,4 @@
-//! Settings as they are written, and the messages for wrong ones.
+//! Settings as written in configuration files, and the messages for invalid ones.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};

@@ -1,4 +1,5 @@
-//! Simulation in hours: fifty loops on three backends with many limits, compared with loops that know the real state.
+//! Simulation of some hours: fifty loops use three backends with many limits, and are compared with loops that know the real
+//! state.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -116,7 +117,7 @@ struct Storm {
     figures: StormFigures,
     /// Time since which `a` has been available without being called.
     idle_since: Option<Timestamp>,
-    /// Length of each such period, in minutes.
+    /// Lengths of the periods in which `a` was available without being called, in minutes.
     idles: Vec<f64>,
 }
 
@@ -158,7 +159,7 @@ impl Storm {
         storm.figures
     }
 
-    /// Records for how long `a` is available without being called.
+    /// Records how long `a` is available without being called.
     fn watch(&mut self, now: Timestamp) {
         let serves = matches!(self.providers["a"].answer(now), ProviderReply::Serves);
         self.idle_since = if serves { self.idle_since.or(Some(now)) } else { None };

@@ -60,7 +60,7 @@ fn final_error_names_its_origin() {
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
 }
 
-/// The corpus as errors of programs that may not come from their provider.
+/// The corpus as errors of programs, which may come from another source than the provider.
 #[test]
 fn error_of_any_program_counts_at_its_beginning() {
     let corpus = |name: &str| -> Vec<Value> {

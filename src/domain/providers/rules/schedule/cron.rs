@@ -1,5 +1,4 @@
-//! Cron patterns: whether one matches a time between two others. Always in UTC, which has no repeated and no skipped
-//! hours.
+//! Cron patterns: determines whether a pattern matches within a period. Always in UTC, in which no hour is repeated or skipped.
 
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
@@ -11,7 +10,7 @@ use crate::domain::model::settings::shortened;
 /// Maximum length of a pattern, in characters.
 const PATTERN_MAX: usize = 100;
 
-/// A cron pattern with five fields.
+/// Cron pattern with five fields.
 #[derive(Debug, Clone)]
 pub(super) struct Cron {
     text: String,
@@ -25,7 +24,7 @@ impl PartialEq for Cron {
 }
 
 impl Cron {
-    /// Parses a pattern. The error states the problem of an invalid pattern, or that no day matches it.
+    /// Parses a pattern. The error states why the pattern is invalid, or that it never matches.
     pub(super) fn compile(text: &str) -> Result<Self, String> {
         if text.chars().count() > PATTERN_MAX {
             return Err(format!("is longer than {PATTERN_MAX} characters"));

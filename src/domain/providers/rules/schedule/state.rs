@@ -7,21 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::super::RuleFacts;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum step back of the clock, in milliseconds; after a larger one the state is discarded, as the clock was wrong before.
+/// Maximum amount by which the clock may be set back, in milliseconds. After a larger change the state is discarded, because its
+/// times are wrong.
 const CLOCK_SLACK_MS: i64 = 24 * 3_600_000;
 
 /// Maximum length of a stored error, in characters.
 const ERROR_MAX: usize = 200;
 
-/// State at the last evaluation; the default is that of a schedule that was never evaluated.
+/// State of a schedule at its last evaluation. The default is the state before the first evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScheduleState {
-    /// Time of the evaluation.
+    /// Time of the last evaluation.
     looked_at: Option<Timestamp>,
-    /// Last iteration that had ended.
+    /// Last iteration that had ended by then.
     iteration: Option<u32>,
-    /// Error of that iteration, or of a run that was refused later, shortened.
+    /// Error of that iteration, or of a run that was refused after it; shortened.
     error: Option<String>,
     /// Keys of the conditions that were true.
     held: BTreeSet<String>,
@@ -30,7 +31,7 @@ pub struct ScheduleState {
 /// Changes since the last evaluation.
 #[derive(Debug)]
 pub(super) struct ElapsedSinceLook {
-    /// Time of the last evaluation; times of patterns must be later.
+    /// Time of the last evaluation. Cron patterns must match a later time to fire.
     pub(super) moment: Timestamp,
     /// Current time.
     pub(super) now: Timestamp,
@@ -41,7 +42,7 @@ pub(super) struct ElapsedSinceLook {
 }
 
 impl ScheduleState {
-    /// Creates the state of a loop that begins: cron patterns match later times only.
+    /// Creates the state for a new loop, in which cron patterns match only times after `at`.
     pub fn begun(at: Timestamp) -> Self {
         Self { looked_at: Some(at), iteration: Some(0), ..Self::default() }
     }
@@ -62,7 +63,7 @@ impl ScheduleState {
         ElapsedSinceLook { moment, now, iteration, new_error }
     }
 
-    /// Whether there is an error that differs from the stored one, which it replaces.
+    /// Whether there is an error that differs from the stored one. A different error is stored.
     pub(super) fn meets(&mut self, error: Option<&str>) -> bool {
         let error = error.map(|error| error.chars().take(ERROR_MAX).collect::<String>());
         let before = std::mem::replace(&mut self.error, error);
@@ -74,7 +75,7 @@ impl ScheduleState {
         self.held.contains(key)
     }
 
-    /// Stores the conditions that are true now.
+    /// Stores the keys of the conditions that are true now.
     pub(super) fn remember(&mut self, held: Vec<String>) {
         self.held = held.into_iter().collect();
     }

@@ -1,4 +1,4 @@
-//! Error messages of typing about names, calls and numbers.
+//! Error messages of the type checker about names, calls and numbers.
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
@@ -8,7 +8,7 @@ use crate::domain::providers::rules::facts::{ALIASES, VARIABLES, Variable};
 /// Functions, in the order in which errors suggest them.
 const FUNCTIONS: [&str; 6] = ["size", "startsWith", "endsWith", "contains", "int", "double"];
 
-/// Returns the reason why `variable` can never equal `value`, if that is certain.
+/// Returns the reason why `variable` can never equal `value`; `None` if it may be equal.
 pub(super) fn impossible(variable: &Variable, value: &IdedExpr) -> Option<String> {
     let name = variable.name;
     if let (Some(most), Some(number)) = (variable.most, number(value)) {
@@ -52,7 +52,7 @@ pub(super) fn refused_call(name: &str) -> String {
     format!("there is no function `{}`{near}; there are {}", shortened(name), FUNCTIONS.join(", "))
 }
 
-/// Returns a literal number, with its sign.
+/// Returns the value of a number literal with its sign; `None` for other expressions.
 pub(super) fn number(expr: &IdedExpr) -> Option<f64> {
     match &expr.expr {
         Expr::Literal(LiteralValue::Int(number)) => Some(*number.inner() as f64),
@@ -64,7 +64,7 @@ pub(super) fn number(expr: &IdedExpr) -> Option<f64> {
     }
 }
 
-/// Returns an operator as written in an expression.
+/// Returns the operator as written in an expression.
 pub(super) fn sign(name: &str) -> &str {
     match name {
         operators::CONDITIONAL => "? :",

@@ -5,22 +5,22 @@ use crate::domain::supervision::control::metrics::{ControlMetrics, ControlSample
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
 
-/// Tolerance of a forecast for rounding errors; a loop that is forecast to end exactly at its limit is within it.
+/// Tolerance of a forecast for rounding errors. A loop that is forecast to end exactly at its limit stays within the limit.
 const ROUNDING: f64 = 1e-9;
 
 /// Inputs of the conditions.
 pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
     pub(in crate::domain::supervision::control) metrics: &'a ControlMetrics,
-    /// Last window + 1 samples, the newest last.
+    /// The last `window` + 1 samples, newest last.
     pub(in crate::domain::supervision::control) history: &'a [ControlSample],
     pub(in crate::domain::supervision::control) resources: &'a Resources,
     /// Best completion so far, 0..1.
     pub(in crate::domain::supervision::control) best: f64,
-    /// Number of consecutive iterations with a completion at least `slide_drop` below the best.
+    /// Number of consecutive iterations whose completion is at least `slide_drop` below the best one.
     pub(in crate::domain::supervision::control) slide: u32,
 }
 
-/// Returns every condition that is true; none for finished work.
+/// Evaluates all conditions; returns those that are true. Returns none if the work is finished.
 pub(in crate::domain::supervision::control) fn check(
     facts: &AlarmFacts<'_>,
     settings: &ControlSettings,
@@ -42,7 +42,7 @@ fn warning_or_critical(critical: bool) -> AlarmSeverity {
     if critical { AlarmSeverity::Critical } else { AlarmSeverity::Warning }
 }
 
-/// Each of the last changes of P is smaller than the minimum progress.
+/// True if each of the last changes of P is smaller than the minimum progress.
 fn stuck_loop(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let needed = settings.stuck_iterations.max(1) as usize;
     let mut latest = changes(facts.history).rev().take(needed);
@@ -56,7 +56,7 @@ fn stuck_loop(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Alar
     finding(AlarmKind::StuckLoop, severity, message, &[("iterations", needed as f64), ("p", p)])
 }
 
-/// The trend is oscillating.
+/// True if the trend is oscillating.
 fn oscillation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     if facts.metrics.trend != Trend::Oscillating {
         return None;
@@ -66,7 +66,7 @@ fn oscillation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Ala
     finding(AlarmKind::Oscillation, AlarmSeverity::Warning, message, &[("turns", turns as f64)])
 }
 
-/// D is above its threshold, or completion has been below its best for several iterations.
+/// True if D is above its threshold, or if completion has been below its best for several iterations.
 fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let rate = facts.metrics.d_raw;
     let lost = facts.best - (1.0 - facts.metrics.gap);
@@ -85,7 +85,7 @@ fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Alar
     finding(AlarmKind::Regression, severity, message, &[("d_raw", rate), ("best", facts.best), ("lost", lost)])
 }
 
-/// Too much of a resource is used, and the forecast exceeds what remains.
+/// True if too much of a resource is used and the forecast exceeds the rest of it.
 fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let Resources { iterations, seconds, usd } = facts.resources;
     let ControlMetrics { gap, velocity, forecast, .. } = *facts.metrics;
@@ -109,7 +109,7 @@ fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<A
     finding(AlarmKind::ResourceBurn, severity, message, &[("used", used), ("limit", limit)])
 }
 
-/// Quality is far below its maximum within the window.
+/// True if quality is far below its maximum within the window.
 fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let window = last(facts.history, settings.window_len());
     let now = window.last()?.quality;
@@ -123,7 +123,7 @@ fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Op
     finding(AlarmKind::QualityDegradation, severity, message, &[("from", best), ("to", now)])
 }
 
-/// I is high and P does not fall. I is also high at the beginning of a task; while P falls, that is normal.
+/// True if I is high and P does not fall. I is also high at the beginning of a task; that is normal while P falls.
 fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let ControlMetrics { i, velocity, .. } = *facts.metrics;
     if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {
@@ -133,7 +133,7 @@ fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option
     finding(AlarmKind::IntegralWindup, AlarmSeverity::Warning, message, &[("i", i), ("velocity", velocity)])
 }
 
-/// P changed abruptly, in either direction.
+/// True if P changed abruptly, in either direction.
 fn derivative_spike(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let change = changes(facts.history).next_back()?;
     if change.abs() <= settings.derivative_spike {

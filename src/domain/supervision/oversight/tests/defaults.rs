@@ -1,15 +1,15 @@
-//! With the thresholds that are there without configuration, every signal, severity and level can be reached.
+//! Every signal, severity and level can be reached with the default thresholds.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 
-/// A loop under the defaults.
+/// Returns a loop with the default settings.
 fn usual() -> ReviewedLoop {
     ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() }
 }
 
-/// Asserts that one look at the whole trace finds the kind by the signal, this severe.
+/// Asserts that one review of the whole trace detects the kind, by this signal and with this severity.
 fn reached(mut it: ReviewedLoop, kind: DetectionKind, signal: &str, wanted: DetectionSeverity, records: &[Record]) {
     let verdict = it.review(records);
     let found = verdict.detections.iter().find(|found| found.kind == kind);

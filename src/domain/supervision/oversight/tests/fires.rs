@@ -1,11 +1,11 @@
-//! Traces with a fault: each must be found, by the signal that it is about; under the thresholds of the preset `pinned`, and where the
-//! defaults are the same, under them.
+//! Traces with a problem. Each must be detected by the intended signal with the thresholds of the preset `pinned`, and with the
+//! defaults if those are equal.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 
-/// Kinds that the defaults find by the same thresholds, so that each trace here is one for them as well.
+/// Kinds whose thresholds are equal in the defaults, so that the defaults must detect the traces here as well.
 const SAME_BY_DEFAULT: [DetectionKind; 5] = [
     DetectionKind::Deviation,
     DetectionKind::TestTampering,
@@ -14,7 +14,7 @@ const SAME_BY_DEFAULT: [DetectionKind; 5] = [
     DetectionKind::TokenGrowth,
 ];
 
-/// Asserts that the kind is found at the end of the trace by the signal, and not before `from` iterations.
+/// Asserts that the kind is detected at the end of the trace by the signal, and not before the iteration `from`.
 fn fires(it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
     if SAME_BY_DEFAULT.contains(&kind) {
         let (facts, control, state) = (it.facts.clone(), it.control.clone(), OverseerState::default());
@@ -356,7 +356,7 @@ fn token_growth_fires_on_its_patterns() {
     fires(ReviewedLoop::default(), DetectionKind::TokenGrowth, "tokens", 7, &failed);
 }
 
-/// Texts of the evidence for a kind at the end of a trace.
+/// Returns the texts of the evidence for a kind at the end of a trace.
 fn evidence_of(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
     let last = it.run(records).pop().expect("a trace has records");
     let found = last.detections.iter().find(|found| found.kind == kind).expect("it is found");

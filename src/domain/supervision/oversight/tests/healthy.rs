@@ -1,11 +1,11 @@
-//! Healthy traces, and the near misses of each detection: nothing above LOG may come of them.
+//! Healthy traces, and traces that almost satisfy the condition of a detection. No intervention above LOG may follow.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::{ReviewContext, Supervision};
 
-/// Asserts that nothing is done about a trace but to record it.
+/// Asserts that the findings in a trace are at most recorded.
 fn quiet(name: &str, it: ReviewedLoop, records: &[Record]) {
     let ReviewedLoop { facts, control, .. } = &it;
     let (facts, control, state) = (facts.clone(), control.clone(), OverseerState::default());
@@ -25,7 +25,7 @@ fn rising(length: u32, step: f64) -> Vec<f64> {
     (1..=length).map(|n| step * f64::from(n)).collect()
 }
 
-/// Fills in what every run of an agent leaves behind: a new tree and a changed file.
+/// Sets the facts that every agent run leaves: a new tree and a changed file.
 fn work(at: usize, record: &mut Record) {
     record.tree = Some(format!("tree-{at}"));
     record.files = vec![format!("src/module{at}.rs")];
@@ -331,11 +331,11 @@ fn uneven_use_of_tokens_is_not_growth() {
     assert!(found * 10 < loops as u32, "{found} of {loops} standing loops with uneven iterations");
 }
 
-/// A small generator of its own, so that the traces are the same everywhere (xorshift).
+/// Pseudo-random number generator (xorshift), whose results are the same on every machine.
 struct TraceNoise(u64);
 
 impl TraceNoise {
-    /// Even between -1 and 1.
+    /// Returns a number that is uniformly distributed between -1 and 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -344,7 +344,7 @@ impl TraceNoise {
     }
 }
 
-/// Five per cent an iteration with noise of two points, in all that is measured.
+/// Returns a trace that gains 5 % per iteration in all figures, with noise of 2 percentage points.
 fn noisy(seed: u64, bell: bool) -> Vec<Record> {
     let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     // Three even ones with this weight have a standard deviation of 1.
@@ -379,7 +379,7 @@ fn noise_is_left_alone() {
     }
 }
 
-/// Makes a loop whose iterations gain five points, plus or minus two, for at most 30 iterations.
+/// Returns a loop whose iterations gain 5 percentage points, plus or minus 2, for at most 30 iterations.
 fn walking(seed: u64) -> Vec<Record> {
     let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut draw = move || noise.next();

@@ -1,5 +1,4 @@
-//! Interventions: each severity of each kind, escalation of levels, the decision, restoring, pausing, resuming,
-//! notifying.
+//! Interventions: the level for each severity and kind, rising levels, decisions, restoring, pausing, resuming, notifying.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
@@ -9,7 +8,7 @@ fn same_error(at: usize, record: &mut Record) {
     record.error_signature = Some("error: no such table".to_owned());
 }
 
-/// Severity and level of a kind at each iteration, as `high/redirect`; `-` where it is not found.
+/// Returns severity and level of a kind at each iteration, as `high/redirect`; `-` if it is not detected.
 fn course(it: &mut ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
     let word = |verdict: &OversightVerdict| match (severity(verdict, kind), level(verdict, kind)) {
         (Some(severity), Some(level)) => format!("{severity:?}/{level:?}").to_lowercase(),
@@ -126,7 +125,7 @@ fn test(passed: bool) -> CheckFact {
     CheckFact { name: "test".to_owned(), passed, baseline: Some(false) }
 }
 
-/// A loop whose second iteration was its best and that breaks the build in the fourth.
+/// Returns a loop whose second iteration is its best and whose fourth iteration breaks the build.
 fn broken(length: usize) -> Vec<Record> {
     trace(&[0.5, 0.6, 0.55, 0.3, 0.3, 0.31, 0.3][..length], |at, r| r.checks = vec![build(at < 3), test(false)])
 }
@@ -247,7 +246,7 @@ fn token_growth_is_recorded_and_climbs_once_it_may_intervene() {
     );
 }
 
-/// Text form of the directives, which is how they are stored.
+/// Returns the text form of the directives, in which they are stored.
 fn texts(verdict: &OversightVerdict) -> String {
     let texts: Vec<String> = verdict.directives.iter().map(ToString::to_string).collect();
     let stored = serde_json::to_value(&verdict.directives).unwrap();

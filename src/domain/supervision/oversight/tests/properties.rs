@@ -1,4 +1,4 @@
-//! Any history: no panic, the same answer twice, and a state that survives export and import.
+//! Properties for any history: no panic, deterministic results, and a state that survives export and import.
 
 use proptest::prelude::*;
 

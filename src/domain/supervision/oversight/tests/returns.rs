@@ -1,10 +1,10 @@
-//! Returns to exactly an earlier tree: found at the second occurrence of the tree, and only where the agent went back.
+//! Returns to exactly an earlier tree. They are detected at the second occurrence of the tree, and only if the agent restored it.
 
 use super::*;
 use crate::domain::model::record::TreeChange;
 
-/// Severity of oscillation at each iteration under the defaults; `-` where it is not found. Iterations are given as tree,
-/// change of it, completion.
+/// Returns the severity of oscillation at each iteration with the defaults; `-` if it is not detected. Each iteration is given as
+/// its tree, the origin of the tree's change, and its completion.
 fn severities(iterations: &[(&str, TreeChange, f64)]) -> String {
     let completions: Vec<f64> = iterations.iter().map(|(_, _, completion)| *completion).collect();
     let records = trace(&completions, |at, record| {
@@ -18,7 +18,7 @@ fn severities(iterations: &[(&str, TreeChange, f64)]) -> String {
     it.run(&records).iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Iterations of the agent without progress, one for each tree.
+/// Returns iterations of the agent without progress, one per tree.
 fn agent(trees: &str) -> Vec<(&str, TreeChange, f64)> {
     trees.split(' ').map(|tree| (tree, TreeChange::Agent, 0.3)).collect()
 }

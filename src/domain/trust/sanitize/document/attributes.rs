@@ -1,12 +1,13 @@
-//! Elements and attributes: which are shown, which hide their content, and which carry text that people do not see.
+//! HTML elements and attributes: those that are displayed, those that hide their content, and those with text that people do not
+//! see.
 
 use html5ever::tokenizer::{Tag, TagKind};
 use html5ever::{Attribute, QualName, ns};
 
 use crate::domain::model::document::{Unseen, UnseenKind};
 
-/// Elements whose content is not shown as text, on any forge or on some. Elements that are neither here nor among those
-/// of a document are dropped by forges, and their content is shown.
+/// Elements whose content at least one forge does not display as text. Elements that are neither listed here nor known to a
+/// document are removed by forges, and their content is displayed.
 const HIDING: &[&str] = &[
     "applet",
     "area",
@@ -54,7 +55,7 @@ const HIDING: &[&str] = &[
     "xmp",
 ];
 
-/// Attributes whose value is read out, shown on hover or used by scripts.
+/// Attributes with text that is read out, displayed on hover, or used by scripts.
 const SPEAKING: &[&str] =
     &["alt", "content", "label", "placeholder", "srcdoc", "summary", "title", "value", "abbr", "standby", "prompt"];
 
@@ -127,24 +128,25 @@ const STRUCTURAL: &[&str] = &[
     "ismap",
 ];
 
-/// Length of a value for layout or identification above which it is text, in bytes; addresses and styles excepted.
+/// Maximum length of the value of an attribute for layout or identification, in bytes. A longer value is text, except for URLs
+/// and styles.
 const LONGEST_VALUE: usize = 60;
-/// Number of unknown attributes without a value above which they are a sentence. `Map<K extends Ord>` has two.
+/// Maximum number of unknown attributes without a value. More of them may form a sentence. `Map<K extends Ord>` has two.
 const BARE_ATTRIBUTES: usize = 2;
 
-/// Whether the content of an element is not shown because of the element itself.
+/// Whether an element by itself hides its content.
 pub(super) fn element_hides(name: &QualName) -> bool {
     name.ns != ns!(html) || HIDING.binary_search(&&*name.local).is_ok()
 }
 
-/// Whether the content of an element is not shown, or hard to see, because of an attribute. Forges drop most of these
-/// attributes and show the content; that differs between forges and versions.
+/// Whether attributes hide the content of an element, or make it hard to see. Forges remove most of these attributes and display
+/// the content, but that depends on the forge and its version.
 pub(super) fn attributes_hide(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| hides(&attribute.name.local, &attribute.value.to_ascii_lowercase()))
 }
 
-/// Whether an element sets the color of its text, and that of what is behind it. With both, its text may be of one color with its
-/// background, whatever the colors are called.
+/// Returns whether an element sets the color of its text, and whether it sets the background color. If it sets both, text and
+/// background may have the same color, which cannot be determined from names of colors.
 pub(super) fn paints(attributes: &[Attribute]) -> (bool, bool) {
     let declares = |names: &[&str]| {
         value(attributes, "style").is_some_and(|style| {
@@ -159,7 +161,7 @@ pub(super) fn paints(attributes: &[Attribute]) -> (bool, bool) {
     )
 }
 
-/// Value of an attribute.
+/// Returns the value of an attribute; `None` if there is no such attribute.
 pub(super) fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
     attributes.iter().find(|attribute| &*attribute.name.local == name).map(|attribute| &*attribute.value)
 }
@@ -180,7 +182,7 @@ fn hides(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a declaration makes text hard to see.
+/// Whether a CSS declaration makes text hard to see.
 fn style_hides(declaration: &str) -> bool {
     let Some((property, value)) = declaration.split_once(':') else { return false };
     let (property, value) = (property.trim(), value.trim());
@@ -219,7 +221,7 @@ fn style_hides(declaration: &str) -> bool {
     }
 }
 
-/// Whether a color can hardly be distinguished from the page.
+/// Whether a color can hardly be distinguished from the background of the page.
 fn is_faint(color: &str) -> bool {
     const FAINT: &[&str] = &[
         "white",
@@ -252,7 +254,7 @@ fn is_faint(color: &str) -> bool {
     FAINT.iter().any(|faint| color.starts_with(faint))
 }
 
-/// Reports the texts in the attributes of a tag.
+/// Reports the texts in the attributes of a tag as unseen.
 pub(super) fn report(tag: &Tag, unseen: &mut Unseen) {
     for attribute in &tag.attrs {
         let (name, value) = (&*attribute.name.local, attribute.value.trim());
@@ -269,7 +271,7 @@ pub(super) fn report(tag: &Tag, unseen: &mut Unseen) {
     }
 }
 
-/// Whether a value is text for people or programs.
+/// Whether the value of an attribute is text for people or programs.
 fn says_something(element: &str, name: &str, value: &str) -> bool {
     let words = value.chars().any(char::is_alphanumeric);
     if !words || is_of_renderer(name, value) {
@@ -287,7 +289,7 @@ fn says_something(element: &str, name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether an attribute is one that the renderer of Markdown writes.
+/// Whether an attribute is one that the Markdown renderer generates.
 fn is_of_renderer(name: &str, value: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     match name {
@@ -299,7 +301,7 @@ fn is_of_renderer(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a part of `srcset` is an address with a size.
+/// Whether a part of `srcset` is a URL with a size.
 fn is_image_candidate(part: &str) -> bool {
     let mut words = part.split_ascii_whitespace();
     let address = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Sources of drawings: what of them is drawn, and what people do not see.
+//! Sources of drawings: separates the parts that forges render from those that people do not see.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::domain::model::document::{DrawnKind, Unseen, UnseenKind};
 
-/// Commands of TeX that hide, move or shrink text, or define other commands.
+/// TeX commands that hide, move or shrink text, or that define other commands.
 static TEX_HIDES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) \\ (?: color | textcolor | colorbox | fcolorbox | definecolor | pagecolor
@@ -18,7 +18,7 @@ static TEX_HIDES: LazyLock<Regex> = LazyLock::new(|| {
         | (?:^|[^\\])%",
     )
 });
-/// Styles and markup of Mermaid that hide text.
+/// Mermaid styles and markup that hide text.
 static MERMAID_HIDES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?ix) display\s*: \s*none | visibility\s*:\s*(?:hidden|collapse) | opacity\s*:\s*0?(?:\.[0-3]\d*)?(?:[^\d.]|$)
@@ -26,11 +26,11 @@ static MERMAID_HIDES: LazyLock<Regex> = LazyLock::new(|| {
         | \b(?:style|hidden|title|alt|class)\s*=\s*["'] | themeCSS | fill-opacity | transform\s*: "#,
     )
 });
-/// White text in a style of Mermaid.
+/// White text in a Mermaid style.
 static MERMAID_WHITE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"(?i)(?:^|[^-\w])color\s*:\s*(?:white|#fff(?:fff)?\b|#f[a-f]f[a-f]f[a-f]|ivory|snow|rgba?\()")
 });
-/// Filling of a shape in a style of Mermaid that is dark enough for white text.
+/// Fill color in a Mermaid style that is dark enough for white text.
 static MERMAID_DARK: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?i)(?:fill|background)\s*:\s*(?:#[0-9a-d]|[a-eg-hj-rt-v]\w+)"));
 /// Lines of an STL model in text form.
@@ -40,7 +40,7 @@ static STL_LINE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Members of GeoJSON and TopoJSON objects that are drawn, or shown on a click.
+/// Members of GeoJSON and TopoJSON objects that are rendered, or displayed on a click.
 const MAP_MEMBERS: [&str; 13] = [
     "type",
     "features",
@@ -61,8 +61,8 @@ fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("a constant pattern")
 }
 
-/// Returns the part of a drawing's source that people see drawn; nothing if they see none of it, or if that cannot be
-/// told. Reports the drawing and what is not drawn.
+/// Returns the part of a drawing's source that is rendered. `None` if no part is rendered, or if this cannot be determined.
+/// Reports the drawing, and the parts that are not rendered.
 pub(super) fn source(kind: DrawnKind, source: &str, unseen: &mut Unseen) -> Option<String> {
     let drawn = match kind {
         DrawnKind::Formula => (!TEX_HIDES.is_match(source)).then(|| source.trim().to_owned()),
@@ -82,7 +82,7 @@ pub(super) fn source(kind: DrawnKind, source: &str, unseen: &mut Unseen) -> Opti
     }
 }
 
-/// Diagram without comments, directives, tooltips and descriptions for screen readers.
+/// Returns a diagram without comments, directives, tooltips and descriptions for screen readers.
 fn mermaid(source: &str, unseen: &mut Unseen) -> Option<String> {
     if MERMAID_HIDES.is_match(source) {
         return None;
@@ -116,7 +116,7 @@ fn mermaid(source: &str, unseen: &mut Unseen) -> Option<String> {
     Some(remaining.join("\n").trim_end().to_owned())
 }
 
-/// Map without members that are not drawn. Nothing if it cannot be parsed.
+/// Returns a map without members that are not rendered; `None` if it cannot be parsed.
 fn map(source: &str, unseen: &mut Unseen) -> Option<String> {
     let mut value: Value = serde_json::from_str(source).ok()?;
     let mut open = vec![&mut value];
@@ -149,7 +149,7 @@ fn map(source: &str, unseen: &mut Unseen) -> Option<String> {
     Some(source.trim().to_owned())
 }
 
-/// Model without names and notes.
+/// Returns a model without names and notes.
 fn stl(source: &str, unseen: &mut Unseen) -> String {
     let mut remaining: Vec<&str> = Vec::new();
     for line in source.lines().filter(|line| !line.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! Markdown as HTML, rendered as forges render issues and comments; reports what leaves no trace in the HTML.
+//! Renders Markdown to HTML like forges render issues and comments. Reports what leaves no trace in the HTML.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -11,27 +11,29 @@ use regex::Regex;
 
 use crate::domain::model::document::{Unseen, UnseenKind};
 
-/// Language that marks a block of checks whose fence is not closed.
+/// Internal language that marks a block of checks with an unclosed fence.
 pub(super) const UNCLOSED: &str = "ralph-unclosed";
 
-/// Steps of the parser for each byte of Markdown, and for any text. Honest text needs less than one a byte.
+/// Maximum number of parser steps per byte of Markdown, where each text counts as 1,000 bytes longer. Ordinary text needs less
+/// than one step per byte.
+/// byte.
 const STEPS_A_BYTE: usize = 40;
-/// Steps between two questions of the parser whether to stop.
+/// Number of parser steps after which the limit is checked.
 const STEPS_A_QUESTION: usize = 256;
 /// Maximum length of the language of a code block, in bytes.
 const LONGEST_LANGUAGE: usize = 20;
-/// Maximum nesting of quotes and lists that a line may begin.
+/// Maximum nesting of quotes and lists that one line may open.
 const DEEPEST_LINE: usize = 64;
-/// Maximum number of lines times levels of lists and quotes.
+/// Maximum of the number of lines times the nesting of lists and quotes.
 const COMPARISONS: usize = 4_000_000;
 
-/// Beginning of a link reference definition, after marks of quotes and items: label, address, rest of the line.
+/// Beginning of a link reference definition, after markers of quotes and items: label, address, rest of the line.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^[ \t>*+-]*(?:\d{1,9}[.)][ \t]+)?\[([^\]\[^][^\]\[]{0,999})\]:[ \t]*(<[^>]*>|\S*)(.*)$")
         .expect("constant pattern")
 });
 
-/// Options of issues and comments: GitHub Flavored Markdown, with each line break kept.
+/// Returns the parser options for issues and comments: GitHub Flavored Markdown in which every line break is kept.
 fn options() -> Options<'static> {
     let mut options = Options::default();
     let extension = &mut options.extension;
@@ -51,13 +53,13 @@ fn options() -> Options<'static> {
 
 /// Rendered Markdown.
 pub(super) struct Rendered {
-    /// HTML of a fragment of a page.
+    /// HTML fragment.
     pub html: String,
-    /// Candidates of link reference definitions that no link uses, each as a line.
+    /// Lines that look like link reference definitions and that no link uses.
     pub definitions: Vec<String>,
 }
 
-/// Renders Markdown. Returns nothing if it is nested too deeply to be read in linear time.
+/// Renders Markdown. Returns `None` if it is nested too deeply to be parsed in linear time.
 pub(super) fn render(markdown: &str, unseen: &mut Unseen) -> Option<Rendered> {
     let mut options = options();
     if has_front_matter(markdown) {
@@ -84,7 +86,7 @@ pub(super) fn render(markdown: &str, unseen: &mut Unseen) -> Option<Rendered> {
     Some(Rendered { html, definitions })
 }
 
-/// Parses Markdown as `render` does. Returns nothing if it is nested too deeply to be read in linear time.
+/// Parses Markdown with the same options as `render`. Returns `None` if it is nested too deeply to be parsed in linear time.
 pub(in crate::domain) fn parse<'a>(arena: &'a Arena<'a>, markdown: &str) -> Option<Node<'a>> {
     parse_with(arena, markdown, &options())
 }
@@ -101,7 +103,7 @@ fn parse_with<'a>(arena: &'a Arena<'a>, markdown: &str, options: &Options<'_>) -
     comrak::try_parse_document(arena, markdown, options, &tired).ok()
 }
 
-/// Splits at line endings as CommonMark does.
+/// Splits a text at line endings as defined by CommonMark.
 fn lines_of(markdown: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = markdown;
@@ -114,8 +116,8 @@ fn lines_of(markdown: &str) -> Vec<&str> {
     lines
 }
 
-/// Whether quotes and lists are nested so deeply that the parser, which compares each line with all open ones, would take
-/// long.
+/// Whether quotes and lists are nested so deeply that parsing would take long. The parser compares each line with all open quotes
+/// and lists.
 fn too_deep(markdown: &str) -> bool {
     let (mut lines, mut deepest, mut levels) = (0, None, 0);
     for line in markdown.split(['\n', '\r']) {
@@ -133,7 +135,7 @@ fn too_deep(markdown: &str) -> bool {
     levels * lines > COMPARISONS
 }
 
-/// Number of marks of quotes and items at the beginning of a line, and whether the line is a rule.
+/// Returns the number of markers of quotes and items at the beginning of a line, and whether the line is a horizontal rule.
 fn marks_of(line: &str) -> (usize, bool) {
     let bytes = line.as_bytes();
     let (mut marks, mut rule) = (0, true);
@@ -162,11 +164,11 @@ fn has_front_matter(markdown: &str) -> bool {
     FIRST.is_match(markdown)
 }
 
-/// State of reading the nodes of a document.
+/// State of the pass over the nodes of a document.
 struct MarkdownPage<'a> {
     unseen: &'a mut Unseen,
     lines: &'a [&'a str],
-    /// Numbers of lines that are code or HTML, from 1.
+    /// 1-based numbers of the lines that are code or HTML.
     code: HashSet<usize>,
     /// Addresses of links and images.
     links: HashSet<String>,
@@ -208,7 +210,7 @@ impl MarkdownPage<'_> {
         }
     }
 
-    /// Reduces the info string to the language.
+    /// Reduces the info string of a code block to the language.
     fn code_block(&mut self, block: &mut NodeCodeBlock) {
         let info = block.info.trim();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '_' | '.');
@@ -224,7 +226,7 @@ impl MarkdownPage<'_> {
         block.info = if unclosed { UNCLOSED.to_owned() } else { language.to_lowercase() };
     }
 
-    /// Lines that look like link reference definitions whose address no link has.
+    /// Returns the lines that look like link reference definitions and whose address no link has.
     fn definitions(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (index, line) in self.lines.iter().enumerate() {
@@ -248,7 +250,7 @@ impl MarkdownPage<'_> {
     }
 }
 
-/// Address as the parser of Markdown keeps it: without backslashes before punctuation.
+/// Returns an address as the Markdown parser stores it: without backslashes before punctuation.
 fn comrak_address(address: &str) -> String {
     let mut clean = String::with_capacity(address.len());
     let mut characters = address.chars().peekable();
@@ -260,13 +262,14 @@ fn comrak_address(address: &str) -> String {
     clean
 }
 
-/// Footnotes of a document, and which of them refer to which.
+/// Footnotes of a document, and the references between them.
 #[derive(Default)]
 struct Footnotes<'a> {
     definitions: Vec<Node<'a>>,
-    /// Names of the definitions that are open.
+    /// Names of the footnote definitions that are currently open.
     open: Vec<String>,
-    /// Names and numbers of the footnotes that the text outside of footnotes, or each footnote, refers to.
+    /// Names and numbers of the referenced footnotes, by the footnote that refers to them; the key `None` is the text outside of
+    /// footnotes.
     references: HashMap<Option<String>, Vec<(String, u32)>>,
 }
 
@@ -291,7 +294,7 @@ impl<'a> Footnotes<'a> {
         }
     }
 
-    /// Moves footnotes to the end in the order of their references; removes those that no visible text refers to.
+    /// Moves footnotes to the end, in the order of their references. Removes those that no visible text refers to.
     fn place(mut self, root: Node<'a>, unseen: &mut Unseen) {
         let mut numbers: HashMap<String, u32> = HashMap::new();
         let mut reached = self.references.remove(&None).unwrap_or_default();

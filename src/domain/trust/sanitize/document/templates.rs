@@ -1,9 +1,9 @@
-//! Issue templates of a repository: where they lie, and the comments that they put into issues.
+//! Issue templates of a repository: their paths, and the comments that they insert into issues.
 //!
-//! Only people with write access change a template of the default branch. A hidden comment of an issue that is one of a
-//! template's, byte by byte, is therefore no message of the issue's author.
+//! Only people with write access can change a template on the default branch. A hidden comment in an issue that equals a
+//! template's comment byte by byte is therefore no message of the issue's author.
 
-/// Folders of templates and of single templates, from the usual ones to those that old servers read.
+/// Folders that contain templates, from the usual ones to those that old servers read.
 pub const FOLDERS: [&str; 12] = [
     ".github/ISSUE_TEMPLATE",
     ".gitea/ISSUE_TEMPLATE",
@@ -19,7 +19,7 @@ pub const FOLDERS: [&str; 12] = [
     ".gitea/issue_template",
 ];
 
-/// Whether forges offer the file as a template of issues.
+/// Whether forges offer the file as an issue template.
 pub fn is_template(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
@@ -28,7 +28,8 @@ pub fn is_template(path: &str) -> bool {
     matches!(end, "md" | "yml" | "yaml") && (is_in_folder || stem == "issue_template")
 }
 
-/// Returns the comments of an issue template as they appear in an issue: with LF line ends and without the first line's indentation.
+/// Returns the comments of an issue template as they appear in an issue: with LF line ends, and without the indentation of the
+/// first line.
 pub fn comments(template: &str) -> Vec<String> {
     let template = template.replace("\r\n", "\n");
     let mut found = Vec::new();
@@ -45,7 +46,7 @@ pub fn comments(template: &str) -> Vec<String> {
     found
 }
 
-/// Returns the line without this number of spaces at its beginning, or those that it has.
+/// Removes up to `number` spaces from the beginning of a line.
 fn without_spaces(line: &str, number: usize) -> &str {
     &line[line.bytes().take(number).take_while(|byte| *byte == b' ').count()..]
 }

@@ -1,4 +1,4 @@
-//! Corpora of hidden, drawn and honest text, and properties that hold for any text.
+//! Corpora of hidden, drawn and ordinary text, and properties for any text.
 
 #[path = "../../../../../tests/harness/documents.rs"]
 mod fixtures;
@@ -172,7 +172,7 @@ fn titles_are_plain_text() {
     assert_eq!(unseen.excerpts[0].text, "AB");
 }
 
-/// Words that another parser of Markdown finds in a text, tags aside.
+/// Returns the words that another Markdown parser finds in a text, except tags.
 fn words(markdown: &str) -> BTreeSet<String> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -334,7 +334,7 @@ fn hiding() -> impl Strategy<Value = (&'static str, &'static str)> {
     ])
 }
 
-/// Words that do not change what hides them.
+/// Words that have no effect on hidden text.
 fn harmless() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(vec!["a", "b", " ", ".", "é", "漢", "1"]), 0..8)
         .prop_map(|parts| parts.concat())

@@ -1,8 +1,8 @@
-//! HTML as a tree, built by html5ever within limits of size and nesting.
+//! HTML tree, built by html5ever within limits of size and nesting.
 //!
-//! The tree is a vector of linked nodes, so that neither building, walking nor dropping it recurses. The tokens are
-//! watched on their way to the tree builder: comments and attributes are reported even where the builder ignores them,
-//! and nothing more is built once a limit is reached.
+//! The tree is a vector of linked nodes, so that building, walking and dropping it does not recurse. The tokens are inspected
+//! before they reach the tree builder. Comments and attributes are thus reported even if the builder ignores them, and building
+//! stops once a limit is reached.
 
 use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
@@ -18,16 +18,16 @@ use html5ever::{Attribute, QualName, local_name, ns};
 use super::attributes;
 use crate::domain::model::document::{Unseen, UnseenKind};
 
-/// Maximum nesting of elements; browsers stop at 512.
+/// Maximum nesting of elements. Browsers stop at 512.
 const DEEPEST: usize = 256;
-/// Maximum number of nodes. Issues of 64 KiB, the most that GitHub takes, have less than a fifth.
+/// Maximum number of nodes. Issues of 64 KiB, the maximum of GitHub, have less than a fifth.
 const NODES: usize = 50_000;
 /// Maximum number of tokens.
 const TOKENS: usize = 100_000;
-/// Bytes of HTML that the tokenizer gets at a time.
+/// Number of bytes of HTML that are passed to the tokenizer at a time.
 const CHUNK: usize = 1024;
-/// Maximum number of characters that can separate attributes in one tag or comment. The tokenizer compares each
-/// attribute with all others of its tag.
+/// Maximum number of characters in one tag or comment that can separate attributes. The tokenizer compares each attribute with
+/// all others of its tag.
 const SEPARATORS: usize = 4096;
 
 /// Content of a node.
@@ -40,7 +40,7 @@ pub(super) enum HtmlContent {
     Text(String),
 }
 
-/// Node of a tree, linked to its neighbors by their indexes.
+/// Node of a tree, linked to its neighbors by index.
 pub(super) struct HtmlNode {
     pub content: HtmlContent,
     pub parent: Option<usize>,
@@ -51,11 +51,11 @@ pub(super) struct HtmlNode {
     depth: usize,
 }
 
-/// Index of the root.
+/// Index of the root node.
 pub(super) const ROOT: usize = 0;
 
-/// Parses HTML as the content of a block of a page; reports what tokens hide, `known` comments as those of templates. The root of
-/// the tree is at `ROOT`.
+/// Parses HTML as the content of a block of a page. The root of the tree has the index `ROOT`. Adds hidden tokens to `unseen`;
+/// comments in `known` are reported as those of templates.
 pub(super) fn parse(html: &str, known: &HashSet<String>, unseen: &mut Unseen) -> Vec<HtmlNode> {
     let sink = HtmlTree::new(NODES);
     let context =
@@ -111,17 +111,17 @@ pub(super) fn parse(html: &str, known: &HashSet<String>, unseen: &mut Unseen) ->
     tokenizer.sink.builder.sink.nodes.take()
 }
 
-/// Passes tokens to the tree builder.
+/// Inspects tokens and passes them on to the tree builder.
 struct TokenWatch<'a> {
     builder: TreeBuilder<usize, HtmlTree>,
-    /// Whether a token came since this was reset.
+    /// Whether a token arrived since the flag was last reset.
     heard: Cell<bool>,
-    /// Whether a limit was reached; nothing is built any more.
+    /// Whether a limit was reached, after which nothing is built.
     full: Cell<bool>,
-    /// Whether the end of the text came within a tag, comment or raw text.
+    /// Whether the text ended within a tag, a comment or raw text.
     cut: Cell<bool>,
     tokens: Cell<usize>,
-    /// Comments of templates.
+    /// Comments of issue templates.
     known: &'a HashSet<String>,
     unseen: RefCell<Unseen>,
 }
@@ -190,7 +190,7 @@ impl HtmlTree {
         nodes.len() - 1
     }
 
-    /// Inserts a node without a parent before `next`, or as the last child.
+    /// Inserts a node without a parent before `next`, or as the last child if `next` is `None`.
     fn insert(&self, parent: usize, child: usize, next: Option<usize>) {
         let mut nodes = self.nodes.borrow_mut();
         let previous = match next {
@@ -224,7 +224,7 @@ impl HtmlTree {
         }
     }
 
-    /// Appends text to the text before the place of insertion, or inserts it.
+    /// Appends text to the text node before the insertion point, or inserts a new node.
     fn add(&self, parent: usize, child: NodeOrText<usize>, next: Option<usize>) {
         match child {
             NodeOrText::AppendNode(child) => {
@@ -296,7 +296,7 @@ impl TreeSink for HtmlTree {
 
     fn append_doctype_to_document(&self, _: StrTendril, _: StrTendril, _: StrTendril) {}
 
-    /// Returns the template itself: what is in it is hidden either way.
+    /// Returns the `template` element itself, because its content is hidden in any case.
     fn get_template_contents(&self, target: &usize) -> usize {
         *target
     }

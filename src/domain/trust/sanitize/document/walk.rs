@@ -1,4 +1,5 @@
-//! Reads the tree of a page into a document: an allow list of elements; everything else is text or hidden.
+//! Converts the HTML tree of a page to a document. Allowed elements become parts of it; everything else becomes text or is
+//! hidden.
 
 use std::sync::LazyLock;
 
@@ -10,38 +11,38 @@ use super::{attributes, drawn, markdown};
 use crate::domain::model::characters;
 use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind, Unseen, UnseenKind};
 
-/// Length of white space that moves the following text off the screen.
+/// White space that is so long that it moves the following text off the screen.
 static FAR_RIGHT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[^\S\r\n]{200,}\S[^\r\n]*").expect("a constant pattern"));
-/// Data in an address.
+/// `data:` URL in a text.
 static DATA_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"(?i)\bdata:[\w/.+=-]*(?:;[\w=+.-]*)*,[^\s<>"')]*"#).expect("a constant pattern"));
-/// Color that GitHub shows a sample of.
+/// Color of which GitHub displays a sample.
 static COLOR: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:#[0-9a-f]{6}|rgba?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\)|hsla?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\))$")
         .expect("a constant pattern")
 });
 
-/// Number of lines without visible text after which nobody scrolls further.
+/// Number of consecutive lines without visible text after which text counts as displaced, because nobody scrolls further.
 const EMPTY_LINES: usize = 100;
-/// Number of columns of a table that fit on a screen.
+/// Maximum number of columns of a table; further ones are off the screen.
 const COLUMNS: usize = 20;
-/// Nesting of elements that shrink text above which it is too small to be read.
+/// Maximum nesting of elements that shrink text; deeper text is too small to be read.
 const SHRUNK: usize = 3;
-/// Maximum length of the description of an image, in characters; the rest is hidden.
+/// Maximum length of an image description, in characters; the rest is hidden.
 const DESCRIPTION: usize = 100;
-/// Maximum length of an address that its link does not show, in bytes.
+/// Maximum length of an address that is not the text of its link, in bytes.
 const LONGEST_ADDRESS: usize = 200;
-/// Maximum length of such an address if a part of it has words, in bytes.
+/// Maximum length of such an address, in bytes, if a part of it consists of words.
 const LONGEST_WORDS: usize = 120;
-/// Number of words in a part of an address from which it is a sentence.
+/// Minimum number of words in a part of an address that count as a sentence.
 const SENTENCE: usize = 5;
-/// Number of letters of a word without separators from which it is a sentence.
+/// Minimum length of a word without separators that counts as a sentence, in letters.
 const LONG_WORD: usize = 40;
-/// Maximum length of a document's text, in bytes; forges allow less.
+/// Maximum length of a document's text, in bytes. Forges allow less.
 const TEXT_BYTES: usize = 512 * 1024;
 
-/// Reads a tree into a document and adds to its report.
+/// Converts a tree and adds the result to a document and its report.
 pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
     let mut walk = DocumentWalk {
         nodes,
@@ -77,34 +78,34 @@ pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
     }
 }
 
-/// Element that was entered.
+/// Element that is currently open.
 struct OpenElement {
-    /// Element that was opened in the document, if any.
+    /// Element that was opened in the document; `None` if there is no counterpart.
     part: Option<DocumentElement>,
-    /// Whether it takes a line of its own.
+    /// Whether the element is displayed on lines of its own.
     block: bool,
-    /// Whether it is a row of a table.
+    /// Whether the element is a table row.
     row: bool,
-    /// Whether it shrinks its text.
+    /// Whether the element shrinks its text.
     shrinks: bool,
-    /// Number of parts of the document before it.
+    /// Number of parts of the document before the element.
     parts: usize,
 }
 
-/// State of reading a tree.
+/// State of converting a tree.
 struct DocumentWalk<'a> {
     nodes: &'a [HtmlNode],
     document: &'a mut Document,
     open: Vec<OpenElement>,
-    /// Number of lines without visible text since the last that has some.
+    /// Number of consecutive lines without visible text up to the current position.
     empty: usize,
-    /// Whether the rest is too far away.
+    /// Whether the current position is too far down, so that the rest is hidden.
     displaced: bool,
-    /// Number of cells of each open row.
+    /// Number of cells so far, for each open row.
     columns: Vec<usize>,
     /// Number of open elements that shrink their text.
     shrunk: usize,
-    /// Length of the text so far.
+    /// Length of the text so far, in bytes.
     bytes: usize,
 }
 
@@ -113,7 +114,7 @@ impl DocumentWalk<'_> {
         &mut self.document.unseen
     }
 
-    /// Enters a node; returns whether its children are to be read.
+    /// Enters a node. Returns whether its children are to be visited.
     fn enter(&mut self, at: usize) -> bool {
         let nodes = self.nodes;
         match &nodes[at].content {
@@ -202,7 +203,7 @@ impl DocumentWalk<'_> {
         true
     }
 
-    /// Reads an element without content of its own; others are passed through.
+    /// Converts an element without content of its own. Returns whether the children are to be visited.
     fn leaf(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
         match &*name.local {
             "br" => {
@@ -264,7 +265,7 @@ impl DocumentWalk<'_> {
         true
     }
 
-    /// Element of a link whose address is worth writing.
+    /// Returns the element for a link; `None` if its address need not be displayed.
     fn link(&mut self, at: usize, attributes: &[Attribute]) -> Option<DocumentElement> {
         let address = attributes::value(attributes, "href")?.trim();
         if address.starts_with("#fn-") {
@@ -323,7 +324,7 @@ impl DocumentWalk<'_> {
         }
     }
 
-    /// Adds a block of code up to where it leaves the screen.
+    /// Adds a code block, up to the part that is off the screen.
     fn code_block(&mut self, language: String, text: &str, closed: bool) {
         if self.displaced {
             return self.unseen().add(UnseenKind::Displaced, text);
@@ -364,7 +365,7 @@ impl DocumentWalk<'_> {
         }
     }
 
-    /// Running text.
+    /// Adds running text.
     fn text(&mut self, text: &str) {
         let (mut visible, runs) = characters::visible(text);
         self.characters(runs, text);
@@ -393,7 +394,7 @@ impl DocumentWalk<'_> {
         self.push(DocumentPart::Text(line));
     }
 
-    /// Text without what stands far to the right.
+    /// Returns a text without the parts that are far to the right.
     fn near(&mut self, text: &str) -> String {
         if text.len() < 200 {
             return text.to_owned();
@@ -404,7 +405,7 @@ impl DocumentWalk<'_> {
         FAR_RIGHT.replace_all(text, "").into_owned()
     }
 
-    /// Adds a part that people see, unless it is too far away.
+    /// Adds a visible part, or hides it if the current position is too far down.
     fn push(&mut self, part: DocumentPart) {
         if self.displaced {
             if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::Color(text) = &part {
@@ -419,7 +420,7 @@ impl DocumentWalk<'_> {
         self.add(part);
     }
 
-    /// Adds a part within the limit of size.
+    /// Adds a part if the limit of size allows it.
     fn add(&mut self, part: DocumentPart) {
         if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::CodeBlock { text, .. } = &part {
             self.bytes += text.len();
@@ -431,7 +432,7 @@ impl DocumentWalk<'_> {
         self.document.parts.push(part);
     }
 
-    /// Reports the text of a hidden element.
+    /// Reports the text of a hidden element as unseen.
     fn hide(&mut self, at: usize, kind: UnseenKind) {
         let text = self.plain_text(at);
         if text.chars().any(|c| !c.is_whitespace()) {
@@ -439,7 +440,7 @@ impl DocumentWalk<'_> {
         }
     }
 
-    /// All text of an element, whether shown or not, up to a length that is enough to report and compare.
+    /// Returns all text of an element, displayed or not, up to a length that suffices for reports and comparisons.
     fn plain_text(&self, at: usize) -> String {
         const ENOUGH: usize = 1_000;
         let mut text = String::new();
@@ -452,7 +453,7 @@ impl DocumentWalk<'_> {
         text
     }
 
-    /// Visible text of an element with its line breaks; reports what is hidden in it.
+    /// Returns the visible text of an element with its line breaks. Reports the hidden parts in it.
     fn gather(&mut self, at: usize) -> String {
         let nodes = self.nodes;
         let mut text = String::new();
@@ -485,7 +486,7 @@ impl DocumentWalk<'_> {
         visible
     }
 
-    /// Visits the contents below a node in order while `go` returns true.
+    /// Visits the contents below a node in order, as long as `go` returns true.
     fn descend(&self, at: usize, mut go: impl FnMut(&HtmlContent) -> bool) {
         let mut stack = vec![at];
         while let Some(at) = stack.pop() {
@@ -499,7 +500,7 @@ impl DocumentWalk<'_> {
     }
 }
 
-/// Whether the content of an element is not shown, or hard to see.
+/// Whether the content of an element is not displayed, or is hard to see.
 fn hides(nodes: &[HtmlNode], at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
     if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
         return true;
@@ -518,7 +519,7 @@ fn hides(nodes: &[HtmlNode], at: usize, name: &QualName, attributes: &[Attribute
     text && behind
 }
 
-/// Whether an address that people do not see is long enough for a message.
+/// Whether an address that is not displayed is long enough to contain a message.
 fn has_hidden_words(address: &str) -> bool {
     let is_sentence = |part: &str| {
         let words = || part.split(|c: char| !c.is_alphabetic()).filter(|word| word.chars().count() > 1);
@@ -528,7 +529,7 @@ fn has_hidden_words(address: &str) -> bool {
         || (address.len() > LONGEST_WORDS && address.split(['/', '?', '&', '=', '#']).any(is_sentence))
 }
 
-/// Whether a part is within a line of text.
+/// Whether a part is displayed within a line of text.
 fn is_inline(part: &DocumentPart) -> bool {
     match part {
         DocumentPart::Text(_) | DocumentPart::Code(_) | DocumentPart::Color(_) | DocumentPart::Image { .. } => true,
@@ -540,7 +541,7 @@ fn is_inline(part: &DocumentPart) -> bool {
     }
 }
 
-/// Children of a node, first to last.
+/// Returns the indices of a node's children, in order.
 fn children(nodes: &[HtmlNode], at: usize) -> impl Iterator<Item = usize> + '_ {
     std::iter::successors(nodes[at].first, |at| nodes[*at].next)
 }

@@ -1,14 +1,14 @@
-//! Writes a document as text for an agent, similar to Markdown.
+//! Writes a document as text for agents, similar to Markdown.
 
 use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind};
 use crate::domain::trust::sanitize::longest_run;
 
-/// Maximum nesting of quotes and lists that is kept.
+/// Maximum nesting of quotes and lists that is written.
 const DEEPEST: usize = 6;
 /// Maximum length of the text, in bytes.
 const LONGEST: usize = 1024 * 1024;
 
-/// Returns the text of a document, without white space at its ends; code blocks are verbatim.
+/// Returns the text of a document, without white space at its ends. Code blocks are verbatim.
 pub(super) fn text(document: &Document) -> String {
     let mut writer = DocumentWriter::default();
     for part in &document.parts {
@@ -22,7 +22,7 @@ pub(super) fn text(document: &Document) -> String {
     lines.join("\n").trim().to_owned()
 }
 
-/// White space that has to come before the next text.
+/// White space that is required before the next text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Gap {
     #[default]
@@ -31,13 +31,13 @@ enum Gap {
     Blank,
 }
 
-/// List that is open.
+/// List that is currently open.
 struct OpenList {
-    /// Number of the next item, if they are numbered.
+    /// Number of the next item; `None` in a bulleted list.
     next: Option<u64>,
 }
 
-/// State of the text around a cell that is being written.
+/// State of the text around a table cell, while the cell is being written.
 struct OuterText {
     out: String,
     gap: Gap,
@@ -50,16 +50,16 @@ struct OuterText {
 struct DocumentWriter {
     out: String,
     gap: Gap,
-    /// Marks of quotes and indentation of items, which begin each line.
+    /// Prefixes of each line: markers of quotes and indentation of items.
     prefixes: Vec<String>,
-    /// Marks of the items that have just begun, each with the index of its prefix.
+    /// Markers of items that just began, each with the index of its prefix.
     markers: Vec<(usize, String)>,
     lists: Vec<OpenList>,
-    /// Nesting of tables; the inner ones are read as text.
+    /// Nesting of tables. Inner tables are written as text.
     tables: usize,
-    /// Cells of the open row, and whether a row came before it.
+    /// Cells of the open row; `None` outside of a row.
     row: Option<Vec<String>>,
-    /// Text before the open cell, while the cell is being written.
+    /// State before the open cell; `None` outside of a cell.
     cell: Option<OuterText>,
     /// Number of rows of the open table.
     rows: usize,
@@ -195,7 +195,7 @@ impl DocumentWriter {
         self.prefixes.push(" ".repeat(marker.len()));
     }
 
-    /// Writes the mark of an item without text.
+    /// Writes the pending marker of an item that has no text.
     fn flush_markers(&mut self) {
         if !self.markers.is_empty() {
             self.push("");
@@ -239,14 +239,14 @@ impl DocumentWriter {
         self.need(Gap::Blank);
     }
 
-    /// Asks for a line break, or an empty line, before the next text. Text follows the mark of an item directly.
+    /// Requires a line break or an empty line before the next text. After the marker of an item, text follows directly.
     fn need(&mut self, gap: Gap) {
         if self.markers.is_empty() {
             self.gap = self.gap.max(gap);
         }
     }
 
-    /// Begins a line, also if the last one is empty.
+    /// Begins a new line, even if the last line is empty.
     fn new_line(&mut self) {
         self.gap = Gap::None;
         self.out.push('\n');
@@ -264,7 +264,7 @@ impl DocumentWriter {
         }
     }
 
-    /// Appends running text; spaces at the beginning of a line go.
+    /// Appends running text without spaces at the beginning of a line.
     fn words(&mut self, text: &str) {
         let begins =
             self.gap != Gap::None || !self.markers.is_empty() || self.out.is_empty() || self.out.ends_with([' ', '\n']);
@@ -296,7 +296,7 @@ impl DocumentWriter {
     }
 }
 
-/// Inline code, whose ticks are longer than any run inside.
+/// Returns inline code, delimited by more backticks than any run of backticks in it.
 fn inline_code(code: &str) -> String {
     let ticks = "`".repeat(longest_run(code, '`') + 1);
     let pad = if code.starts_with('`') || code.ends_with('`') { " " } else { "" };

@@ -1,17 +1,19 @@
-//! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and makes diffs of them.
+//! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and converts the cases to diffs.
 //!
-//! A case begins with `=== title | kinds`, with `none` as the kinds of an honest edit. A third part names the round of cases that were written without sight of the rules,
-//! before these were extended by what the round missed; `own cases` are of the author of the rules. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
-//! `@@ heading` another hunk of it. All other lines are of a hunk and begin with a blank, `+` or `-`.
+//! A case begins with `=== title | kinds`; a legitimate edit has the kinds `none`. An optional third part names a round of cases
+//! that were written without knowledge of the rules, before the rules were extended by the cases that they missed; `own cases`
+//! were written by the author of the rules. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD =>
+//! NEW` begins a file, and `@@ heading` begins another hunk of it. All other lines belong to a hunk and begin with a space, `+`
+//! or `-`.
 
 use crate::domain::model::task::TamperKind;
 
-/// A weakened test.
+/// Case of a weakened test.
 pub struct TamperCase {
     pub title: String,
-    /// Kinds of which one must be found.
+    /// Kinds of findings, of which at least one must be found.
     pub kinds: Vec<TamperKind>,
-    /// Round of cases that were written without sight of the rules; empty for those that the rules were made for.
+    /// Round of cases that were written without knowledge of the rules; empty for cases that the rules were made for.
     pub round: String,
     pub diff: String,
 }
@@ -28,10 +30,10 @@ const FILES: [(&str, &str); 9] = [
     ("shell", include_str!("../../../../../tests/fixtures/tampering/shell.txt")),
 ];
 
-/// Changes of tests as honest work makes them.
+/// Returns legitimate changes of tests.
 const HONEST: &str = include_str!("../../../../../tests/fixtures/tampering/honest_edits.txt");
 
-/// Returns the honest edits.
+/// Returns the legitimate edits.
 pub fn honest() -> Vec<TamperCase> {
     cases(HONEST)
 }
@@ -87,7 +89,7 @@ fn diff(title: &str, body: &str) -> String {
     diff
 }
 
-/// A hunk that is being written.
+/// Hunk that is being written.
 #[derive(Default)]
 struct DraftHunk<'a> {
     heading: String,

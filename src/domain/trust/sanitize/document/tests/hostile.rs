@@ -1,8 +1,8 @@
-//! Texts on which parsers with loops in loops take long.
+//! Texts for which parsers with nested loops take long.
 
 use crate::domain::trust::sanitize::document::{read, write};
 
-/// Texts on which parsers with loops in loops take long, each cut to `bytes`.
+/// Returns texts for which parsers with nested loops take long, each cut to `bytes`.
 fn hostile(bytes: usize) -> Vec<(String, String)> {
     let parts = [
         "`",
@@ -183,7 +183,7 @@ fn hostile(bytes: usize) -> Vec<(String, String)> {
     texts
 }
 
-/// Work and output stay in proportion to the text.
+/// Time and size of the output are proportional to the length of the text.
 #[test]
 fn hostile_texts_are_read() {
     for (name, text) in hostile(16 * 1024) {
