@@ -149,11 +149,11 @@ pub enum UsageReport {
 /// Way in which an agent receives its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PromptDelivery {
-    /// On standard input only. The program must read it by default or because of the operator's `args`.
+    /// Standard input only. The program must read it by default or because of the operator's `args`.
     Stdin,
-    /// In arguments of the preset, or in a file that they name.
+    /// Arguments of the preset contain the prompt or name its file.
     Arguments,
-    /// As the operator configures it: file, variable, `args` or standard input.
+    /// The operator configures it: file, variable, `args` or standard input.
     Operator,
 }
 
