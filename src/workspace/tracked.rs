@@ -53,7 +53,7 @@ impl Tracked {
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
     }
 
-    /// Returns the list with these files in addition.
+    /// Returns the list extended by these files.
     pub fn with_files(&self, files: &[PathBuf]) -> Self {
         let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
         let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
