@@ -20,7 +20,8 @@ use crate::store::{StoreError, StoreResult, channel_messages};
 pub struct ChannelRetrySettings {
     /// Time limit of one attempt.
     pub request_timeout: Duration,
-    /// Wait after the first failed attempt; doubles up to `max_wait`, with up to half of it random.
+    /// Wait after the first failed attempt. It doubles with each further one, up to `max_wait`. Up to half of the wait
+    /// is random.
     pub first_wait: Duration,
     /// Maximum wait between attempts, unless the channel asks for more.
     pub max_wait: Duration,

@@ -143,9 +143,8 @@ impl DeliveryOutcome {
     }
 }
 
-/// Stores a delivery; returns `false` if a delivery with this id is already stored for the forge. A delivery that was
-/// given up is processed again if a webhook sends it again. Polling finds a change repeatedly, which does not cause
-/// this.
+/// Stores a delivery; returns `false` if a delivery with this id is already stored for the forge. If a webhook repeats
+/// a delivery that was given up, the delivery is processed again. A change that polling finds again is ignored.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -14,8 +14,8 @@ use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor, StreamTrac
 const MAX_LINE: usize = 32 * 1024 * 1024;
 /// Maximum number of fields whose texts are joined separately; all further fields are joined to one text.
 const MAX_TEXTS: usize = 512;
-/// Minimum number of a key's symbols at the end of a text for which the text is held back until the next event. If the
-/// response ends there, these symbols are removed.
+/// Number of symbols: a text that ends with at least as many of a key's first symbols is held back until the next
+/// event. If the response ends there, these symbols are removed.
 const HELD_SYMBOLS: u16 = 10;
 /// Fields that identify which of several texts an event continues.
 const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id"];
@@ -329,7 +329,7 @@ fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
 struct AnswerTexts {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
-    /// Minimum number of a key's symbols at the end of a text for which the text is held back.
+    /// Number of symbols: a text that ends with at least as many of a key's first symbols is held back.
     least: u16,
     known: BTreeMap<String, StreamRedactor>,
 }

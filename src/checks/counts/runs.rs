@@ -93,11 +93,12 @@ pub(super) fn between(
     runs
 }
 
-/// Returns the runs of a runner that prints no starting line. A closing line is genuine if at least half of the marks
-/// that it claims were printed since the previous genuine one, or if the runner prints no marks. Of two closing lines
-/// that can only belong to one run, the one with fewer passing tests counts. `marks` and `starts` are sorted byte
-/// positions. A run begins at the first of `starts` (lines that no other runner prints) since the previous run,
-/// otherwise at its closing line.
+/// Returns the runs of a runner that prints no starting line. `marks` are the byte positions of progress marks,
+/// `starts` those of lines that only this runner prints; both are sorted.
+///
+/// A closing line is genuine if at least half of the marks that it claims were printed since the previous genuine one,
+/// or if there are no marks. Of two closing lines that can only belong to one run, the one with fewer passing tests is
+/// used. A run begins at the first of `starts` after the previous run; without one, at its closing line.
 pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]) -> Vec<TestRun> {
     let mut believed: Vec<(TestRun, u64)> = Vec::new();
     let mut doubtful: Option<TestRun> = None;

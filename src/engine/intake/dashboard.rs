@@ -267,7 +267,8 @@ fn entry(current: &Loop, (author, by): (&DashboardAuthor, &CommandPath), command
     AuditEntry::new(current.spent.iterations, AuditEvent::Answered, reason)
 }
 
-/// Returns the commands with their effects, who may give them, and the limits in force.
+/// Returns the lines of the help text: the commands with their effects, the people who may give them, and the current
+/// limits.
 fn help_lines(view: &View) -> Vec<String> {
     let View::Help(HelpView { commands, settings, who_may, .. }) = view else { return Vec::new() };
     let commands = commands.iter().map(|hint| format!("{}: {}", hint.usage, hint.what));
