@@ -49,8 +49,8 @@ fn head_and_rest(data: &[u8]) -> (&[u8], &[u8]) {
     (&data[..end], data.get(end + 1..).unwrap_or_default())
 }
 
-/// Reads the body of a delivery after a line with the name of its event. It is parsed, ignored or rejected; the reason
-/// is safe in logs.
+/// Reads the body of a delivery; the first line of the input is the name of its event. The body is parsed, ignored or
+/// rejected, and the reason is safe in logs.
 pub fn webhooks(data: &[u8]) {
     let (event, body) = head_and_rest(data);
     let (event, forge) = (String::from_utf8_lossy(event), ForgeName::new("forge"));

@@ -173,7 +173,7 @@ pub struct Claim {
 /// All data of the duel.
 #[derive(Debug)]
 pub struct Data {
-    /// Scenarios in the order of the files and the names.
+    /// Scenarios, sorted by file and then by name.
     pub scenarios: Vec<Scenario>,
     /// Repositories by name.
     pub repositories: BTreeMap<String, SampleRepository>,

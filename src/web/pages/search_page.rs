@@ -56,7 +56,8 @@ impl SearchPageQuery {
         format!("/search?{}", query.join("&"))
     }
 
-    /// Returns the search except for its repositories. The error is a message that says what to change.
+    /// Returns the search for this query, without the repositories that it is limited to. The error is a message that
+    /// says what to change.
     fn parsed(&self) -> Result<TextQuery, String> {
         if self.q.chars().count() > MAX_WORDS {
             return Err(format!("The words are longer than {MAX_WORDS} characters; search for fewer."));
