@@ -1,7 +1,8 @@
 //! Backends: run coding agents and read their output.
 //!
-//! A backend is a command, its arguments and a reader for its output. [`presets`] lists the known ones; folders, environment,
-//! sandbox, limits and report are the same for all and are in `command`. `internal` is the built-in agent on an HTTP API.
+//! A backend is a command with arguments and a reader for its output. [`presets`] lists the known ones. Folders,
+//! environment, sandbox, limits and report are the same for all; the module `command` implements them. The module
+//! `internal` is the built-in agent, which calls a model over HTTP.
 
 mod broker;
 mod command;
@@ -55,16 +56,16 @@ pub use presets::OutputFormat;
 /// Purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunPurpose {
-    /// It carries out the task.
+    /// Works on the task.
     Iteration,
-    /// It makes a plan.
+    /// Makes a plan.
     Plan,
-    /// It reviews finished work.
+    /// Reviews finished work.
     Review,
 }
 
 impl RunPurpose {
-    /// Value of `RALPH_RUN`.
+    /// Returns the value of the environment variable `RALPH_RUN`.
     fn name(self) -> &'static str {
         match self {
             Self::Iteration => "iteration",
@@ -73,7 +74,7 @@ impl RunPurpose {
         }
     }
 
-    /// Whether the agent may change its tree.
+    /// Whether the agent may change its work tree.
     fn changes_tree(self) -> bool {
         self == Self::Iteration
     }
@@ -84,19 +85,20 @@ impl RunPurpose {
 pub struct AgentRun {
     /// Prompt.
     pub prompt: String,
-    /// Work tree, absolute; the agent runs in it, and may change it if that is the purpose.
+    /// Absolute path of the work tree, the agent's working directory. The agent may change it if its purpose allows
+    /// that.
     pub tree: PathBuf,
     /// Purpose.
     pub purpose: RunPurpose,
-    /// Further paths that it may only read, outside or within the tree, absolute.
+    /// Absolute paths outside or within the tree that the agent may read but not change.
     pub read_only: Vec<PathBuf>,
-    /// Folder of this attempt outside the tree, absolute: prompt, report and home of the agent.
+    /// Absolute path of this attempt's folder outside the tree, for prompt, report and home of the agent.
     pub scratch: PathBuf,
     /// Id of the loop, for the agent's environment.
     pub loop_id: String,
-    /// 1-based number of the iteration.
+    /// 1-based number of the iteration; 0 for a plan.
     pub iteration: u32,
-    /// Model by the operator's name; the setup maps it to the backend's name. `None` for the backend's default.
+    /// Operator's name of the model, which the setup maps to the backend's name; `None` for the backend's default.
     pub model: Option<String>,
     /// Maximum running time.
     pub wall: Duration,
@@ -104,91 +106,92 @@ pub struct AgentRun {
     pub idle: Duration,
     /// Maximum number of turns, for agents that count them; `None` for the agent's own limit.
     pub max_turns: Option<u32>,
-    /// Maximum cost, for backends that measure their cost themselves.
+    /// Maximum cost, which backends that measure their own cost enforce; `None` for no limit.
     pub max_cost: Option<Money>,
     /// Session to resume, for agents that keep sessions ([`Backend::resumes`]).
     pub session: Option<ResumedSession>,
-    /// Folder to which the session's files are copied after success: absolute, outside the tree, not yet existing. With
-    /// `None` the session cannot be resumed.
+    /// Absolute path, outside the tree and not yet existing, to which the session's files are copied after success.
+    /// With `None` the session cannot be resumed later.
     pub keep: Option<PathBuf>,
     /// File with MCP servers in Claude Code's format (`{"mcpServers": {…}}`), absolute and readable by the agent.
     pub mcp_config: Option<PathBuf>,
     /// Images of the task.
     pub images: RunImages,
-    /// Further tools, for agents that run in this process.
+    /// Further tools, for agents that run in this process; `None` for no further tools.
     pub tools: Option<Arc<dyn RunTools>>,
-    /// Mark in the environment of its processes.
+    /// Mark in the environment of the agent's processes.
     pub cookie: Cookie,
-    /// Whether it runs in a bubblewrap sandbox.
+    /// Whether the agent runs in a bubblewrap sandbox.
     pub sandboxed: bool,
     /// Settings of the sandbox.
     pub sandbox: SandboxSettings,
     /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
-    /// Limits of cost that other runs share, asked before each request that goes through the broker of keys.
+    /// Cost limits that the run shares with other runs. They are checked before each request that goes through the
+    /// broker of keys.
     pub guard: Option<Arc<dyn CostGuard>>,
 }
 
-/// Images of a run, as files that it may read.
+/// Images of a run, as files that the agent may read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunImages {
     /// Folder of all images, absolute; `None` if there are none.
     pub folder: Option<PathBuf>,
-    /// Files that its session was not given before.
+    /// Images that the resumed session has not received yet.
     pub attached: Vec<PathBuf>,
 }
 
 /// Way in which an agent calls the tools of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCalls {
-    /// It cannot call them.
+    /// The agent cannot call them.
     None,
-    /// It connects to the MCP servers in [`AgentRun::mcp_config`].
+    /// The agent connects to the MCP servers in [`AgentRun::mcp_config`].
     Servers,
-    /// It runs in this process and calls [`AgentRun::tools`].
+    /// The agent runs in this process and calls [`AgentRun::tools`].
     InProcess,
 }
 
 /// Tools of a run, in addition to those of the agent.
 #[async_trait]
 pub trait RunTools: Send + Sync + fmt::Debug {
-    /// Returns the definitions, whose names are unique.
+    /// Returns the definitions of the tools; their names are unique.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
-    /// Calls a tool with arguments as the model wrote them.
+    /// Calls a tool. `arguments` is the text that the model wrote.
     ///
     /// # Errors
-    /// A sentence for the model.
+    /// A message for the model.
     async fn call(&self, name: &str, arguments: &str) -> Result<String, String>;
 }
 
-/// Limits of cost that several runs share.
+/// Cost limits that several runs share.
 #[async_trait]
 pub trait CostGuard: Send + Sync + fmt::Debug {
-    /// Notes that the run will have cost `committed`: what it has cost, and the most that its open requests can.
+    /// Reserves the cost `committed` for the run: its cost so far plus the maximum cost of its open requests.
     ///
     /// # Errors
-    /// The limit that this would exceed, as a sentence.
+    /// A sentence that names the limit that would be exceeded.
     async fn admit(&self, committed: Money) -> Result<(), String>;
 
-    /// Notes that the run has cost `committed`, with the most that its open requests can: more than was admitted, because a
-    /// request had more input than its length let expect.
+    /// Records that the run's cost is `committed`, including the maximum cost of its open requests, although less was
+    /// reserved. This happens if a request had more input tokens than its length suggested.
     async fn note(&self, committed: Money);
 }
 
-/// Usage of a run that the broker of keys counted in the answers of its models.
+/// Usage of a run that the broker of keys counted in the responses of models.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CountedUsage {
-    /// Number of requests that were sent and not refused.
+    /// Number of requests that were sent and that no model refused.
     pub requests: u64,
     /// Tokens.
     pub usage: TokenUsage,
-    /// Cost by the prices of the models.
+    /// Cost according to the models' prices.
     pub cost: Money,
 }
 
 impl CountedUsage {
-    /// Adds a request.
+    /// Adds the tokens and cost of one request.
     pub fn add(&mut self, usage: TokenUsage, cost: Money) {
         self.requests = self.requests.saturating_add(1);
         self.usage = self.usage.plus(usage);
@@ -196,14 +199,14 @@ impl CountedUsage {
     }
 }
 
-/// A session that a run resumes.
+/// Session that a run resumes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResumedSession {
     /// Id of the session, given by the backend.
     pub id: String,
     /// Folder that contains its files.
     pub files: PathBuf,
-    /// Usage so far, as the backend reported it.
+    /// Total usage of the session so far, as the backend reported it.
     pub account: Cumulative,
 }
 
@@ -212,7 +215,7 @@ pub struct ResumedSession {
 pub struct AgentOutcome {
     /// Status.
     pub status: AgentStatus,
-    /// Report of the agent; `None` if it wrote none or none that can be read.
+    /// Report of the agent; `None` if it wrote none or an unreadable one.
     pub report: Option<AgentReport>,
     /// Problem with the report or with parts of it, as a sentence.
     pub report_problem: Option<String>,
@@ -224,11 +227,11 @@ pub struct AgentOutcome {
     pub session_kept: bool,
     /// Whether the run did nothing because the backend does not know the session to resume.
     pub session_unknown: bool,
-    /// Input and output tokens of the last turn: the part of the context window that the session fills.
+    /// Input and output tokens of the last turn, which is the part of the context window that the session fills.
     pub context_tokens: Option<u64>,
     /// Size of the context window in tokens, if the backend reports it.
     pub context_window: Option<u64>,
-    /// Tokens and cost as the backend reported them, which can be those of the whole session.
+    /// Tokens and cost as the backend reported them. They can cover the whole session instead of this run.
     pub account: Cumulative,
     /// Input tokens, including cached ones.
     pub tokens_in: u64,
@@ -246,37 +249,37 @@ pub struct AgentOutcome {
     pub tool_calls: u32,
     /// Number of tool calls that failed.
     pub tool_errors: u32,
-    /// Errors during the run, masked, at most 50.
+    /// Errors during the run, with secrets masked, at most 50.
     pub errors: Vec<String>,
     /// Running time in milliseconds.
     pub duration_ms: u64,
-    /// Output on both streams, masked, at most 16 MiB; the middle of longer output is left out.
+    /// Output of both streams, with secrets masked, at most 16 MiB; the middle of longer output is omitted.
     pub output: String,
     /// Tools whose use was denied.
     pub denied: Vec<String>,
     /// Stop reason in the backend's words; empty if it reports none.
     pub stop_reason: String,
-    /// Signs of a provider's limit, masked.
+    /// Signs of a provider's limit, with secrets masked.
     pub signals: LimitSignals,
-    /// Whether its program was ended by a signal, so that files can be incomplete.
+    /// Whether a signal ended the agent's program, so that files may be incomplete.
     pub killed: bool,
-    /// Record of the broker of keys; `None` if the agent's requests do not go through it.
+    /// Record of the broker of keys; `None` if the agent's requests do not go through the broker.
     pub brokered: Option<Brokered>,
 }
 
-/// Record of the broker of keys about a run.
+/// Record that the broker of keys made of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Brokered {
-    /// Usage by the models' answers.
+    /// Usage that was counted in the models' responses.
     pub counted: CountedUsage,
-    /// Refusal with which the model answered the last request, if it did.
+    /// Refusal by which the model answered the last request; `None` if it was not refused.
     pub refusal: Option<LimitSignals>,
-    /// Requests that the broker refused, each kind once.
+    /// Requests that the broker refused, without repetitions.
     pub refused_requests: Vec<String>,
 }
 
 impl AgentOutcome {
-    /// Creates the result of a run with only a status.
+    /// Creates the result of a run that has nothing but a status.
     pub fn only(status: AgentStatus) -> Self {
         Self {
             status,
@@ -313,19 +316,21 @@ impl AgentOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum AgentStatus {
-    /// It ended by itself. Whether the work is good is for the checks to decide.
+    /// The agent ended by itself. The checks decide whether its work is good.
     Finished,
-    /// It failed.
+    /// The agent failed.
     Failed { reason: String },
-    /// It was stopped because it ran or was silent for too long.
+    /// The agent was stopped because it exceeded its time limit or wrote no output for too long. `what` names the
+    /// limit.
     TimedOut { what: String },
-    /// It was cancelled.
+    /// The run was canceled.
     Cancelled,
-    /// It cannot run until a person acts: program missing, not logged in, model unknown, no sandbox.
+    /// The agent cannot run until a person acts: program missing, not logged in, unknown model, no sandbox.
     Unavailable { reason: String },
-    /// The provider does not serve requests now (a limit, or an outage). Does not count as an iteration.
+    /// The provider does not accept requests now because of a limit or an outage. The run does not count as an
+    /// iteration.
     Limited { until_ms: Option<i64>, reason: String },
-    /// It stopped at its budget.
+    /// The run was stopped because its budget was used up.
     OverBudget,
 }
 
@@ -342,17 +347,17 @@ impl AgentStatus {
     }
 }
 
-/// Event of a running agent; texts are masked and at most 4,000 characters long.
+/// Event of a running agent. Secrets in texts are masked; texts have at most 4,000 characters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum AgentEvent {
-    /// It started or resumed a session.
+    /// The agent started or resumed a session.
     Session { id: String },
-    /// It wrote a text, or printed a line that is not recognized.
+    /// The agent wrote a text, or printed a line that was not recognized.
     Text { text: String },
-    /// It called a tool; `input` is a summary (a command, a path), at most 500 characters.
+    /// The agent called a tool. `input` is a summary, such as a command or a path, of at most 500 characters.
     ToolCalled { name: String, input: String },
-    /// It changed a file.
+    /// The agent changed a file.
     FileChanged { path: String },
     /// A tool call failed.
     ToolFailed { text: String },
@@ -371,28 +376,28 @@ pub enum AgentEvent {
     },
 }
 
-/// Returns the file in which a run with this scratch folder leaves its report.
+/// Returns the path of the report that a run with this scratch folder writes.
 pub fn report_path(scratch: &std::path::Path) -> PathBuf {
     run_environment::report_path(scratch)
 }
 
-/// Runs a coding agent.
+/// Backend that runs a coding agent.
 #[async_trait]
 pub trait Backend: Send + Sync {
     /// Name in the configuration.
     fn name(&self) -> &str;
 
-    /// Whether a run can resume the session of an earlier one.
+    /// Whether a run can resume the session of an earlier run.
     fn resumes(&self) -> bool {
         false
     }
 
-    /// Way in which its agent calls the tools of a run.
+    /// Returns the way in which the agent calls the tools of a run.
     fn tool_calls(&self) -> ToolCalls {
         ToolCalls::None
     }
 
-    /// Environment variables with keys that are hidden from the agent.
+    /// Returns the environment variables with API keys that are hidden from the agent.
     fn hidden_keys(&self) -> Vec<&str> {
         Vec::new()
     }
@@ -405,10 +410,10 @@ pub trait Backend: Send + Sync {
         on_event: &mut (dyn FnMut(AgentEvent) + Send),
     ) -> AgentOutcome;
 
-    /// Returns the version of its program.
+    /// Returns the version of the agent's program.
     ///
     /// # Errors
-    /// A sentence with the reason and what to do.
+    /// A sentence with the reason and advice.
     async fn probe(&self) -> Result<String, String>;
 }
 
@@ -423,28 +428,29 @@ pub enum BackendKind {
     Internal,
 }
 
-/// A backend's configuration, resolved for this machine; no files and no environment are read here.
+/// Configuration of a backend, resolved for this machine. Creating a backend reads no configuration files and no
+/// environment.
 #[derive(Debug, Clone)]
 pub struct BackendSetup {
     /// Kind of the backend.
     pub kind: BackendKind,
-    /// Keys of the configuration. The path of a program can be relative to `config_folder`.
+    /// Settings of the backend. The path of its program can be relative to `config_folder`.
     pub config: BackendSettings,
-    /// Folder of the operator's file, absolute.
+    /// Absolute path of the folder that contains the operator's configuration file.
     pub config_folder: PathBuf,
-    /// `PATH` of the agent; its program is looked up there.
+    /// `PATH` of the agent, in which its program is looked up.
     pub path: OsString,
-    /// Tool folders that it may read in the sandbox (see `process::sandbox::SandboxView::tools`).
+    /// Tool folders that the agent may read in the sandbox (see `process::sandbox::SandboxView::tools`).
     pub tools: Vec<PathBuf>,
-    /// Backend's names of models by the operator's names.
+    /// Names of models: the backend's by the operator's.
     pub models: BTreeMap<String, String>,
-    /// Environment variables that are passed on, with their values, which are masked in all output.
+    /// Environment variables that are passed on. Their values are masked in all output.
     pub env: Vec<(String, SecretString)>,
-    /// Output format; `None` for the preset's own format, or text for a script.
+    /// Output format; `None` for the preset's format, or plain text for a script.
     pub output: Option<OutputFormat>,
     /// Whether the prompt is passed on standard input.
     pub prompt_on_stdin: bool,
-    /// Secrets of the service: never passed to the agent, masked in all output.
+    /// Secrets of the service. They are never passed to the agent and are masked in all output.
     pub masked: Masker,
 }
 
@@ -466,10 +472,10 @@ impl BackendSetup {
     }
 }
 
-/// Creates the backend `name`. Its program is looked up once, now, and never in a work tree.
+/// Creates the backend `name`. Its program is looked up now, once, and never in a work tree.
 ///
 /// # Errors
-/// A sentence for the operator: unknown preset, no command, program missing or not executable.
+/// A message for the operator: unknown preset, no command, program missing or not executable.
 pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, String> {
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,

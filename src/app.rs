@@ -61,15 +61,15 @@ pub struct Options {
     pub role: Role,
     /// Clock.
     pub clock: Clock,
-    /// Rates of calls to forges.
+    /// Rates and retries of calls to forges.
     pub rates: RateSettings,
     /// Additional forges created by the caller, such as the local one.
     pub extra_forges: Vec<Arc<dyn Forge>>,
-    /// Final adjustment of the engine's settings.
+    /// Final adjustment of the engine's settings, for tests.
     pub tune: fn(&mut EngineSettings),
-    /// Result of the sandbox probe, if the caller has run it.
+    /// Result of the sandbox probe; `None` to run the probe.
     pub sandbox: Option<SandboxProbe>,
-    /// Whether to listen for webhooks; without forges there are no webhooks.
+    /// Whether to listen for webhooks. Without forges there are no webhooks.
     pub listen: bool,
 }
 
@@ -95,13 +95,13 @@ impl Options {
     }
 }
 
-/// A running service.
+/// Running service.
 pub struct Application {
     /// Engine.
     pub engine: Arc<Engine>,
-    /// Listening address, if webhooks are received.
+    /// Address at which webhooks are received; `None` if none are.
     pub address: Option<SocketAddr>,
-    /// Dashboard, if this process serves it.
+    /// Dashboard; `None` if this process does not serve it.
     pub dashboard: Option<Dashboard>,
     loops: JoinHandle<()>,
     listeners: Vec<JoinHandle<std::io::Result<()>>>,
@@ -146,7 +146,7 @@ impl Application {
         Ok(Self { engine, address, dashboard, loops, listeners, listener_shutdown })
     }
 
-    /// Stops the service in order: deliveries, new work, agents with their grace period, leases, database.
+    /// Stops the service in order: deliveries, new work, agents (after their grace period), leases, database.
     pub async fn stop(self) {
         self.listener_shutdown.cancel();
         self.engine.stopping.cancel();
@@ -169,7 +169,7 @@ impl Application {
     }
 }
 
-/// Checks the database's integrity in the background after an unclean stop; damage stops the service.
+/// Checks the database's integrity in the background if the last stop was unclean. Damage stops the service.
 fn check_integrity(engine: &Arc<Engine>) {
     let engine = engine.clone();
     #[expect(clippy::disallowed_methods, reason = "one look beside the start, which must not wait for it")]
@@ -190,10 +190,10 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     bound.with_context(|| format!("cannot listen on {address}; is another instance running?"))
 }
 
-/// Listener with what is served at it.
+/// Listener with the routes that it serves.
 type ServedListener = (TcpListener, axum::Router);
 
-/// Listens for webhooks, and for the dashboard: with them, or at an address of its own.
+/// Listens for webhooks and for the dashboard, which may share an address.
 async fn listen(
     config: &Config,
     engine: &Arc<Engine>,
@@ -219,7 +219,7 @@ pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
     http::router(state(config, engine))
 }
 
-/// Returns the state of these routes.
+/// Returns the state of the routes for deliveries, health and metrics.
 fn state(config: &Config, engine: &Arc<Engine>) -> Arc<HttpState> {
     let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
@@ -347,7 +347,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     Ok(engine)
 }
 
-/// Creates a folder durably: syncs the parents of all created folders, so that they survive a power loss.
+/// Creates a folder durably: syncs the parents of all created folders, so that the folders survive a power loss.
 fn make_lasting(folder: &Path) -> std::io::Result<()> {
     let missing = folder.ancestors().take_while(|above| !above.exists()).count().max(1);
     private::create_folder(folder)?;
@@ -400,7 +400,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
     })
 }
 
-/// Creates the tracer, which is off without a collector.
+/// Creates the tracer, which is disabled if no collector is configured.
 fn tracer(config: &Config) -> anyhow::Result<Tracer> {
     let Some(endpoint) = &config.otlp_endpoint else { return Ok(Tracer::default()) };
     Tracer::start(endpoint, tokio::runtime::Handle::current())
@@ -414,7 +414,7 @@ fn channels(config: &Config, outbound: &OutboundFilter) -> anyhow::Result<Vec<Ch
     config.channels.iter().map(one).collect()
 }
 
-/// Creates a configured channel; the error is a sentence without secrets.
+/// Creates a configured channel. The error is a message for the operator without secrets.
 pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Channel, String> {
     let settings = ChannelSettings {
         name: channel.name.clone(),
@@ -435,7 +435,7 @@ pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Cha
     Channel::new(settings, outbound.clone())
 }
 
-/// Returns the installation's name and marker key; generated once.
+/// Returns the installation's name and marker key, which are generated once.
 async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
     let (instance, key) = (random(), random());
@@ -451,7 +451,7 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     Ok(identity)
 }
 
-/// Returns the key of session memory tokens; generated once.
+/// Returns the key of session memory tokens, which is generated once.
 async fn mcp_key(store: &Store) -> anyhow::Result<String> {
     let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
     Ok(store.write(move |c| installation::get_or_insert(c, "mcp_key", &made)).await?)
@@ -531,7 +531,7 @@ fn settings(
     }
 }
 
-/// Loads the configured embedding model.
+/// Loads the configured embedding model; `None` if none is configured.
 pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
     let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
     let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;

@@ -1,9 +1,9 @@
 //! Sends escalations to chat rooms, on-call services, mailboxes and other programs.
 //!
-//! Each call is one attempt; the engine schedules retries. A message may arrive twice (its response was lost, or the
-//! service was killed); `X-Ralph-Delivery` and the `Message-ID` of mail are then the same. Invariant: nothing is sent to an
-//! address that is not public unless the operator allows it for the channel. The check applies to the connected address, so
-//! redirects and proxies are not followed.
+//! Each call is one attempt; the engine schedules retries. A message may arrive twice if its response was lost or the
+//! service was killed. Both copies then have the same `X-Ralph-Delivery`, or `Message-ID` in mail. Invariant: nothing
+//! is sent to an address that is not public, unless the operator allows it for the channel. The check applies to the
+//! connected address, so redirects and proxies are not used.
 
 mod discord;
 mod mail;
@@ -39,15 +39,15 @@ use crate::net::resolver::{Refused, Resolver, resolve};
 
 /// Header with the id of the delivery.
 pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
-/// Time to connect, TLS included.
+/// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum length of a URL segment that is treated as a secret, in bytes.
 const SECRET_MIN: usize = 12;
 /// Maximum number of bytes read from a response.
 const ANSWER_MAX: usize = 1 << 20;
-/// Maximum number of bytes of a response that are looked at for an error message.
+/// Maximum number of bytes of a response that are searched for an error message.
 const COMPLAINT_MAX: usize = 2_048;
-/// Words after the refusal of an address.
+/// Text after the message about a refused address.
 const PRIVATE_HINT: &str = "; `allow_private: true` allows it";
 /// Maximum length of an error message for people, in characters.
 const DETAIL_CHARS: usize = 200;
@@ -73,18 +73,18 @@ pub struct ChannelSettings {
     pub mail: Option<MailSettings>,
 }
 
-/// A notice to send.
+/// Notice to send, with its delivery data.
 #[derive(Debug, Clone, Copy)]
 pub struct NoticeDelivery<'n> {
     /// The notice.
     pub notice: &'n Notice,
     /// Id of the delivery, the same for all attempts.
     pub delivery: &'n str,
-    /// Address of the escalation issue.
+    /// Address of the escalation issue; `None` if there is none.
     pub answer: Option<&'n str>,
-    /// Message about the loop that the channel has already.
+    /// Message about the loop that the channel already shows; `None` if there is none.
     pub posted: Option<&'n PostedMessage>,
-    /// Whether an earlier attempt may have arrived.
+    /// Whether an earlier attempt may have been delivered.
     pub again: bool,
 }
 
@@ -93,16 +93,16 @@ pub struct NoticeDelivery<'n> {
 pub enum SendOutcome {
     /// The message was accepted.
     Delivered {
-        /// Status of the response, of HTTP or SMTP.
+        /// Status code of the HTTP or SMTP response.
         status: u16,
         /// Details for the receipt, such as `changed message 5`; may be empty.
         how: String,
-        /// The loop's message from now on; `None` if it stays what it was.
+        /// Message about the loop that the channel shows from now on; `None` if it is unchanged.
         posted: Option<PostedMessage>,
     },
-    /// Nothing had to be sent.
+    /// No message was necessary.
     Nothing { why: &'static str },
-    /// Transient failure: retry after `after_ms` milliseconds if the channel asks for it.
+    /// Transient failure. Retry after `after_ms` milliseconds if the channel requested a wait.
     Retry { after_ms: Option<i64>, why: String },
     /// Permanent failure.
     Rejected { why: String },
@@ -114,7 +114,7 @@ pub struct Channel {
     url: Url,
     secret: Option<SecretString>,
     allow_private: bool,
-    /// Place of messages that are changed; a part of the address that is no secret, or the room.
+    /// Identifies the place of messages that are edited: the part of the address that is not secret, or the room.
     place: String,
     mail: Option<mail::Mail>,
     client: reqwest::Client,
@@ -124,10 +124,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Creates a channel with its own HTTP client; messages pass `outbound`.
+    /// Creates a channel with its own HTTP client. All messages pass `outbound`.
     ///
     /// # Errors
-    /// The address is invalid, or the TLS roots of the system cannot be used; a sentence without secrets.
+    /// The address is invalid, or the TLS roots of the system cannot be used. The message contains no secrets.
     pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, String> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
@@ -175,7 +175,7 @@ impl Channel {
         })
     }
 
-    /// Configured name.
+    /// Returns the configured name.
     pub fn name(&self) -> &str {
         &self.audience.channel
     }
@@ -194,15 +194,15 @@ impl Channel {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// Whether the channel asked for a pause that has not ended.
+    /// Whether the channel requested a pause that has not ended yet.
     pub fn is_paused(&self, now: Timestamp) -> bool {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > now)
     }
 
-    /// Resolves the channel's addresses: public ones, or all if others are allowed.
+    /// Resolves the channel's addresses: only public ones, or all if the channel allows others.
     ///
     /// # Errors
-    /// The channel has no such address; a sentence.
+    /// A sentence, if the channel has no such address.
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         match self.url.host() {
             Some(Host::Domain(name)) => {
@@ -212,7 +212,7 @@ impl Channel {
         }
     }
 
-    /// Returns the address of a URL with a literal IP, which is not resolved.
+    /// Returns the address of a URL with a literal IP address, for which no name is resolved.
     fn literal(&self) -> Result<IpAddr, Refused> {
         let address = match self.url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -225,7 +225,8 @@ impl Channel {
         }
     }
 
-    /// Performs one delivery attempt within `time_limit`; mail servers, which may delay their greeting, get three times of it.
+    /// Performs one delivery attempt within `time_limit`. Mail servers get three times as long, because they may delay
+    /// their greeting.
     pub async fn send(&self, sending: NoticeDelivery<'_>, time_limit: Duration, now: Timestamp) -> SendOutcome {
         let NoticeDelivery { notice, posted, .. } = sending;
         let step = MessageStep::of(self.audience.kind, notice, posted, &self.place);
@@ -262,11 +263,11 @@ impl Channel {
         }
     }
 
-    /// Asks the service whether it would take messages, where it can be asked without sending one: mail servers, Slack with a
-    /// bot token, and Discord. Returns what it said.
+    /// Checks whether the service would accept messages, if this is possible without sending one: for mail servers,
+    /// Slack with a bot token, and Discord. Returns the service's response.
     ///
     /// # Errors
-    /// The service refuses or does not answer; a sentence without secrets.
+    /// A sentence without secrets, if the service refuses or does not respond.
     pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, String> {
         let probed = match self.transport() {
             NoticeTransport::SlackMessage => self.probe_slack(now).await,
@@ -282,7 +283,7 @@ impl Channel {
         })
     }
 
-    /// Posts a message whose answer does not matter.
+    /// Posts a message whose response contains no needed data.
     async fn post(&self, sending: NoticeDelivery<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
         let body = self.text(self.message(sending.notice, sending));
         let mut headers = json_header();
@@ -294,7 +295,7 @@ impl Channel {
         Ok(SendOutcome::Delivered { status, how: String::new(), posted: None })
     }
 
-    /// Posts the message of a loop, or changes the one that the service has.
+    /// Posts the message about a loop, or edits the existing one.
     async fn write_message(
         &self,
         sending: NoticeDelivery<'_>,
@@ -332,7 +333,7 @@ impl Channel {
         }
     }
 
-    /// Changes a message; `None` if it does not exist or can be changed no longer.
+    /// Edits a message; `None` if it does not exist or can no longer be edited.
     async fn change_message(
         &self,
         notice: &Notice,
@@ -346,13 +347,13 @@ impl Channel {
         }
     }
 
-    /// Returns what the channel has after a message was written.
+    /// Returns the record of the message that the channel shows after a write.
     fn shown(&self, notice: &Notice, id: impl Into<String>) -> PostedMessage {
         let (level, occasion) = (notice.level, notice.occasion);
         PostedMessage { place: self.place.clone(), id: id.into(), level, occasion }
     }
 
-    /// Returns the message for the service. Texts are masked before they are escaped and after.
+    /// Returns the message in the service's format. Secrets in texts are masked before and after escaping.
     fn message(&self, notice: &Notice, sending: NoticeDelivery<'_>) -> OutboundJson {
         let NoticeDelivery { delivery, answer, again, .. } = sending;
         let masked =
@@ -363,7 +364,7 @@ impl Channel {
         self.outbound.json(body(NoticeBody { notice: &masked, delivery, answer, again }))
     }
 
-    /// Writes a message, with the key that its service requires.
+    /// Returns the message as text, with the key that its service requires.
     fn text(&self, message: OutboundJson) -> String {
         let mut body = message.into_value();
         if let (NoticeTransport::KeyedRequest(field), Some(key)) = (self.transport(), &self.secret) {
@@ -387,10 +388,10 @@ impl Channel {
         }
     }
 
-    /// Sends a request and reads the answer; a requested pause applies to the channel.
+    /// Sends a request and reads the response. A requested pause applies to the channel.
     ///
     /// # Errors
-    /// There was no answer; the outcome of the attempt.
+    /// The outcome of the attempt, if there was no response.
     async fn exchange(&self, request: RequestBuilder, now: Timestamp) -> Result<HttpAnswer, SendOutcome> {
         let mut response = request.send().await.map_err(|error| {
             let error = error.without_url();
@@ -419,10 +420,10 @@ impl Channel {
         Ok(HttpAnswer { status, said, after_ms })
     }
 
-    /// Returns the status of an answer that accepts.
+    /// Returns the status of a successful response.
     ///
     /// # Errors
-    /// The service refused; the outcome of the attempt.
+    /// The outcome of the attempt, if the service refused it.
     fn accepted(&self, answer: &HttpAnswer) -> Result<u16, SendOutcome> {
         let why = || self.complaint(answer.status, &answer.said);
         match answer.status {
@@ -452,7 +453,7 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// Answer to a request.
+/// Response to a request.
 struct HttpAnswer {
     status: u16,
     /// Body, at most `ANSWER_MAX` bytes.
@@ -461,13 +462,13 @@ struct HttpAnswer {
     after_ms: Option<i64>,
 }
 
-/// Joins foreign text to one line without control characters.
+/// Joins a service's text to one line without control characters.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a request that was answered with this status is worth a retry.
+/// Whether a request can be retried after a response with this status.
 fn is_transient(status: u16) -> bool {
     matches!(status, 408 | 429 | 500..=599)
 }
@@ -476,9 +477,9 @@ fn json_header() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
-/// Parses seconds (fractional for Discord) or an HTTP date into milliseconds from now.
+/// Parses seconds (which can be fractional for Discord) or an HTTP date to milliseconds from now; `None` if invalid.
 fn retry_after_ms(value: &HeaderValue, now: Timestamp) -> Option<i64> {
-    /// Upper bound in seconds; no message is retried for longer.
+    /// Upper limit in seconds, because no message is retried for longer.
     const LONGEST_S: f64 = 7.0 * 24.0 * 3_600.0;
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<f64>() {

@@ -123,7 +123,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Exit code: 1 for failures, 2 for invalid arguments or configuration.
+    /// Returns the exit code: 1 for failures, 2 for invalid arguments or configuration.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
@@ -195,17 +195,17 @@ fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliErr
     Ok(config)
 }
 
-/// Path of the database.
+/// Returns the path of the database.
 fn database(config: &Config) -> PathBuf {
     config.data_dir.join("ralph.db")
 }
 
-/// Runs an asynchronous subcommand. Tasks that are still running afterwards are abandoned.
+/// Runs an asynchronous subcommand. Tasks that are still running at its end are abandoned.
 fn block_on(work: impl Future<Output = CliResult>) -> CliResult {
     block_on_with(None, work)
 }
 
-/// Runs `work` on `threads` threads; by default one per processor.
+/// Runs `work` on `threads` threads; with `None`, on one per processor.
 fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) -> CliResult {
     // Fails if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -220,7 +220,7 @@ fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) 
     outcome
 }
 
-/// Joins foreign text to one line without control characters, for terminals.
+/// Joins foreign text to one line without control characters, which is safe on terminals.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
@@ -245,7 +245,7 @@ fn moment(at: Timestamp) -> String {
     }
 }
 
-/// Writes to standard output. A closed pipe (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> CliResult {
     use std::io::Write as _;
     if cfg!(test) {

@@ -1,5 +1,5 @@
-//! Operator file and repository file; the only module that reads the environment. All errors are found in one pass, with their
-//! position and the nearest valid key.
+//! Configuration files of the operator and of repositories. This is the only module that reads the environment. All
+//! errors are found in one pass, each with its position and the most similar valid key.
 
 mod env;
 pub mod forge_entry;
@@ -68,11 +68,11 @@ const FILE_MAX: u64 = 1 << 20;
 /// Part of the operator's file that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigScope {
-    /// Everything.
+    /// The complete file.
     Service,
-    /// Everything but forges and channels: they may be missing, and their secrets are not read.
+    /// All except forges and channels, which may be missing and whose secrets are not read.
     Local,
-    /// Everything that is needed to read the database: no secret is read.
+    /// Only the parts needed to read the database; no secrets are read.
     Store,
 }
 
@@ -85,7 +85,7 @@ pub struct Config {
     pub dashboard: DashboardConfig,
     /// Folder for the database, mirrors, work trees and logs.
     pub data_dir: PathBuf,
-    /// Watched forges, with distinct names; at least one for [`ConfigScope::Service`], else empty.
+    /// Watched forges, with distinct names. At least one for [`ConfigScope::Service`]; empty for other scopes.
     pub forges: Vec<ForgeConfig>,
     /// Watched repositories; empty for all that the credentials can access.
     pub repositories: Vec<RepoPattern>,
@@ -93,13 +93,14 @@ pub struct Config {
     pub checks: ChecksSection,
     /// Isolation of agents and checks; `read_only` is absolute or relative to the working directory.
     pub sandbox: SandboxSection,
-    /// The file itself, if it exists.
+    /// Path of the file; `None` if it does not exist.
     pub file: Option<PathBuf>,
-    /// Files with secrets that were read, with their keys.
+    /// Files from which secrets were read, each with its key in the configuration.
     pub secret_files: Vec<(String, PathBuf)>,
-    /// Secrets that only other programs and libraries use, each with its name: the key of signatures, headers of traces.
+    /// Secrets that only other programs and libraries use, each with its name, such as signing keys and headers for
+    /// traces.
     pub other_secrets: Vec<(String, SecretString)>,
-    /// Signatures of commits; `None` if they are not signed.
+    /// Key for signing commits; `None` if commits are not signed.
     pub signing: Option<CommitSigning>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
@@ -113,23 +114,23 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Level of prompt adaptation.
     pub intelligence: Intelligence,
-    /// Context block of prompts, and the models that write it and the summaries.
+    /// Settings of the context block in prompts, and of the models that write it and the summaries.
     pub context: ContextSettings,
     /// Memory: learnings of loops and their use in prompts.
     pub memory: MemorySettings,
     /// Images in issues and comments.
     pub images: ImageSettings,
-    /// Daily limits of cost.
+    /// Daily cost limits.
     pub money: MoneyLimits,
-    /// Hooks, in order.
+    /// Hooks, in the order in which they run.
     pub hooks: Vec<HookProgram>,
-    /// Address of the collector of traces; `None` if traces are off.
+    /// Address of the trace collector; `None` if traces are disabled.
     pub otlp_endpoint: Option<Url>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
-    /// Keys that the operator sets, each with where.
+    /// Keys that the operator sets, each with the place where it is set.
     pub key_sources: KeySources,
-    /// Deprecated keys that the file uses.
+    /// Warnings about deprecated keys in the file.
     pub warnings: Vec<ConfigProblem>,
     choice: BackendsSettings,
     policy: Policy,
@@ -141,26 +142,26 @@ pub struct Config {
 /// Addresses of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Address and port.
+    /// Address and port for webhooks.
     pub listen: SocketAddr,
-    /// Address and port for health and metrics only, in every role.
+    /// Separate address and port for health and metrics in every role; `None` for none.
     pub metrics_listen: Option<SocketAddr>,
-    /// Public address for webhooks, `http` or `https`.
+    /// Public address for webhooks, `http` or `https`; `None` if there is none.
     pub public_url: Option<Url>,
 }
 
 /// Dashboard and API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardConfig {
-    /// Whether they are served.
+    /// Whether the dashboard and the API are served.
     pub enabled: bool,
-    /// Accounts that see everything.
+    /// Accounts of operators, who see all repositories.
     pub operators: Vec<(ForgeName, UserId)>,
-    /// Address of their own, if configured.
+    /// Separate address of the dashboard; `None` for the default.
     pub listen: Option<SocketAddr>,
 }
 
-/// A watched forge.
+/// Watched forge.
 #[derive(Debug, Clone)]
 pub struct ForgeConfig {
     /// Short name.
@@ -169,31 +170,31 @@ pub struct ForgeConfig {
     pub kind: ForgeKind,
     /// Address of the web interface (`https://github.com`), `http` or `https`.
     pub url: Url,
-    /// Address of GitHub's REST API, if configured.
+    /// Configured address of GitHub's REST API; `None` for the default.
     pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
-    /// Source of changes.
+    /// Source of changes on the forge.
     pub updates: ForgeUpdates,
     /// Accepted secrets of webhook signatures, each at least [`WEBHOOK_SECRET_MIN`] bytes; at least one if webhooks are used.
     pub webhook_secrets: Vec<SecretString>,
-    /// Secrets of single repositories. A repository that has its own accepts no other.
+    /// Secrets of single repositories. A repository with its own secret accepts no other.
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
-    /// Numeric id of the bot's account, if configured.
+    /// Configured numeric id of the bot's account; `None` to query it.
     pub own_id: Option<UserId>,
-    /// Client of logins, if configured or made by `init --login`.
+    /// OAuth client for logins, configured or created by `ralph-bot init --login`; `None` without a login.
     pub login: Option<LoginClientConfig>,
 }
 
 impl ForgeConfig {
-    /// Returns the address of GitHub's REST API: the configured one, a host of its own for github.com and GHE.com, a path for
-    /// Enterprise Server.
+    /// Returns the address of GitHub's REST API: the configured one, otherwise a separate host for github.com and
+    /// GHE.com, and a path for Enterprise Server.
     pub fn github_api(&self) -> Url {
         github_api(&self.url, self.api_url.as_ref())
     }
 }
 
-/// Returns the address of GitHub's REST API of the server at `web`: `configured`, or the usual one.
+/// Returns the address of the REST API of the GitHub server at `web`: `configured`, or the default one.
 pub fn github_api(web: &Url, configured: Option<&Url>) -> Url {
     let usual = match web.host_str() {
         Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
@@ -203,7 +204,7 @@ pub fn github_api(web: &Url, configured: Option<&Url>) -> Url {
     configured.cloned().or_else(|| Url::parse(&usual).ok()).unwrap_or_else(|| web.clone())
 }
 
-/// Source of changes on a forge: webhooks or polling, or both.
+/// Source of changes on a forge: webhooks, polling, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgeUpdates {
     /// Whether webhooks are received.
@@ -236,62 +237,63 @@ pub enum ForgeAuth {
     App { id: u64, private_key: SecretString },
 }
 
-/// An enabled backend.
+/// Enabled backend.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// Keys of the backend; a program with a slash in `command` is resolved, `roles` are those of its type if the file names
-    /// none.
+    /// Settings of the backend. A program with a slash in `command` is resolved. If the file sets no `roles`, those of
+    /// the backend's type are used.
     pub settings: BackendSettings,
-    /// Variables of `env` that are set, with their values.
+    /// Environment variables of `env` that are set, with their values.
     pub env: Vec<(String, SecretString)>,
-    /// Rules of `models`, compiled.
+    /// Compiled rules of `models`.
     pub rules: ModelRules,
-    /// Address of the HTTP API; always present for `api` and `internal`, never for others.
+    /// Address of the HTTP API; always set for `api` and `internal`, never for other types.
     pub url: Option<Url>,
-    /// Protocol of the HTTP API; present if `url` is.
+    /// Protocol of the HTTP API; set if `url` is.
     pub wire: Option<WireName>,
     /// Key of the HTTP API.
     pub api_key: Option<SecretString>,
-    /// Prices of its models: the configured ones before the built-in ones.
+    /// Prices of the backend's models; configured prices take precedence over built-in ones.
     pub prices: PriceTable,
 }
 
-/// Maximum cost within a day, in addition to the limit of a loop; `None` for no limit.
+/// Maximum cost per day, in addition to the limit of each loop; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoneyLimits {
-    /// Maximum of all loops of one repository together.
+    /// Maximum cost of all loops of one repository.
     pub per_repository_day: Option<Money>,
-    /// Maximum of all loops of the service together.
+    /// Maximum cost of all loops of the service.
     pub per_service_day: Option<Money>,
 }
 
 impl MoneyLimits {
-    /// Returns the daily limit of a repository: the operator's limit per repository; if that is unset, `by_file` (the limit
-    /// of the repository's policy) if it is lower than the limit of the service; else `None`.
+    /// Returns the daily limit of a repository, which is the operator's limit per repository. If that is unset, it is
+    /// `by_file` (the limit of the repository's policy), provided that it is lower than the limit of the service;
+    /// otherwise `None`.
     pub fn of_repository(&self, by_file: Money) -> Option<Money> {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()
     }
 }
 
-/// A hook: a program that decides whether a loop continues.
+/// Hook: a program that decides whether a loop continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookProgram {
-    /// Event at which it runs.
+    /// Event that the hook runs at.
     pub event: HookEvent,
-    /// Name; distinct within the event.
+    /// Name, which is unique within the event.
     pub name: String,
     /// Program with its arguments; a program with a slash is resolved.
     pub command: Vec<String>,
     /// Time limit.
     pub timeout: Duration,
-    /// Whether it runs in the sandbox, where there is one.
+    /// Whether the hook runs in the sandbox, if sandboxes are enabled.
     pub sandbox: bool,
-    /// Whether it only runs for repositories whose file names it.
+    /// Whether the hook only runs for repositories whose configuration file names it.
     pub optional: bool,
 }
 
-/// A channel for escalations.
+/// Channel for escalations.
 #[derive(Debug, Clone)]
 pub struct ChannelConfig {
     /// Short name.
@@ -302,32 +304,32 @@ pub struct ChannelConfig {
     pub url: SecretString,
     /// Signing key, routing key, bot token or password.
     pub secret: Option<SecretString>,
-    /// Room of Slack; present with a bot token only.
+    /// Room of Slack; set only with a bot token.
     pub room: Option<String>,
-    /// Settings of mail; present for mail only.
+    /// Settings of mail; set only for mail.
     pub mail: Option<MailConfig>,
-    /// Levels that are sent; never empty.
+    /// Levels that are sent to the channel; never empty.
     pub levels: Vec<EscalationLevel>,
-    /// Whether its address may be private.
+    /// Whether the channel's address may be private.
     pub allow_private: bool,
 }
 
 /// Settings of a mail channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MailConfig {
-    /// User of the server; `None` without a login.
+    /// User name for the mail server; `None` without a login.
     pub user: Option<String>,
-    /// Sender, as in a header.
+    /// Sender, in the format of a mail header.
     pub from: lettre::message::Mailbox,
-    /// Recipients, as in a header; never empty.
+    /// Recipients, in the format of a mail header; never empty.
     pub to: Vec<lettre::message::Mailbox>,
-    /// Whether STARTTLS is required where TLS does not come first.
+    /// Whether STARTTLS is required on a connection that does not begin with TLS.
     pub starttls: bool,
-    /// Certificates in PEM that are trusted besides those of the system; empty for none.
+    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
     pub ca: Vec<u8>,
 }
 
-/// Pattern for repositories of one forge; ignores case.
+/// Pattern for repositories of one forge; letter case is ignored.
 #[derive(Debug, Clone)]
 pub struct RepoPattern {
     /// Forge of the repositories.
@@ -337,7 +339,7 @@ pub struct RepoPattern {
 }
 
 impl RepoPattern {
-    /// Whether `repo` matches.
+    /// Whether the pattern matches `repo`.
     pub fn matches(&self, repo: &RepoRef) -> bool {
         self.forge == repo.forge && self.glob.is_match(repo.full_name())
     }
@@ -405,7 +407,7 @@ impl Config {
         }
     }
 
-    /// Returns the second opinion that loops ask for; `None` if there is none.
+    /// Returns the settings for second opinions; `None` if loops ask for none.
     pub fn review(&self) -> Option<&ReviewPolicy> {
         self.policy.review.as_ref()
     }
@@ -426,7 +428,7 @@ impl Config {
     }
 }
 
-/// Reads a file of at most [`FILE_MAX`] bytes; the error is a message for the operator.
+/// Reads a file of at most [`FILE_MAX`] bytes. The error is a message for the operator.
 fn read_limited(path: &Path) -> Result<String, String> {
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -441,7 +443,7 @@ fn read_limited(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
 }
 
-/// Deserializes a document, without the values that do not match the schema. `None` if no value can be read.
+/// Deserializes a document after removing the values that do not match the schema. `None` if no value can be read.
 fn typed<T: serde::de::DeserializeOwned + Default>(
     root: &YamlNode,
     shape: SchemaView<'_>,

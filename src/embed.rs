@@ -1,7 +1,7 @@
-//! Embeddings of texts by a static model in a folder named by the operator.
+//! Embeddings of texts by a static model in a folder that the operator configures.
 //!
-//! The model is a table with one vector per token; the vector of a text is the mean of its tokens' vectors, which
-//! takes microseconds. Without the feature `embeddings`, [`StaticModel::load`] returns an error.
+//! The model is a table with one vector per token. The vector of a text is the mean of its tokens' vectors, which
+//! takes microseconds to compute. Without the feature `embeddings`, [`StaticModel::load`] returns an error.
 
 #[cfg(feature = "embeddings")]
 mod model;
@@ -25,7 +25,7 @@ mod absent {
         /// Returns an error.
         ///
         /// # Errors
-        /// Always; states which build is needed.
+        /// Always; the message states which build is needed.
         pub fn load(_: &Path) -> Result<Self, String> {
             Err(NO_EMBEDDINGS.to_owned())
         }

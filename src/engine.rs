@@ -72,7 +72,7 @@ use crate::workspace::Workspaces;
 pub struct Wake {
     /// Deliveries are due.
     pub intake: Notify,
-    /// Inputs of loops are pending, or slots may be free.
+    /// An input of a loop is pending, or a slot for a running loop may be free.
     pub step: Notify,
     /// A timer was set.
     pub timer: Notify,
@@ -80,11 +80,11 @@ pub struct Wake {
     pub forge: Notify,
     /// Acknowledgements of comments are pending.
     pub seen: Notify,
-    /// Messages for channels are pending.
+    /// Messages for notification channels are pending.
     pub notify: Notify,
-    /// Work is pending or was cancelled.
+    /// Work effects are pending or were canceled.
     pub work: Notify,
-    /// A reconciliation is wanted.
+    /// A round of reconciliation was requested.
     pub reconcile: Notify,
 }
 
@@ -95,7 +95,7 @@ impl Wake {
         self.forge.notify_one();
     }
 
-    /// Signals that a loop has taken a step: effects, messages and work may be pending.
+    /// Signals that a loop has taken a step, so that effects, messages and work may be pending.
     pub fn loop_stepped(&self) {
         self.effects_queued();
         self.notify.notify_waiters();
@@ -107,11 +107,11 @@ impl Wake {
 /// Limits on concurrent calls to forges, by purpose.
 #[derive(Debug)]
 pub struct ForgeCallLimits {
-    /// Processing of deliveries.
+    /// Calls that process deliveries.
     intake: ConcurrencyLimits,
-    /// Acknowledgements of comments.
+    /// Calls that acknowledge comments.
     seen: ConcurrencyLimits,
-    /// All other effects on the forge.
+    /// Calls of all other effects on a forge.
     forge: ConcurrencyLimits,
 }
 
@@ -127,7 +127,7 @@ impl Default for ForgeCallLimits {
 pub enum Reviewer {
     /// Program that runs in a checkout.
     Agent(Arc<dyn Backend>),
-    /// Model over HTTP that gets the change in its question.
+    /// Model over HTTP, which receives the change in its prompt.
     Assistant(Arc<dyn Assistant>),
 }
 
@@ -153,7 +153,7 @@ pub struct Engine {
     pub checks: CheckRunner,
     /// Renderer of templates.
     pub renderer: Renderer,
-    /// OutboundFilter that everything passes that leaves.
+    /// Filter that every text passes before it leaves the service.
     pub outbound: OutboundFilter,
     /// Key from which the tokens of session memory servers are derived.
     pub mcp_key: String,
@@ -165,15 +165,15 @@ pub struct Engine {
     pub started_at: Timestamp,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
-    /// Random name of this installation; in the environment of every process that it starts.
+    /// Random name of this installation. It is set in the environment of every process that the installation starts.
     pub instance: String,
-    /// Wake-up signals between tasks.
+    /// Wake-up signals between the tasks of this process.
     pub wake: Wake,
     /// Limits on concurrent calls to forges.
     pub call_limits: ForgeCallLimits,
-    /// Next looks at watched repositories.
+    /// Times at which watched repositories are polled or reconciled next.
     pub looks: std::sync::Mutex<LookSchedule>,
-    /// Repositories whose names were confirmed.
+    /// Repositories whose current names were confirmed by the forge recently.
     pub repository_access: ConfirmedRepositories,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
@@ -185,7 +185,7 @@ pub struct Engine {
     pub stopping: CancellationToken,
 }
 
-/// Process that owns leases. For owners on the same host and boot, whether it is alive can be looked up.
+/// Identity of a process that owns leases. Processes on the same host and boot can be checked for being alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseOwner {
     /// Host name.
@@ -199,20 +199,20 @@ pub struct LeaseOwner {
 }
 
 impl LeaseOwner {
-    /// Returns `host/boot/pid/nonce`.
+    /// Returns the name of the owner, `host/boot/pid/nonce`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}/{}", self.host, self.boot, self.pid, self.nonce)
     }
 
-    /// Parses a name; `None` if it is malformed.
+    /// Parses `host/boot/pid/nonce`; `None` if it is malformed.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.splitn(4, '/');
         let (host, boot, pid, nonce) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         Some(Self { host: host.into(), boot: boot.into(), pid: pid.parse().ok()?, nonce: nonce.into() })
     }
 
-    /// Whether the owner is known to have ended: it belongs to an earlier boot of this host, or its process has
-    /// exited. `alive` reports whether a process id belongs to a running process of this installation.
+    /// Whether the owner is known to have ended: it belongs to an earlier boot of the host `here`, or its process on
+    /// this host has exited. `alive` returns `true` if a process id belongs to a running process of this installation.
     pub fn is_gone(&self, here: &LeaseOwner, alive: impl Fn(u32) -> bool) -> bool {
         self.host == here.host
             && (self.boot != here.boot

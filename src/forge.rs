@@ -38,29 +38,30 @@ use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Time
 use crate::domain::report::view::CommitState;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 
-/// Classification of errors by the engine's reaction.
+/// Kind of an error, by the way in which the engine reacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForgeErrorKind {
-    /// The server or the network failed; retry, not before `after_ms` milliseconds from now if given. If `ambiguous`, the call may
-    /// have taken effect, and the effect is looked up by its natural key before a retry.
+    /// The server or the network failed. Retry, but not before `after_ms` milliseconds from now if that is given. If
+    /// `ambiguous`, the call may have taken effect; the engine looks up the effect by its natural key before a retry.
     Transient { after_ms: Option<i64>, ambiguous: bool },
     /// The forge asks for a pause of `after_ms` milliseconds.
     RateLimited { after_ms: i64 },
     /// The credential is invalid or expired.
     Unauthorized,
-    /// Not permitted; a retry fails as well.
+    /// The credential lacks the permission; a retry would fail as well.
     Denied,
     /// The object does not exist.
     NotFound,
-    /// The repository has another name now: a change was not sent on to it. Read the repository by its id.
+    /// The repository was renamed, and the change was not sent to the new name. Read the repository by its id.
     Moved,
-    /// The current state does not allow the call: the object exists already, was changed meanwhile, or is locked.
+    /// The current state does not allow the call: the object already exists, was changed in the meantime, or is
+    /// locked.
     Conflict,
     /// The forge rejected the request as invalid, or its response cannot be parsed.
     Bug,
 }
 
-/// Failed call to a forge.
+/// Failure of a call to a forge.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {detail}")]
 pub struct ForgeError {
@@ -68,7 +69,7 @@ pub struct ForgeError {
     pub kind: ForgeErrorKind,
     /// Operation and its object ("create a comment on acme/app#7").
     pub what: String,
-    /// Response of the forge, or the cause; holds no secret.
+    /// Response of the forge, or the cause; contains no secret.
     pub detail: String,
 }
 
@@ -78,9 +79,9 @@ pub type ForgeResult<T> = Result<T, ForgeError>;
 /// Facts about a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerInfo {
-    /// Product and version for people ("Gitea 1.25.4").
+    /// Product and version ("Gitea 1.25.4"), for people.
     pub product: String,
-    /// Whether deliveries about labels name the label; otherwise the sets of labels are compared.
+    /// Whether deliveries about labels name the changed label; otherwise the sets of labels are compared.
     pub label_deltas: bool,
     /// Whether git supports partial clones (`--filter=blob:none`).
     pub partial_clone: bool,
@@ -90,7 +91,7 @@ pub struct ServerInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// None beyond public access.
+    /// No access beyond that of the public.
     None,
     /// Read.
     Read,
@@ -104,10 +105,10 @@ pub enum Permission {
     Admin,
 }
 
-/// Facts about a repository.
+/// Properties of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repository {
-    /// Reference.
+    /// Reference of the repository.
     pub repo: RepoRef,
     /// Default branch.
     pub default_branch: String,
@@ -117,11 +118,11 @@ pub struct Repository {
     pub archived: bool,
     /// Whether it has no commits.
     pub empty: bool,
-    /// Whether it has issues; they can be switched off.
+    /// Whether issues are enabled.
     pub issues_enabled: bool,
 }
 
-/// Label to be created if missing.
+/// Label that the bot creates if it is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelSpec {
     /// Name.
@@ -130,25 +131,25 @@ pub struct LabelSpec {
     pub color: String,
     /// Description, one sentence of the bot's own, at most 100 characters.
     pub description: &'static str,
-    /// Whether it replaces other labels with the same beginning up to the last `/`, on forges that have such labels.
+    /// Whether the label replaces labels with the same prefix up to the last `/`, on forges that support such labels.
     pub exclusive: bool,
 }
 
-/// Reactions that the bot sets.
+/// Reaction that the bot adds to a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reaction {
-    /// 👀 Seen.
+    /// 👀 The command was seen.
     Eyes,
-    /// 🚀 Done.
+    /// 🚀 The command was executed.
     Rocket,
-    /// 😕 Invalid.
+    /// 😕 The command is invalid.
     Confused,
-    /// 👎 Not permitted.
+    /// 👎 The author lacks the permission.
     ThumbsDown,
 }
 
-/// Issue to be opened.
+/// Issue to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIssue {
     /// Title.
@@ -161,7 +162,7 @@ pub struct NewIssue {
     pub assignees: Vec<String>,
 }
 
-/// Pull request to be opened, from a branch of the same repository.
+/// Pull request to create, from a branch of the same repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPull {
     /// Title, without a draft prefix.
@@ -172,18 +173,18 @@ pub struct NewPull {
     pub head: String,
     /// Base branch.
     pub base: String,
-    /// Whether it is opened as a draft.
+    /// Whether to create it as a draft.
     pub draft: bool,
 }
 
 /// Submitted review of a pull request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PullReview {
-    /// Id.
+    /// Id of the review.
     pub id: i64,
     /// Verdict.
     pub verdict: ReviewVerdict,
-    /// Text.
+    /// Text of the review.
     pub body: String,
     /// Author; `None` for a deleted account.
     pub author: Option<User>,
@@ -191,56 +192,57 @@ pub struct PullReview {
     pub submitted_at: Timestamp,
 }
 
-/// Comment on a line.
+/// Comment on a line of a pull request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewComment {
-    /// Comment.
+    /// Content and author of the comment.
     pub comment: CommentSnapshot,
     /// Path of the file.
     pub path: String,
-    /// Line in the new file, if reported.
+    /// Line in the new version of the file; `None` if the forge does not report it.
     pub line: Option<u64>,
-    /// Lines that it is on, if they are those of a commit's file (not of a removed line) and the forge reports the commit.
+    /// Commented lines; `None` if they were removed lines or the forge does not report their commit.
     pub lines: Option<CommentedLines>,
-    /// Id of its review, if reported. Replies in a thread may have that of the thread's review, by another account.
+    /// Id of the review; `None` if the forge does not report it. Replies in a thread may have the id of the thread's
+    /// review, which another account wrote.
     pub review: Option<i64>,
 }
 
-/// Name of the status that the bot sets; protection of a branch can require it.
+/// Name of the status that the bot sets. Branch protection can require this status.
 pub const VERIFIED_STATUS: &str = "ralph/verified";
 
-/// Status of a commit as the bot sets it.
+/// Status that the bot sets on a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitStatus {
     /// Commit.
     pub commit: Sha,
     /// State.
     pub state: CommitState,
-    /// One line.
+    /// Title, one line.
     pub title: Outbound<TitleText>,
-    /// Markdown; forges that have only a line leave it out.
+    /// Summary in Markdown; ignored by forges whose statuses consist of one line.
     pub summary: Outbound<BodyText>,
     /// Web page with more; empty if there is none.
     pub url: String,
-    /// Lines of the commit's files that it is about; forges that have only a line leave them out.
+    /// Annotations of lines in the commit's files; ignored by forges whose statuses consist of one line.
     pub annotations: Vec<LineAnnotation>,
 }
 
-/// Remark of a status on a line that exists.
+/// Annotation of an existing line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineAnnotation {
     /// Path from the root of the repository.
     pub path: String,
     /// 1-based line.
     pub line: u64,
-    /// One line.
+    /// Title, one line.
     pub title: Outbound<TitleText>,
     /// Text.
     pub message: Outbound<BodyText>,
 }
 
 impl CommitStatus {
-    /// State in the words of both forges' commit statuses.
+    /// Returns the state's name in the commit status APIs of both forges.
     fn word(&self) -> &'static str {
         match self.state {
             CommitState::Queued | CommitState::Running => "pending",
@@ -250,7 +252,7 @@ impl CommitStatus {
         }
     }
 
-    /// Returns the beginning of the title, of at most `max` characters.
+    /// Returns the title, cut to at most `max` characters.
     fn description(&self, max: usize) -> String {
         self.title.as_str().chars().take(max).collect()
     }
@@ -261,9 +263,9 @@ impl CommitStatus {
 pub struct CiState {
     /// Number of successful checks and statuses.
     pub passed: u32,
-    /// Number of pending ones.
+    /// Number of pending checks and statuses.
     pub pending: u32,
-    /// Failed ones.
+    /// Failed checks, statuses and jobs.
     pub failed: Vec<CiFailure>,
 }
 
@@ -272,24 +274,25 @@ pub struct CiState {
 pub struct CiFailure {
     /// Name or context.
     pub name: String,
-    /// Web address.
+    /// Address of the web page.
     pub url: String,
     /// Log of the failed step, or a summary; at most the last 32 KiB.
     pub log: String,
 }
 
-/// Assignment of a label that is on an issue.
+/// Event that assigned a label which is still on the issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAssignment {
     /// Id of the event within the forge.
     pub id: i64,
-    /// Account that added it.
+    /// Account that added the label.
     pub by: User,
     /// Time.
     pub at: Timestamp,
-    /// Last change of the issue's title; `None` if it was never changed.
+    /// Time of the last change of the issue's title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
-    /// Newest change of the issue that the forge records, of any kind but edits of the text. `None` if edits are recorded, too.
+    /// Time of the newest recorded change of the issue, of any kind except edits of its text. `None` if the forge also
+    /// records edits.
     pub last_recorded_at: Option<Timestamp>,
 }
 
@@ -298,9 +301,9 @@ pub struct LabelAssignment {
 pub struct LabelChange {
     /// Id of the event within the forge.
     pub id: i64,
-    /// Whether the label was added, otherwise removed.
+    /// Whether the label was added; `false` if it was removed.
     pub added: bool,
-    /// Account that changed it.
+    /// Account that changed the label.
     pub by: User,
     /// Time.
     pub at: Timestamp,
@@ -311,11 +314,11 @@ pub struct LabelChange {
 pub struct IssueEdit {
     /// Time.
     pub at: Timestamp,
-    /// Account; `None` if not reported.
+    /// Account that edited the text; `None` if the forge does not report it.
     pub editor: Option<User>,
 }
 
-/// File of a repository; invalid UTF-8 is replaced.
+/// Text file of a repository; invalid UTF-8 is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFile {
     /// Path from the root of the repository.
@@ -324,14 +327,14 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// Visibility of a team's members to the credential.
+/// Whether the credential can see the members of a team.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TeamVisibility {
-    /// Visible.
+    /// The members are visible.
     Visible,
-    /// Unknown until a member gives a command; `why` is the reason.
+    /// It is unknown until a member gives a command; `why` is the reason.
     Unknown { why: String },
-    /// Hidden, so that no account counts as a member; `why` is the reason, `fix` the remedy.
+    /// The members are hidden, so no account counts as a member. `why` is the reason, and `fix` the solution.
     Hidden { why: String, fix: String },
 }
 
@@ -342,16 +345,16 @@ pub struct GitAccess {
     pub url: String,
     /// User name and password or token.
     pub credential: Option<(String, SecretString)>,
-    /// Time for which the server may not know the credential everywhere, in milliseconds.
+    /// Time after its creation, in milliseconds, for which some servers may not know the credential yet.
     pub settling_ms: i64,
 }
 
-/// Rule of a repository that may refuse a push.
+/// Rule of a repository that may reject a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushRule {
-    /// Whether signed commits satisfy it.
+    /// Whether signed commits satisfy the rule.
     pub asks_for_signatures: bool,
-    /// Demand of the rule, as a phrase.
+    /// Requirement of the rule, as a phrase.
     pub demand: String,
 }
 
@@ -360,31 +363,31 @@ pub struct PushRule {
 pub struct AttemptedDelivery {
     /// Id of the attempt.
     pub id: i64,
-    /// Id of the delivery, the same in each attempt.
+    /// Id of the delivery, which is the same for all of its attempts.
     pub delivery: String,
     /// Time.
     pub at: Timestamp,
-    /// Whether the receiver took it.
+    /// Whether the receiver accepted the delivery.
     pub succeeded: bool,
     /// Name of the event.
     pub event: String,
-    /// Answer of the receiver, or why there was none.
+    /// Response of the receiver, or the reason why there was none.
     pub status: String,
 }
 
-/// Verified and parsed delivery.
+/// Result of parsing a verified delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedDelivery {
-    /// Handled event.
+    /// The delivery reports this event.
     Event(Box<ForgeEvent>),
-    /// Valid and not used, with the reason.
+    /// The delivery is valid but not used, for this reason.
     Ignored(String),
-    /// Invalid, with the cause for the operator.
+    /// The delivery is invalid, for this reason.
     Malformed(String),
 }
 
-/// Returns the phrase about a request with an empty body that the forge refused for its permission; `None` if it was refused
-/// for its content, which is what was asked for.
+/// Returns a phrase about the permission that a request with an empty body showed to be missing. `None` if the forge
+/// rejected the content, which shows that the permission exists.
 fn refused_scope(what: &str, answer: ForgeResult<()>) -> ForgeResult<Option<String>> {
     match answer {
         // 422 and 400: the content is wrong, so the permission was there.
@@ -397,7 +400,7 @@ fn refused_scope(what: &str, answer: ForgeResult<()>) -> ForgeResult<Option<Stri
     }
 }
 
-/// Returns what is wrong with the webhooks that send to the service's address: `(active, sends JSON, events)` of each.
+/// Returns the problems of the webhooks that send to the service's address, given as `(active, sends JSON, events)`.
 fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<String> {
     let [(active, sends_json, events)] = hooks else {
         return vec![match hooks.len() {
@@ -425,7 +428,7 @@ fn hook_problems(hooks: &[(bool, bool, Vec<String>)], needed: &[&str]) -> Vec<St
     problems
 }
 
-/// Returns the body that requests reviews of accounts by login and of teams as `organization/team`.
+/// Returns the request body that asks for reviews by accounts (login) and teams (`organization/team`).
 fn reviewers_body(reviewers: &[String]) -> serde_json::Value {
     let (teams, logins): (Vec<&String>, Vec<&String>) = reviewers.iter().partition(|one| one.contains('/'));
     let teams: Vec<&str> = teams.into_iter().filter_map(|team| team.split('/').nth(1)).collect();
@@ -436,20 +439,20 @@ fn reviewers_body(reviewers: &[String]) -> serde_json::Value {
     body
 }
 
-/// Returns the number at the end of an issue's or pull request's address.
+/// Returns the number at the end of an issue's or pull request's address; `None` if there is none.
 fn number_at_end(address: &str) -> Option<Number> {
     address.rsplit('/').next()?.parse().ok().map(Number)
 }
 
-/// Account on a configured server: the operations that every loop needs. A forge offers the optional capabilities through the
-/// accessors. Calls may take long and are safe to cancel.
+/// Account on a configured server, with the operations that every loop needs. Optional capabilities are offered by
+/// further accessors. Calls may take long and can be canceled safely.
 #[async_trait]
 pub trait Forge: Send + Sync {
     /// Configured name of the forge.
     fn name(&self) -> &ForgeName;
-    /// Returns the counts of requests to the forge; `None` if it is not reached by requests.
+    /// Returns the counts of requests to the forge; `None` for a forge without requests.
     fn meter(&self) -> Option<&http::CallMeter>;
-    /// Returns facts about the server, requested once and then cached.
+    /// Returns facts about the server, which are requested once and then cached.
     async fn server_info(&self) -> ForgeResult<ServerInfo>;
     /// Returns the service's account.
     async fn own_account(&self) -> ForgeResult<User>;
@@ -461,9 +464,10 @@ pub trait Forge: Send + Sync {
     async fn repositories(&self) -> ForgeResult<Vec<Repository>>;
     /// Returns a repository by `owner/name`; `NotFound` if its numeric id is not that of `repo`.
     async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository>;
-    /// Returns the current permission of an account. For an account that is no collaborator, returns `None` or `Read`.
+    /// Returns the current permission of an account. For an account that is not a collaborator, returns `None` or
+    /// `Read`.
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission>;
-    /// Returns an issue, or the issue of a pull request.
+    /// Returns an issue, or a pull request as an issue.
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
     /// Returns open issues with a label, without pull requests.
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>>;
@@ -473,11 +477,11 @@ pub trait Forge: Send + Sync {
     async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()>;
     /// Creates missing labels and returns their number; does not change existing ones.
     async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize>;
-    /// Adds labels to an issue; ignores those that it has.
+    /// Adds labels to an issue; labels that it already has are ignored.
     async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()>;
-    /// Removes a label from an issue; without effect if it does not have the label.
+    /// Removes a label from an issue; does nothing if the issue does not have it.
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()>;
-    /// Returns the comments of an issue or pull request, oldest first; only those changed since `since`, if given.
+    /// Returns the comments of an issue or pull request, oldest first. With `since`, only those changed since then.
     async fn comments(
         &self,
         repo: &RepoRef,
@@ -493,16 +497,16 @@ pub trait Forge: Send + Sync {
     ) -> ForgeResult<CommentSnapshot>;
     /// Replaces the text of a comment.
     async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()>;
-    /// Deletes a comment; without effect if it does not exist.
+    /// Deletes a comment; does nothing if it does not exist.
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
     /// Returns a pull request.
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot>;
-    /// Returns the open pull request from a branch of this repository; if there is none, a closed one that may be an older one.
-    /// `base` is the branch that it probably goes to, which shortens the search.
+    /// Returns the open pull request from a branch of this repository. If there is none, returns a closed one, which
+    /// may be from an earlier use of the branch. `base` is the probable base branch, which makes the search faster.
     async fn find_pull(&self, repo: &RepoRef, head: &str, base: &str) -> ForgeResult<Option<PullSnapshot>>;
     /// Opens a pull request.
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot>;
-    /// Replaces title and body of a pull request; keeps its draft state.
+    /// Replaces title and body of a pull request without changing its draft state.
     async fn update_pull(
         &self,
         repo: &RepoRef,
@@ -510,90 +514,96 @@ pub trait Forge: Send + Sync {
         title: &Outbound<TitleText>,
         body: &Outbound<BodyText>,
     ) -> ForgeResult<()>;
-    /// Returns the git address and credential; `push` requests a credential with permission to push.
+    /// Returns git's address and credential. With `push`, the credential permits pushing.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
 
-    /// Returns the address of the page with the files of a commit, to which path and `#L` with a line are added; `None` without pages.
+    /// Returns the address of the page with a commit's files; `None` if the forge has no pages. Append a path and `#L`
+    /// with a line number for a file.
     fn files_page(&self, _repo: &RepoRef, _commit: &Sha) -> Option<String> {
         None
     }
 
-    /// Returns what the credential may not do in a repository, with or without webhooks, one phrase each. Asked by requests with an
-    /// empty body: the forge refuses them before or after it looks at the permission, and changes nothing.
+    /// Returns the missing permissions of the credential in a repository, one phrase each; with `_webhooks`, including
+    /// that to manage webhooks. They are determined by requests with an empty body, which the forge rejects without
+    /// changing anything.
     async fn refused_scopes(&self, _repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Returns what is wrong with the App's permissions, events and webhook (to `hook_url`), one phrase each; `None` without an App.
+    /// Returns the problems of the App's permissions, events and webhook (to `hook_url`), one phrase each; `None` if
+    /// the credential is not that of an App.
     async fn app_problems(&self, _hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }
-    /// Returns what is wrong with the App's installation on a repository, one phrase each.
+    /// Returns the problems of the App's installation on a repository, one phrase each.
     async fn installation_problems(&self, _repo: &RepoRef) -> ForgeResult<Vec<String>> {
         Ok(Vec::new())
     }
-    /// Returns the rules of a repository that may refuse a push to a branch, whether or not it exists; the bot may be exempt.
+    /// Returns the rules of a repository that may reject a push to a branch, which need not exist. The bot may be
+    /// exempt from them.
     async fn push_rules(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<Vec<PushRule>> {
         Ok(Vec::new())
     }
 
-    /// Webhooks. Without them, events are found by polling only.
+    /// Returns the webhooks capability. Without it, events are found by polling only.
     fn webhooks(&self) -> Option<&dyn Webhooks> {
         None
     }
-    /// Polling for missed events. Without it, changes that no delivery reports are not found.
+    /// Returns the polling capability. Without it, changes that no delivery reports are not found.
     fn polling(&self) -> Option<&dyn Polling> {
         None
     }
-    /// Teams. Without them, `permissions.teams` permits no account.
+    /// Returns the teams capability. Without it, `permissions.teams` permits no account.
     fn teams(&self) -> Option<&dyn Teams> {
         None
     }
-    /// Reviews. Without them, no reviewers are requested and no missed reviews are found.
+    /// Returns the reviews capability. Without it, no reviewers are requested and no missed reviews are found.
     fn reviews(&self) -> Option<&dyn Reviews> {
         None
     }
-    /// Draft pull requests. Without them, pull requests are opened as ready.
+    /// Returns the draft capability. Without it, pull requests are created as ready for review.
     fn drafts(&self) -> Option<&dyn Drafts> {
         None
     }
-    /// Merging by the forge. Without it, people merge.
+    /// Returns the capability to merge pull requests automatically. Without it, people merge.
     fn auto_merge(&self) -> Option<&dyn AutoMerge> {
         None
     }
-    /// CI results. Without them, failures of CI are not reported to the agent.
+    /// Returns the capability to read CI results. Without it, CI failures are not reported to the agent.
     fn ci(&self) -> Option<&dyn Ci> {
         None
     }
-    /// Statuses of commits. Without them, protection of a branch cannot require verified work.
+    /// Returns the capability to set commit statuses. Without it, branch protection cannot require verified work.
     fn commit_statuses(&self) -> Option<&dyn CommitStatuses> {
         None
     }
-    /// History of labels. Without it, a missed label needs a confirmation.
+    /// Returns the capability to read label history. Without it, a missed label needs a confirmation.
     fn history(&self) -> Option<&dyn IssueHistory> {
         None
     }
-    /// Reactions. Without them, commands are acknowledged by comments only.
+    /// Returns the reactions capability. Without it, commands are acknowledged by comments only.
     fn reactions(&self) -> Option<&dyn Reactions> {
         None
     }
-    /// Minimizing comments. Without it, outdated comments are replaced by one line.
+    /// Returns the capability to minimize comments. Without it, the text of outdated comments is replaced with one
+    /// line.
     fn minimizing(&self) -> Option<&dyn Minimizing> {
         None
     }
-    /// Uploaded files. Without them, agents get no images.
+    /// Returns the capability to download uploaded files. Without it, agents receive no images.
     fn attachments(&self) -> Option<&dyn Attachments> {
         None
     }
-    /// Reading files without a clone. Without it, `check` does not examine the workflows of CI.
+    /// Returns the capability to read files without a clone. Without it, `ralph-bot check` does not examine CI
+    /// workflows.
     fn files(&self) -> Option<&dyn RepositoryFiles> {
         None
     }
-    /// Repositories of the bot's own. Without them, a trial needs a repository that exists.
+    /// Returns the capability to create repositories. Without it, a trial needs an existing repository.
     fn own_repositories(&self) -> Option<&dyn OwnRepositories> {
         None
     }
-    /// Login of people. Without it, nobody can log in to the dashboard with an account of this forge.
+    /// Returns the login capability. Without it, nobody can log in to the dashboard with an account of this forge.
     fn login(&self) -> Option<&dyn Login> {
         None
     }

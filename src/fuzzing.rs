@@ -1,5 +1,5 @@
-//! Properties of everything that reads untrusted bytes, for any input. `fuzz/` searches for inputs that break them;
-//! `cargo test` tries the inputs in `fuzz/corpus`.
+//! Fuzz targets for everything that reads untrusted bytes. Each checks properties that must be true for any input.
+//! `fuzz/` searches for inputs that violate them; `cargo test` runs the inputs in `fuzz/corpus`.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -19,10 +19,10 @@ use crate::domain::trust::{sanitize, tamper};
 use crate::forge::{ParsedDelivery, gitea, github};
 use crate::render::{Marker, MarkerKey, find_marker};
 
-/// Secret of a service.
+/// Secret that must not appear in outputs.
 const SECRET: &str = "sk-canary-5b2d9e7f41c8a603";
 
-/// Reader of untrusted bytes; panics if a property does not hold.
+/// Function that reads untrusted bytes; panics if a property is violated.
 pub type FuzzTarget = fn(&[u8]);
 
 /// All targets, by the name of their corpus.
@@ -49,7 +49,8 @@ fn head_and_rest(data: &[u8]) -> (&[u8], &[u8]) {
     (&data[..end], data.get(end + 1..).unwrap_or_default())
 }
 
-/// Body of a delivery after a line with the name of its event: it is parsed, ignored or refused, with a reason that is safe in logs.
+/// Reads the body of a delivery; the first line of the input is the name of its event. The body is parsed, ignored or
+/// rejected, and the reason is safe in logs.
 pub fn webhooks(data: &[u8]) {
     let (event, body) = head_and_rest(data);
     let (event, forge) = (String::from_utf8_lossy(event), ForgeName::new("forge"));
@@ -60,14 +61,14 @@ pub fn webhooks(data: &[u8]) {
     }
 }
 
-/// Comment: commands are found only in texts that contain one.
+/// Reads a comment. Commands are found only in texts that contain one.
 pub fn commands(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let found = command::parse(&text);
     assert!(found.is_empty() || text.contains("/ralph"), "{found:?}");
 }
 
-/// Issue: the text for the agent contains nothing invisible and is no longer than 64 times the source.
+/// Reads an issue. The text for the agent contains nothing invisible and is at most 64 times as long as the source.
 pub fn documents(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let prompted = sanitize::for_prompt(&text);
@@ -75,7 +76,7 @@ pub fn documents(data: &[u8]) {
     assert!(prompted.text.len() <= 64 * (text.len() + 64), "{} of {}", prompted.text.len(), text.len());
 }
 
-/// Text of an agent with a secret in the middle: the secret does not leave.
+/// Filters an agent's text with a secret in the middle. The output does not contain the secret.
 pub fn outgoing_texts(data: &[u8]) {
     static DOOR: LazyLock<OutboundFilter> = LazyLock::new(|| OutboundFilter::new(Masker::named([("the key", SECRET)])));
     let text = String::from_utf8_lossy(data);
@@ -92,7 +93,7 @@ pub fn outgoing_texts(data: &[u8]) {
     }
 }
 
-/// Comment: nobody without the key forges the marker of a text, and quoting one does not copy it.
+/// Reads a comment. Nobody without the key can forge the marker of a text, and quoting a marker does not copy it.
 pub fn markers(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let key = MarkerKey::new(b"key");
@@ -103,7 +104,7 @@ pub fn markers(data: &[u8]) {
     assert_eq!(find_marker(&own.text(), &MarkerKey::new(b"another")), None);
 }
 
-/// Error messages of a provider: the evidence of a limit is short.
+/// Reads error messages of a provider. The evidence of a limit is short.
 pub fn limits(data: &[u8]) {
     let mut signals = LimitSignals::default();
     for line in String::from_utf8_lossy(data).lines() {
@@ -121,22 +122,23 @@ pub fn limits(data: &[u8]) {
     assert_eq!(limit::classify(&signals, Timestamp(1_790_000_000_000)), None);
 }
 
-/// Report that an agent wrote.
+/// Reads a report that an agent wrote.
 pub fn agent_report(data: &[u8]) {
     agent::fuzzing::report(data);
 }
 
-/// Output of an agent after a byte that chooses its format, and the usage in it.
+/// Reads the output of an agent and its usage. The first byte selects the format.
 pub fn agent_output(data: &[u8]) {
     agent::fuzzing::output(data);
 }
 
-/// Body of a request to a model, or of its answer, after a byte that chooses the wire format.
+/// Reads the body of a request to a model, or of its response. The first byte selects the wire format.
 pub fn model_bodies(data: &[u8]) {
     agent::fuzzing::model_body(data);
 }
 
-/// Streamed answer with the key in the middle, in parts of a length that the first byte gives: the key does not reach the agent.
+/// Filters a streamed response that contains the key. It arrives in parts whose length the first byte selects. The
+/// agent does not receive the key.
 pub fn model_answers(data: &[u8]) {
     static FORMS: LazyLock<Arc<SecretForms>> = LazyLock::new(|| Arc::new(SecretForms::new([SECRET])));
     let Some((length, text)) = data.split_first() else { return };
@@ -151,12 +153,13 @@ pub fn model_answers(data: &[u8]) {
     assert!(!passed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
 }
 
-/// Output of a check: it is read to its end.
+/// Reads the output of a check to its end.
 pub fn check_output(data: &[u8]) {
     drop(counts::read(&String::from_utf8_lossy(data)));
 }
 
-/// Names: parts of branches are short and harmless, and any text can be read as the target of a connection.
+/// Reads names. Parts of branch names are short and harmless, and any text can be parsed as the target of a
+/// connection.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let slug = report::slug(&text);
@@ -166,7 +169,7 @@ pub fn names(data: &[u8]) {
     drop(Target::named_in(&text));
 }
 
-/// Configuration of an operator and of a repository: each refusal has a text.
+/// Reads the configurations of an operator and of a repository. Each rejection has a message.
 pub fn configuration(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let env = crate::config::Env::of([]);
@@ -178,7 +181,7 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-/// Diff: findings are bounded.
+/// Reads a diff. The number of findings is limited.
 pub fn diffs(data: &[u8]) {
     let found = tamper::scan(&String::from_utf8_lossy(data), &tamper::TamperContext::default());
     assert!(found.len() <= tamper::MAX_FINDINGS);
@@ -190,7 +193,7 @@ mod mutations;
 mod tests {
     use super::*;
 
-    /// Inputs of the corpus of a target.
+    /// Returns the inputs in the corpus of a target.
     pub(super) fn corpus(name: &str) -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
         let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));

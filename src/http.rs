@@ -1,4 +1,5 @@
-//! HTTP server: receives webhooks, serves health and metrics. Deliveries are only stored here and processed later.
+//! HTTP server that receives webhooks and serves health and metrics. Deliveries are only stored here and are processed
+//! later.
 
 mod webhook;
 
@@ -23,11 +24,11 @@ use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, calls, inbox, installation, loops, outbox};
 use crate::telemetry::{Metrics, OPENMETRICS, PLAIN_TEXT};
 
-/// Maximum size of a small body, in bytes; most are a tenth of it.
+/// Maximum size of a small body, in bytes. Most bodies are a tenth of this size.
 const USUAL_BODY: usize = 256 * 1024;
 /// Memory for small bodies received concurrently, in KiB.
 const USUAL_BUDGET_KIB: usize = 32 * 1024;
-/// Memory for large bodies received concurrently, in KiB: two of the maximum size.
+/// Memory for large bodies received concurrently, in KiB; enough for two of the maximum size.
 const LARGE_BUDGET_KIB: usize = 52 * 1024;
 /// Time limit of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,9 +40,9 @@ pub struct Hook {
     pub name: ForgeName,
     /// Kind of the forge, which determines the headers.
     pub style: SignatureStyle,
-    /// Secrets that sign deliveries about repositories without a secret of their own, several during a rotation.
+    /// Secrets for deliveries about repositories without their own secret; there are several during a rotation.
     pub secrets: Vec<SecretString>,
-    /// Secrets of single repositories, which sign the deliveries about them and no others.
+    /// Secrets of single repositories, which are valid only for deliveries about that repository.
     pub of_repositories: HashMap<RepoId, Vec<SecretString>>,
 }
 
@@ -57,19 +58,19 @@ pub struct HttpState {
     pub metrics: Arc<Metrics>,
     /// Wakes intake in this process.
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    /// Returns a line for each forge that is not there.
+    /// Function that returns a line for each unavailable forge.
     pub absent: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Sets metrics that are measured when they are asked for.
+    /// Function that sets the metrics which are measured on request.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
-    /// Limits the memory of small bodies.
+    /// Limit on the memory for small bodies.
     usual: Semaphore,
-    /// Limits the memory of large bodies, so that clients that announce large bodies and send nothing delay only each
+    /// Limit on the memory for large bodies. Clients that announce large bodies and send nothing delay only each
     /// other.
     large: Semaphore,
 }
 
 impl HttpState {
-    /// Creates the state. Paths are the forges' names, and their kinds if only one forge has the kind.
+    /// Creates the state. Path segments are the names of forges, and also their kinds if only one forge has the kind.
     pub fn new(
         store: Store,
         clock: Clock,
@@ -115,7 +116,7 @@ fn routes(others: Router<Arc<HttpState>>, edge: Arc<HttpState>) -> Router {
         .with_state(edge)
 }
 
-/// Reports whether deliveries can be accepted, which does not depend on forges, and the forges that are not there.
+/// Returns whether deliveries can be accepted, which does not depend on forges, and the unavailable forges.
 async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());

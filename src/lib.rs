@@ -1,6 +1,7 @@
-//! ralph-bot: a labeled issue becomes a supervised loop of coding-agent runs and a verified pull request.
+//! ralph-bot: turns a labeled issue into a supervised loop of coding-agent runs and a verified pull request.
 //!
-//! `domain` decides and touches nothing; the other modules touch the world and decide nothing. ARCHITECTURE.md has the map.
+//! `domain` makes all decisions without I/O; the other modules perform I/O and make no decisions. ARCHITECTURE.md
+//! contains a map.
 
 pub mod agent;
 pub mod app;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Memory allocator of static builds: musl's own has one lock for all threads.
+/// Memory allocator for static builds, because the allocator of musl has one lock for all threads.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,10 +1,9 @@
-//! Session memory for agents: an MCP server in the service with one socket per run, and the bridge to it in the
-//! sandbox.
+//! Session memory for agents: an MCP server in the service with one socket per run, and a bridge to it in the sandbox.
 //!
-//! Agents never access the database. For each run the service listens on a Unix socket in the run's folder and serves
-//! only that loop; in the sandbox, `ralph-bot mcp` copies bytes between the agent's pipes and the socket. Before the
-//! protocol a connection sends one line with the run's [`Token`]. The service answers `ok`, or `refused: ` with a
-//! reason, and closes. All tools are read-only.
+//! Agents never access the database. For each run, the service listens on a Unix socket in the run's folder and serves
+//! only that loop's memory. In the sandbox, `ralph-bot mcp` copies bytes between the agent's pipes and the socket.
+//! Before the MCP protocol starts, a connection sends one line with the run's [`Token`]. The service answers `ok`, or
+//! `refused: ` with a reason, and closes the connection. All tools are read-only.
 
 mod bridge;
 mod server;
@@ -32,11 +31,11 @@ pub use bridge::{BridgeError, bridge};
 pub use server::serve;
 pub use tools::Tools;
 
-/// Name of the server for agents; its tools are `mcp__session_memory__…`.
+/// Name of the server as agents see it; its tools are `mcp__session_memory__…`.
 pub const NAME: &str = "session_memory";
-/// Environment variable with the token of the bridge.
+/// Name of the environment variable that contains the bridge's token.
 pub const TOKEN_VARIABLE: &str = "RALPH_MCP_TOKEN";
-/// Default maximum length of an answer, in tokens; below the limits of agents.
+/// Default maximum length of an answer, in tokens, which is below the limits of agents.
 pub const ANSWER_TOKENS: usize = 4_000;
 /// File name of the socket in the run's folder.
 const SOCKET: &str = "memory.sock";
@@ -47,24 +46,24 @@ const MAX_TOKEN_LINE: u64 = 256;
 /// Response to a valid token.
 const ACCEPTED: &str = "ok";
 
-/// Token that gives one run access to the memory of its loop: HMAC-SHA256 over both, keyed by a secret of the
+/// Token that gives one run access to the memory of its loop. It is an HMAC-SHA256 over both, keyed by a secret of the
 /// service.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Creates the token of a run. `run` is any text unique to the run, such as `3-1`; `key` is a secret of any
-    /// length that is used for nothing else.
+    /// Creates the token of a run. `run` is a text that is unique to the run, such as `3-1`. `key` is a secret of any
+    /// length that is used only for this purpose.
     pub fn new(key: &[u8], id: &LoopId, run: &str) -> Self {
         Self(HEXLOWER.encode(&code(key, &format!("ralph session memory 1\n{id}\n{run}")).finalize().into_bytes()))
     }
 
-    /// Returns the token as passed in the environment of the bridge.
+    /// Returns the token as it is passed in the environment of the bridge.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the given token is equal, compared in constant time.
+    /// Whether the given token is equal; compared in constant time.
     fn is(&self, given: &str) -> bool {
         let given = code(self.0.as_bytes(), given).finalize().into_bytes();
         code(self.0.as_bytes(), &self.0).verify_slice(&given).is_ok()
@@ -84,13 +83,13 @@ fn code(key: &[u8], text: &str) -> Hmac<Sha256> {
     code
 }
 
-/// Search over learnings of other loops, used by the tool `learnings`.
+/// Search over learnings of other loops, which the tool `learnings` uses.
 #[async_trait]
 pub trait Learnings: Send + Sync {
     /// Returns matching learnings that this loop may see, most relevant first.
     ///
     /// # Errors
-    /// A sentence for the agent.
+    /// A message for the agent.
     async fn search(&self, query: &str) -> Result<Vec<String>, String>;
 }
 
@@ -101,23 +100,23 @@ pub struct Session {
     pub store: Store,
     /// Loop whose memory is served.
     pub loop_id: LoopId,
-    /// Token required from connections.
+    /// Token that connections must send.
     pub token: Token,
-    /// Search over learnings; without it the tool is not listed.
+    /// Search over learnings; `None` to hide the tool.
     pub learnings: Option<Arc<dyn Learnings>>,
     /// Maximum length of an answer in tokens; see [`ANSWER_TOKENS`].
     pub answer_tokens: usize,
-    /// OutboundFilter that answers pass.
+    /// Filter that every answer passes.
     pub outbound: OutboundFilter,
-    /// Lock of the question that is being answered: one at a time, so that no run occupies all readers of the store.
+    /// Lock that is held while a question is answered, so that a run cannot occupy all readers of the store.
     pub turn: Arc<Mutex<()>>,
 }
 
-/// Listens on a new socket in `folder`, accessible only to this user; also returns its path. Paths longer than a
-/// socket address are supported.
+/// Listens on a new socket in `folder` that only this user can access; also returns the socket's path. The path may be
+/// longer than a socket address.
 ///
 /// # Errors
-/// The folder cannot be written to.
+/// The folder is not writable.
 pub fn listen(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
     let path = folder.join(SOCKET);
     match std::fs::remove_file(&path) {
@@ -136,7 +135,8 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Calls `used` with a path usable as a socket address; long ones go through an open folder.
+/// Calls `used` with a path that fits into a socket address. Long paths are accessed through an open descriptor of
+/// their folder.
 fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return used(path) };
     if path.as_os_str().len() <= LONGEST_ADDRESS {
@@ -146,8 +146,8 @@ fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::R
     used(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
-/// Returns the configuration for Claude Code's `--mcp-config`: server `session_memory`, run by the bridge at `exe`,
-/// which must be visible to the agent.
+/// Returns the configuration for Claude Code's `--mcp-config`. Its server `session_memory` is the bridge at `exe`, a
+/// path that the agent must be able to access.
 pub fn config(socket: &Path, token: &Token, exe: &Path) -> serde_json::Value {
     serde_json::json!({
         "mcpServers": {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-/// Time to connect to a model, TLS included.
+/// Time limit for connecting to a model, including TLS.
 const MODEL_CONNECTS: Duration = Duration::from_secs(10);
-/// Interval of keep-alive probes; a response can take minutes.
+/// Interval of keep-alive probes, because a response can take minutes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Returns the base configuration of all HTTP clients: no redirects, the service's user agent.
@@ -21,7 +21,7 @@ pub fn client() -> reqwest::ClientBuilder {
         .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Returns the configuration for a model at this address; local addresses bypass the proxy.
+/// Returns the configuration for a model at this address. Local addresses bypass the proxy.
 pub fn client_of_model(at: &Url) -> reqwest::ClientBuilder {
     let client = client().connect_timeout(MODEL_CONNECTS).tcp_keepalive(KEEPALIVE);
     if is_local(at) { client.no_proxy() } else { client }

@@ -1,11 +1,14 @@
-//! The only spawner of processes: argument lists, limits, group kill, capped and masked output.
+//! Starts all processes of the service: with argument lists, limits, termination of whole groups, and masked output of
+//! limited size.
 //!
-//! Invariants: the child gets descriptors 0, 1, 2 and the given ones, and exactly the given environment; it is the leader of
-//! its own session, without a terminal; when [`run`] returns or is dropped, its process group is dead, and with a [`Cookie`]
-//! also every other process that carries the cookie; memory is bounded by `keep_bytes`, and the child never blocks on output.
+//! Invariants: the child gets the descriptors 0, 1 and 2 and the given ones, and exactly the given environment. It
+//! leads its own session, without a terminal. When [`run`] returns or is dropped, its process group is dead, and with
+//! a [`Cookie`] also every other process that carries the cookie. Memory use is bounded by `keep_bytes`, and the child
+//! never blocks on output.
 //!
-//! Accepted: without a sandbox, a process that leaves the group *and* clears its environment is not found. In a sandbox the PID
-//! namespace prevents that, or the supervisor that adopts all processes inside.
+//! Known limitation: without a sandbox, a process that leaves the group *and* clears its environment is not found. A
+//! sandbox prevents this by its PID namespace, or by the supervisor that becomes the parent of all orphaned processes
+//! inside.
 
 mod capture;
 mod cgroup;
@@ -46,7 +49,7 @@ pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, 
 /// Program to run, with its limits.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
-    /// Path, or a name that is looked up in the `PATH` of `env`.
+    /// Path of the program, or a name that is looked up in the `PATH` of `env`.
     pub program: PathBuf,
     /// Arguments, without the program's name; never a shell string, never a secret.
     pub args: Vec<OsString>,
@@ -56,14 +59,14 @@ pub struct ProcessSpec {
     pub env: Vec<(OsString, OsString)>,
     /// Standard input.
     pub stdin: Stdin,
-    /// Further descriptors: unique number in the child (3 to 63), and the bytes to read from it, at most 60 KiB. Secrets are
-    /// passed this way, so that they are in no argument, environment or file.
+    /// Further descriptors: the number in the child (3 to 63, unique), and the bytes to read from it, at most 60 KiB.
+    /// Secrets are passed in this way, so that they are in no argument, environment or file.
     pub fds: Vec<(i32, Vec<u8>)>,
     /// Limits of time and memory.
     pub limits: ProcessLimits,
     /// Sandbox of the child.
     pub sandbox: Sandbox,
-    /// Mark that identifies processes that left the process group.
+    /// Mark that identifies the child's processes even if they leave the process group.
     pub cookie: Option<Cookie>,
     /// Secrets to mask in all output.
     pub secrets: Masker,
@@ -100,7 +103,7 @@ impl ProcessSpec {
 }
 
 impl ProcessSpec {
-    /// Settings of the egress proxy, if the sandbox has one.
+    /// Returns the settings of the egress proxy; `None` if the sandbox has none.
     fn egress(&self) -> Option<&EgressSettings> {
         match &self.sandbox {
             Sandbox::View(view) => match &view.network {
@@ -115,7 +118,7 @@ impl ProcessSpec {
 /// Standard input of a child.
 #[derive(Clone, Default)]
 pub enum Stdin {
-    /// Nothing: `/dev/null`.
+    /// No input: `/dev/null`.
     #[default]
     Null,
     /// These bytes, followed by end of file.
@@ -140,12 +143,12 @@ pub struct ProcessLimits {
     pub idle: Option<Duration>,
     /// Time between SIGTERM and SIGKILL; at most 3 s when the run is cancelled.
     pub grace: Duration,
-    /// Bytes that are kept of each output stream: half from its beginning and half from its end.
+    /// Number of bytes that are kept of each output stream, half from its beginning and half from its end.
     pub keep_bytes: usize,
 }
 
 impl Default for ProcessLimits {
-    /// Ten minutes, no idle limit, 5 s of grace, 256 KiB per stream.
+    /// Returns the defaults: ten minutes, no idle limit, 5 s of grace, 256 KiB per stream.
     fn default() -> Self {
         Self { wall: Duration::from_secs(600), idle: None, grace: Duration::from_secs(5), keep_bytes: 256 * 1024 }
     }
@@ -160,7 +163,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// Decision of the reader of lines.
+/// Decision of the callback for lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineDecision {
     /// Continue.
@@ -169,53 +172,53 @@ pub enum LineDecision {
     Stop(String),
 }
 
-/// Callback for each line: masked, without its line ending, cut at 1 MiB.
+/// Callback for each output line, with secrets masked, without its line ending, cut at 1 MiB.
 pub type Lines<'a> = &'a mut (dyn FnMut(Stream, &str) -> LineDecision + Send);
 
 /// End of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// It exited with this code. In a sandbox, death by a signal appears as 128 + its number.
+    /// The process exited with this code. In a sandbox, a death by signal is reported as 128 plus the signal's number.
     Exited(i32),
-    /// It was killed by a signal that was not sent by the service.
+    /// The process was killed by a signal that the service did not send.
     Signalled(i32),
-    /// It was stopped because it ran too long.
+    /// The process was stopped because it exceeded its time limit.
     WallLimit,
-    /// It was stopped because it printed nothing for too long.
+    /// The process was stopped because it printed nothing for too long.
     IdleLimit,
-    /// It was stopped because the processes of its sandbox exceeded a limit, for this reason.
+    /// The process was stopped because its sandbox exceeded the limit that this reason names.
     ResourceLimit(String),
-    /// It was stopped because the token was cancelled.
+    /// The process was stopped because the token was canceled.
     Cancelled,
-    /// It was stopped because the reader of its lines asked for it, for this reason.
+    /// The process was stopped for this reason by the callback for its lines.
     Stopped(String),
 }
 
-/// Result of a run.
+/// Result of a process that ran.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// End of the process.
     pub ended: ProcessEnd,
-    /// Exit code, if there is one; also if the process exited after SIGTERM.
+    /// Exit code, also of a process that exited after SIGTERM; `None` if it was killed.
     pub exit_code: Option<i32>,
     /// Standard output.
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
-    /// Whether it was killed while the kernel killed processes because memory ran out.
+    /// Whether the process was killed while the kernel was killing processes to free memory.
     pub out_of_memory: bool,
     /// Running time.
     pub duration: Duration,
 }
 
 impl Finished {
-    /// Whether it exited with code 0.
+    /// Whether the process exited with code 0.
     pub fn success(&self) -> bool {
         self.ended == ProcessEnd::Exited(0)
     }
 }
 
-/// Error that prevented a run.
+/// Error that prevented the execution of a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The program does not exist.
@@ -227,7 +230,7 @@ pub enum ProcessError {
     /// The working directory is missing.
     #[error("the working directory {folder:?} of {program:?} is not an accessible folder: {source}")]
     NoFolder { program: PathBuf, folder: PathBuf, source: std::io::Error },
-    /// The system refused to start it.
+    /// The system could not start the program.
     #[error("{program:?} could not be started: {source}; {advice}")]
     Spawn { program: PathBuf, advice: &'static str, source: std::io::Error },
     /// Standard input or a further descriptor could not be prepared.

@@ -1,8 +1,8 @@
-//! Number of cases of property tests, which `PROPTEST_CASES` scales.
+//! Number of cases in property tests, which `PROPTEST_CASES` scales.
 
 use proptest::test_runner::Config;
 
-/// Number of cases of a property test that names none, if `PROPTEST_CASES` is not set.
+/// Number of cases of a property test that sets no number, unless `PROPTEST_CASES` is set.
 const DEFAULT: u32 = 256;
 
 /// Returns the configuration of a property test with `count` cases, multiplied by `PROPTEST_CASES` / 256.

@@ -1,7 +1,7 @@
-//! Client of models on an HTTP API: one neutral call, three wire formats.
+//! Client for models on an HTTP API: one common call, three wire formats.
 //!
-//! A call is one request. Only a connection that breaks before the first byte of the answer is retried, once; other retries are
-//! left to the callers. The key is in one header only, and everything that a server sends is masked.
+//! A call is one request. It is retried once if the connection breaks before the first byte of the response; callers
+//! perform all other retries. The key is sent in one header only, and secrets in the server's responses are masked.
 
 pub mod assistant;
 mod shape;
@@ -35,11 +35,11 @@ use crate::process::Masker;
 use wire::AnswerError;
 use wire::fault::{self, ProviderError};
 
-/// Maximum size of an answer, in bytes.
+/// Maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
-/// Maximum number of bytes that are read of an error.
+/// Maximum number of bytes of an error response that are read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
-/// Time limit for the list of models.
+/// Time limit for listing models.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Version of the Messages API.
 const MESSAGES_VERSION: &str = "2023-06-01";
@@ -47,19 +47,19 @@ const MESSAGES_VERSION: &str = "2023-06-01";
 /// Configuration of an endpoint, resolved by the caller.
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
-    /// Name in the configuration, for messages.
+    /// Name in the configuration, for error messages.
     pub name: String,
-    /// Address: `https://api.anthropic.com`, `https://api.openai.com/v1`, `http://localhost:11434`. If it has no version, one is
-    /// added: for `Messages` always, for the others if the address has no path. An address that ends with the API's own path
-    /// is not changed.
+    /// Address, such as `https://api.anthropic.com`, `https://api.openai.com/v1` or `http://localhost:11434`. A
+    /// missing version is added: always for `Messages`, for the others only if the address has no path. An address
+    /// that ends with the API's own path is not changed.
     pub url: String,
     /// API key; most local servers need none.
     pub key: Option<SecretString>,
     /// Wire format.
     pub wire: Wire,
-    /// Provider's names of models by the operator's names; other names are sent unchanged.
+    /// Names of models: the provider's by the operator's. Other names are sent unchanged.
     pub models: BTreeMap<String, String>,
-    /// Time limit for an answer, even if a request allows more.
+    /// Time limit for a response, even if a request allows more.
     pub timeout: Duration,
 }
 
@@ -76,7 +76,7 @@ pub struct ApiClient {
     client: reqwest::Client,
     masker: Masker,
     clock: Clock,
-    /// Whether it refused a request because of its schema; schemas are not sent any more.
+    /// Whether the endpoint rejected a request because of its schema. Schemas are then no longer sent.
     rejects_schemas: AtomicBool,
 }
 
@@ -84,7 +84,8 @@ impl ApiClient {
     /// Creates a client for the endpoint. Sends nothing.
     ///
     /// # Errors
-    /// A sentence for the operator, without secrets: invalid address, invalid characters in the key, no TLS root certificates.
+    /// A message for the operator without secrets: invalid address, invalid characters in the key, no TLS root
+    /// certificates.
     pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, String> {
         let ApiSettings { name, url, key, wire, models, timeout } = settings;
         let base = base(&url).map_err(|problem| format!("backend {name}: `url`: {problem}"))?;
@@ -123,7 +124,7 @@ impl ApiClient {
     /// Sends one request. Its model is the operator's or the provider's name.
     ///
     /// # Errors
-    /// There is no valid answer; with signs of a limit.
+    /// There is no valid response. The error contains signs of a limit, if any.
     pub async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         let mut request = request.clone();
         if let Some(model) = self.models.get(&request.model) {
@@ -164,7 +165,7 @@ impl ApiClient {
     /// Returns the names of the models that the endpoint offers.
     ///
     /// # Errors
-    /// There is no list; such a server may still answer requests.
+    /// The endpoint provides no list; it may still answer requests.
     pub async fn offered(&self) -> Result<Vec<String>, CallError> {
         let bytes = self.bounded(PROBE_TIMEOUT, self.exchange(|| self.client.get(self.list.clone()))).await?;
         let document = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
@@ -193,7 +194,7 @@ impl ApiClient {
         })
     }
 
-    /// Sends a request and reads the body of a successful answer.
+    /// Sends a request and reads the body of a successful response.
     async fn exchange(&self, request: impl Fn() -> reqwest::RequestBuilder) -> Result<BytesMut, CallError> {
         let response = match request().send().await {
             Ok(response) => response,
@@ -267,14 +268,14 @@ impl ApiClient {
     }
 }
 
-/// Whether a request was refused because the server does not support the fields for a schema.
+/// Whether a request was rejected because the server does not support the fields for a schema.
 fn is_about_schemas(signals: &LimitSignals) -> bool {
     let fields = ["response_format", "json_schema", "text.format", "tool_choice"];
     matches!(signals.status, Some(400 | 422))
         && signals.messages.iter().any(|message| fields.iter().any(|field| message.contains(field)))
 }
 
-/// Reads the beginning of an error's body, or as much of it as is received.
+/// Reads the beginning of an error response's body, as far as it is received.
 async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -321,7 +322,7 @@ fn headers(wire: Wire, key: Option<&SecretString>) -> Result<HeaderMap, String> 
     Ok(headers)
 }
 
-/// Parses and checks the configured address. Errors do not contain it, because it may include a password.
+/// Parses and checks the configured address. Errors do not contain the address, because it may include a password.
 fn base(url: &str) -> Result<Url, String> {
     let base = Url::parse(url.trim()).map_err(|error| format!("it is not a valid address ({error})"))?;
     if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
@@ -333,7 +334,7 @@ fn base(url: &str) -> Result<Url, String> {
     Ok(base)
 }
 
-/// Returns the addresses of calls and of the list of models.
+/// Returns the addresses for calls and for listing models.
 fn addresses(base: &Url, wire: Wire) -> (Url, Url) {
     let mut parts: Vec<&str> = base.path_segments().into_iter().flatten().filter(|part| !part.is_empty()).collect();
     let endpoint = wire.endpoint();

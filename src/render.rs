@@ -1,6 +1,6 @@
-//! Renders views as Markdown: escaping, size limit, marker, footer.
+//! Renders views as Markdown, with escaping, a size limit, a marker and a footer.
 //!
-//! Templates escape every value by default; only the filters of `filters` add Markdown around values.
+//! Templates escape every value by default; only the filters in `filters` add Markdown around values.
 
 mod chart;
 mod filters;
@@ -23,7 +23,7 @@ use crate::domain::trust::outbound::{self, BodyText, Outbound, OutboundFilter, T
 
 pub use marker::{Marker, MarkerKey, find_marker};
 
-/// Maximum size of a posted text, in bytes; both forges accept more.
+/// Maximum size of a posted text, in bytes; all forges accept more.
 pub const MAX_BYTES: usize = 60_000;
 
 /// Names of the templates of prompts: of an iteration, and of a run that makes a plan.
@@ -36,7 +36,7 @@ pub enum RenderError {
     /// Syntax error in an operator's template.
     #[error("template {name} is not valid: {detail}")]
     Invalid { name: String, detail: String },
-    /// Unknown name of an operator's template.
+    /// Unknown name of an operator's template. `near` suggests a similar name, `known` lists all.
     #[error("there is no template {name}{near}; known templates: {known}")]
     Unknown { name: String, near: String, known: String },
     /// Failure to render a template with its values.
@@ -44,14 +44,14 @@ pub enum RenderError {
     Failed { name: String, detail: String },
 }
 
-/// Renders views as Markdown.
+/// Renderer of views to Markdown.
 #[derive(Debug)]
 pub struct Renderer {
-    /// Built-in templates, replaced by the operator's where there are any.
+    /// Built-in templates with the operator's replacements.
     chosen: Environment<'static>,
     /// Built-in templates only, used if an operator's template fails.
     built_in: Environment<'static>,
-    /// Takes secrets out of values and of the text.
+    /// Filter that removes secrets from values and from the text.
     outbound: OutboundFilter,
 }
 
@@ -59,7 +59,7 @@ impl Renderer {
     /// Loads the built-in templates and the operator's `overrides` (name such as `comment/status.md`, text).
     ///
     /// # Errors
-    /// Names the first override that is unknown or does not parse.
+    /// The first override whose name is unknown or whose template is invalid.
     pub fn new(overrides: Vec<(String, String)>, outbound: OutboundFilter) -> Result<Self, RenderError> {
         let built_in = templates::environment()?;
         let mut chosen = built_in.clone();
@@ -77,7 +77,7 @@ impl Renderer {
     }
 
     /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Outputs are shortened first,
-    /// then lists and rows; no block is cut.
+    /// then lists and tables; Markdown blocks stay complete.
     pub fn render(&self, view: &View) -> String {
         let name = templates::of(view);
         let Ok(context) = serde_json::to_value(view) else {
@@ -98,7 +98,7 @@ impl Renderer {
         unrenderable(view)
     }
 
-    /// Renders a view as a comment or body, with the marker that identifies it later.
+    /// Renders a view as a comment or body, with the marker by which the text is found later.
     pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
         self.outbound.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
     }
@@ -120,10 +120,11 @@ impl Renderer {
         self.outbound.title(&format!("{action} #{issue}: {headline}"))
     }
 
-    /// Renders the prompt of an iteration or of a run that makes a plan. Invisible characters and the prompt's own tags are removed from every value.
+    /// Renders the prompt of an iteration, or of a run that makes a plan. Invisible characters and the prompt's own
+    /// tags are removed from every value.
     ///
     /// # Errors
-    /// Fails if neither the operator's template nor the built-in one can render the view.
+    /// Neither the operator's template nor the built-in one can render the view.
     pub fn prompt(&self, view: &PromptView) -> Result<String, RenderError> {
         let name = if view.planning { PLAN_PROMPT } else { PROMPT };
         let failed = |error: serde_json::Error| RenderError::Failed { name: name.into(), detail: error.to_string() };
@@ -147,7 +148,7 @@ impl Renderer {
     }
 }
 
-/// Returns JSON as a value of a template.
+/// Converts JSON to a value for templates.
 pub fn value(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Null => Value::from(()),
@@ -162,12 +163,12 @@ pub fn value(json: &serde_json::Value) -> Value {
     }
 }
 
-/// Returns the text for a view that cannot be rendered; tests render every built-in template.
+/// Returns a replacement text for a view that cannot be rendered. Tests render every built-in template.
 fn unrenderable(view: &View) -> String {
     format!("The text `{}` could not be rendered. The service's log has the reason.", view.kind())
 }
 
-/// Collapses empty lines outside of code fences and removes trailing whitespace.
+/// Collapses empty lines outside code fences and removes trailing whitespace.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fence: Option<usize> = None;

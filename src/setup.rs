@@ -1,8 +1,9 @@
-//! Set-up: from nothing to a configured forge and a first verified pull request.
+//! Setup: from an empty machine to a configured forge and a first verified pull request.
 //!
-//! `github` creates an App from its manifest, `token` uses the token of the bot's account on Gitea or Forgejo, `complete` makes and
-//! tests what the service needs on the forge, and `trial` runs a first loop with a scripted agent. `server` offers all of that on
-//! the page `/setup`, `ralph-bot init` on the command line. Nothing is overwritten, and each step can be repeated.
+//! `github` creates a GitHub App from its manifest, and `token` uses the token of the bot's account on Gitea or
+//! Forgejo. `complete` creates and tests everything that the service needs on the forge. `trial` runs a first loop
+//! with a scripted agent. `server` offers all of this on the page `/setup`, `ralph-bot init` on the command line.
+//! Nothing is overwritten, and each step can be repeated.
 
 mod access;
 mod complete;
@@ -28,17 +29,17 @@ pub use state::SetupMode;
 pub use token::{BotTokenRequest, TokenSource};
 pub use trial::{TrialOutcome, TrialRepository, clean_up, run as run_trial};
 
-/// Place of the operator's file, with the environment that it is read with.
+/// Location of the operator's configuration file, and the environment with which it is read.
 #[derive(Debug, Clone)]
 pub struct OperatorFileLocation {
-    /// The operator's file, which may not exist yet.
+    /// Path of the operator's file, which may not exist yet.
     pub file: PathBuf,
-    /// Environment.
+    /// Environment variables.
     pub env: Env,
 }
 
 impl OperatorFileLocation {
-    /// Returns the folder of the operator's file, in which files with secrets are written.
+    /// Returns the folder of the operator's file, in which files with secrets are written too.
     pub fn folder(&self) -> &Path {
         self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
@@ -48,7 +49,7 @@ impl OperatorFileLocation {
         self.folder().join(name)
     }
 
-    /// Returns the settings that need neither forge nor backend, with their defaults if there is no file.
+    /// Returns the settings that need neither forge nor backend; the defaults if there is no file.
     ///
     /// # Errors
     /// The file is not valid.
@@ -61,15 +62,15 @@ impl OperatorFileLocation {
     /// Returns the complete configuration.
     ///
     /// # Errors
-    /// The file is not there or not valid.
+    /// The file is missing or not valid.
     pub fn config(&self) -> Result<Config, ConfigProblems> {
         Config::load(&self.file, &self.env)
     }
 
-    /// Returns the text of the operator's file; `None` if there is none.
+    /// Returns the text of the operator's file; `None` if there is no file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     fn text(&self) -> Result<Option<String>, String> {
         match std::fs::read_to_string(&self.file) {
             Ok(text) => Ok(Some(text)),
@@ -79,33 +80,33 @@ impl OperatorFileLocation {
     }
 }
 
-/// State of a step of the set-up.
+/// Outcome of a setup step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
-    /// It changed something.
+    /// The step changed something.
     Done,
-    /// All was as it should be.
+    /// Everything was already correct.
     Unchanged,
-    /// It failed; the text says what to do.
+    /// The step failed; its text contains advice.
     Failed,
-    /// A remark.
+    /// The text is only a remark.
     Note,
 }
 
-/// Step of the set-up, as it is reported.
+/// Setup step in a report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ReportedStep {
     /// State.
     pub state: StepState,
-    /// One line for people, or several.
+    /// Text for people, one or more lines.
     pub text: String,
 }
 
-/// Steps of the set-up in their order.
+/// Report of a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct SetupReport {
-    /// Steps.
+    /// Steps in the order in which they were performed.
     pub steps: Vec<ReportedStep>,
 }
 
@@ -124,7 +125,7 @@ impl SetupReport {
         self.steps.iter().any(|step| step.state == StepState::Done)
     }
 
-    /// Returns the report as text, one step a line, with a sentence if nothing was changed.
+    /// Returns the report as text with one step per line, and with a sentence if nothing was changed.
     pub fn text(&self) -> String {
         let mark = |state| match state {
             StepState::Done => "done",

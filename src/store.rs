@@ -45,7 +45,8 @@ use schema::SchemaShare;
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// Maximum wait of a statement for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Attempts to open a database that another process may be creating, and the time between two of them.
+/// Maximum number of attempts to open a database that another process may be creating, and the time between two
+/// attempts.
 const OPEN_TRIES: u32 = 10;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 /// Maximum wait for processes of an older version to stop before the schema is changed.
@@ -59,8 +60,8 @@ const COMMIT_BATCH: usize = 256;
 const QUEUE: usize = 16_384;
 /// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 128;
-/// Size of a reader's cache of pages, in KiB; its memory is used as far as something was read. SQLite's own 2 MiB are less than what one
-/// search over all loops reads.
+/// Size of a reader's page cache, in KiB; memory is only used for pages that were read. SQLite's default of 2 MiB is
+/// less than one search over all loops reads.
 const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Maximum idle read connections.
 const IDLE_READERS: usize = 8;
@@ -100,7 +101,7 @@ pub enum StoreError {
     /// A row that had to be unique exists already.
     #[error("the row already exists: {detail}")]
     Duplicate { detail: String },
-    /// The database is damaged or unreachable; the process has to stop.
+    /// The database is damaged or unreachable; the process must stop.
     #[error(
         "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
     )]
@@ -129,13 +130,14 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Instructions of the database between two looks at the time, well below a millisecond.
+/// Number of SQLite virtual-machine instructions between two checks of the time limit; they take well below a
+/// millisecond.
 const LOOK_AT_TIME: i32 = 10_000;
 
-/// Runs queries for at most about `limit`.
+/// Runs queries with a time limit of about `limit`.
 ///
 /// # Errors
-/// [`StoreError::TooSlow`] if they take longer.
+/// [`StoreError::TooSlow`] if the queries take longer.
 pub fn within<T>(c: &Connection, limit: Duration, work: impl FnOnce(&Connection) -> StoreResult<T>) -> StoreResult<T> {
     let watch = Stopwatch::start();
     c.progress_handler(LOOK_AT_TIME, Some(move || watch.elapsed() > limit))?;
@@ -189,7 +191,7 @@ impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> WriterTask for Wr
     }
 }
 
-/// The database of the service. Cheap to clone.
+/// Database of the service. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<StoreInner>,
@@ -197,7 +199,7 @@ pub struct Store {
 
 struct StoreInner {
     path: PathBuf,
-    /// `None` once closed.
+    /// Sender to the writer thread; `None` once the store is closed.
     queue: Mutex<Option<mpsc::SyncSender<Box<dyn WriterTask>>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
@@ -205,16 +207,17 @@ struct StoreInner {
     /// Cancelled after a write that did not reach the disk.
     failed: CancellationToken,
     unclean: bool,
-    /// Keeps processes of newer versions from changing the schema; `None` in memory.
+    /// Shared lock that keeps processes of newer versions from changing the schema; `None` for a database in memory.
     _schema: Option<SchemaShare>,
 }
 
-/// Mode of an open database.
+/// Way in which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// The service's own database.
     Own,
-    /// Opened by a command beside the service: schema, stop mark and write-ahead log are left alone.
+    /// Opened by a command beside a running service: does not change the schema, the mark of a clean stop and the
+    /// write-ahead log.
     Beside,
     /// Database in memory, with one connection: reads use the writer.
     Memory,
@@ -229,7 +232,8 @@ impl Store {
         Self::start(path, Mode::Own, SCHEMA_PATIENCE)
     }
 
-    /// Opens the database like [`open`](Self::open), and waits no longer than `patience` for processes of an older version.
+    /// Opens the database like [`open`](Self::open), and waits at most `patience` for processes of an older version to
+    /// stop.
     #[cfg(test)]
     fn open_within(path: &Path, patience: Duration) -> StoreResult<Self> {
         Self::start(path, Mode::Own, patience)
@@ -383,7 +387,7 @@ impl Store {
         (size(&self.inner.path), size(Path::new(&log)))
     }
 
-    /// Whether the last process did not close the database.
+    /// Whether the last process ended without closing the database.
     pub fn was_unclean(&self) -> bool {
         self.inner.unclean
     }
@@ -428,8 +432,8 @@ impl Store {
     }
 }
 
-/// Copies the database file at `from` consistently, whether or not a service uses it. `to` is complete and readable only by its
-/// owner, or does not exist.
+/// Copies the database file at `from` to `to` consistently, whether or not a service uses it. Either `to` is complete
+/// and readable only by its owner, or it does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
         return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
@@ -450,7 +454,7 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
-/// Retries work that fails while another process creates the same database.
+/// Runs work and repeats it while it fails, because another process may be creating the same database.
 fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     for _ in 1..OPEN_TRIES {
         if work().is_ok() {
@@ -461,7 +465,8 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     work()
 }
 
-/// Checks that a database can be written at `path`, because SQLite only reports that it cannot be opened. The error is a message.
+/// Checks that a database can be written at `path`. SQLite itself only reports that the file cannot be opened. The
+/// error is a message for the operator.
 fn writable(path: &Path) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for place in [folder, path] {
@@ -533,8 +538,8 @@ fn write_loop(
     }
 }
 
-/// Waits for `wanted` jobs, at most `most`: callers that were answered together write again together, and would otherwise be
-/// split over two commits.
+/// Receives jobs for one commit until it has `wanted` of them, at most `most`. Callers whose jobs were in the same
+/// commit often write again together, and would otherwise be split over two commits.
 fn gather(
     jobs: &mpsc::Receiver<Box<dyn WriterTask>>,
     batch: &mut Vec<Box<dyn WriterTask>>,

@@ -15,16 +15,16 @@ use crate::config::Env;
 pub use metrics::{Metrics, OPENMETRICS, PLAIN_TEXT};
 pub use traces::{EndedSpan, SpanValue, Tracer};
 
-/// Environment variable with the filter (`info`, `ralph_bot=debug,warn`).
+/// Name of the environment variable with the filter (`info`, `ralph_bot=debug,warn`).
 pub const FILTER_VARIABLE: &str = "RALPH_LOG";
 
-/// Environment variable with the format, `text` or `json`.
+/// Name of the environment variable with the format, `text` or `json`.
 pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
 
-/// Default filter: `info` for this program, warnings of dependencies.
+/// Default filter: `info` for this program, `warn` for dependencies.
 const FILTER_DEFAULT: &str = "warn,ralph_bot=info";
 
-/// Reason logging could not be started.
+/// Reason why logging could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter is invalid.
@@ -45,10 +45,10 @@ enum Format {
     Json,
 }
 
-/// Starts logging to standard error: text on a terminal and JSON elsewhere, unless the environment says otherwise.
+/// Starts logging to standard error. The default format is text on a terminal and JSON elsewhere.
 ///
 /// # Errors
-/// A variable is invalid, or logging was started before.
+/// An environment variable is invalid, or logging was started before.
 pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let (filter, format) = settings(env, terminal)?;
@@ -67,7 +67,8 @@ where
     }
 }
 
-/// Writer of text lines: an event is one line without sequences of terminals, whatever its values contain.
+/// Writer of text lines. Each event is written as one line without terminal control sequences, whatever its values
+/// contain.
 struct OneLine<M> {
     inner: M,
     colors: bool,
@@ -92,7 +93,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
 }
 
 impl<W: std::io::Write> std::io::Write for EventLine<W> {
-    /// Writes an event, which the formatter hands over as a whole.
+    /// Writes a complete event, as the formatter passes it.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -105,7 +106,8 @@ impl<W: std::io::Write> std::io::Write for EventLine<W> {
     }
 }
 
-/// Escapes characters that would begin a new line, act on a terminal, or change the order of the text. With `colors`, those stay.
+/// Escapes characters that could start a new line, control a terminal, or change the order of the text. With `colors`,
+/// color sequences are kept.
 fn escaped(line: &str, colors: bool) -> String {
     let disturbs = |c: char| {
         (c.is_control() && c != '\t')
@@ -122,7 +124,7 @@ fn escaped(line: &str, colors: bool) -> String {
     text
 }
 
-/// Whether a text begins with a sequence that sets the color or weight of what follows.
+/// Whether a text begins with a control sequence that sets a color or weight.
 fn is_color(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
     rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')

@@ -1,12 +1,12 @@
-//! Mirrors, work trees, snapshots and pushes, without trust in files that an agent wrote.
+//! Mirrors, work trees, snapshots and pushes. Files that an agent wrote are never trusted.
 //!
-//! One bare mirror per repository holds what was fetched from the forge. A loop has a store, a bare repository for its own
-//! commits that borrows the mirror's objects, and a folder with files and a private index, which the agent cannot access. The
-//! `.git` in that folder is a temporary repository for the agent that borrows the objects of both: the service writes it and
-//! never runs git on it. Commits contain the files of the folder.
+//! One bare mirror per repository contains the objects fetched from the forge. A loop has a store, which is a bare
+//! repository for its own commits that borrows the mirror's objects, and a folder with files and a private index,
+//! which the agent cannot access. The `.git` in that folder is a temporary repository for the agent that borrows the
+//! objects of both. The service writes it and never runs git on it. Commits contain the files of the folder.
 //!
-//! Lock order: a tree's lock before its mirror's lock before its store's lock. Everything that moves a ref or creates a mirror
-//! holds the lock of that repository; objects are added without it.
+//! Lock order: a tree's lock, then its mirror's lock, then its store's lock. Moving a ref or creating a mirror
+//! requires the lock of that repository; adding objects does not.
 
 mod agent_repo;
 mod branch;
@@ -73,18 +73,18 @@ use tracked::KnownTracked;
 pub struct WorkspaceSettings {
     /// Folder with `mirrors/ loops/ trees/ pool/ tmp/`; created if missing.
     pub root: PathBuf,
-    /// Maximum number of finished trees kept for reuse per repository.
+    /// Maximum number of finished trees per repository that are kept for reuse.
     pub pool: usize,
-    /// Author and committer of commits where `authors` names none.
+    /// Author and committer of commits on forges that are not in `authors`.
     pub committer_name: String,
     pub committer_email: String,
-    /// Author and committer by forge; more become known while the service runs.
+    /// Author and committer by forge; entries are added while the service runs.
     pub authors: Arc<Mutex<HashMap<ForgeName, CommitAuthor>>>,
-    /// Signature of the commits that are pushed.
+    /// Key for signing commits; `None` if commits are not signed.
     pub signing: Option<CommitSigning>,
     /// Patterns of paths that agents may not change; `**` spans folders.
     pub protected: Vec<String>,
-    /// Scanner of commits.
+    /// Filter that scans commits for secrets.
     pub outbound: OutboundFilter,
 }
 
@@ -101,7 +101,7 @@ pub struct Workspaces {
     known: KnownObjects,
 }
 
-/// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
+/// Returns path and version of the installed git; fails if git is missing or older than [`NEEDED_GIT`].
 pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
     let git = Git::new(PathBuf::from("/"))?;
     let version = git.version().await?;
@@ -109,8 +109,8 @@ pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
 }
 
 impl Workspaces {
-    /// Creates missing folders. Fails if a pattern is invalid, git is missing, or
-    /// the folder is not writable.
+    /// Opens the workspace and creates missing folders. Fails if a pattern is invalid, git is missing, or the folder
+    /// is not writable.
     pub fn open(settings: WorkspaceSettings, clock: Clock) -> Result<Self, WorkspaceError> {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
@@ -127,20 +127,20 @@ impl Workspaces {
         })
     }
 
-    /// Sets author and committer of later commits on a forge.
+    /// Sets author and committer for later commits on a forge.
     pub fn set_author(&self, forge: &ForgeName, author: CommitAuthor) {
         self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).insert(forge.clone(), author);
     }
 
-    /// Returns author and committer of commits on a forge, if known.
+    /// Returns author and committer for commits on a forge; `None` if unknown.
     fn author_on(&self, forge: &ForgeName) -> Option<CommitAuthor> {
         self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).get(forge).cloned()
     }
 
-    /// Creates an empty folder that is removed after this process.
+    /// Creates an empty folder that is removed after this process has ended.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The folder cannot be created.
     pub fn folder_of_process(&self) -> Result<PathBuf, WorkspaceError> {
         self.layout.folder_of_process()
     }

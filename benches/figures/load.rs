@@ -29,7 +29,7 @@ pub struct Load {
     pub count: u64,
     /// Maximum duration, in seconds.
     pub seconds: f64,
-    /// Deliveries per second at a constant rate; 0 for as many as are answered.
+    /// Number of deliveries per second at a constant rate; 0 to send as fast as the server responds.
     pub rate: f64,
     /// Number of connections.
     pub connections: usize,
@@ -47,7 +47,7 @@ pub enum From {
 pub struct LoadAnswers {
     /// Number of deliveries that were answered with 2xx.
     pub good: u64,
-    /// Number of deliveries with another answer, or none.
+    /// Number of deliveries with another response, or without one.
     pub bad: u64,
     /// Time from the first request to the last answer, in seconds.
     pub seconds: f64,

@@ -81,7 +81,8 @@ fn history(seed: u64) -> Vec<Record> {
     (1..=HISTORY).map(record).collect()
 }
 
-/// Returns the 99th percentile of the time of a control step, and of a review of the last iteration.
+/// Returns two 99th percentiles: of the time that a control step takes, and of the time that a review of the last
+/// iteration takes.
 fn times(histories: &[Vec<Record>], facts: &TaskFacts) -> (Duration, Duration) {
     let (control, oversight) = (ControlSettings::default(), OversightSettings::default());
     let (mut steps, mut reviews) = (Vec::new(), Vec::new());

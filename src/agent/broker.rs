@@ -1,9 +1,10 @@
-//! Hides the API keys of models from agents, and knows the wire formats of the models.
+//! Broker of keys: hides the API keys of models from agents and counts the cost of their requests.
 //!
-//! An agent gets a token for one run in place of each key, and an address on loopback in place of the model's. A request to that
-//! address is checked ([`request`]) against the endpoints of the model's [`formats`], its cost is reserved ([`meter`]), and it is
-//! sent with the key in the one header in which the token stood. The answer is counted ([`usage`]) and cleaned of the key
-//! ([`answer`], [`events`]). The token is useless elsewhere and after the run.
+//! For each key, an agent receives a token that is valid for one run, and an address on loopback instead of the
+//! model's. A request to that address is checked ([`request`]) against the endpoints of the model's [`formats`], its
+//! cost is reserved ([`meter`]), and the token in its header is replaced with the key. The response's usage is counted
+//! ([`usage`]) and the key is removed from it ([`answer`], [`events`]). The token is useless elsewhere and after the
+//! run.
 
 mod answer;
 mod events;
@@ -47,16 +48,16 @@ use crate::net::serve::{ConnectionLimits, serve};
 const MAX_REQUEST: usize = 64 * 1024 * 1024;
 /// Maximum number of concurrent connections of a run to one model; further ones wait.
 const MOST_CONNECTIONS: usize = 256;
-/// Time limit for a request's head, also between two requests of one connection.
+/// Time limit for receiving the head of a request, which includes the time between two requests on a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Environment variables from which an agent reads the key and the address of a model.
+/// Environment variables from which an agent reads the key and the address of one model.
 pub(super) struct ModelKey {
     /// Variables that contain a key.
     pub(super) keys: &'static [&'static str],
-    /// Variables that contain the model's address; the first that is set counts.
+    /// Variables that contain the model's address; the first one that is set is used.
     pub(super) addresses: &'static [&'static str],
-    /// Address if none of them is set; `None` if the agent has no default.
+    /// Address if none of the variables is set; `None` if the agent has no default.
     pub(super) default_address: Option<&'static str>,
     /// Variables that make the agent ignore these addresses.
     pub(super) unless_set: &'static [&'static str],
@@ -77,7 +78,7 @@ pub(super) struct HiddenKey {
     formats: &'static [FormatName],
 }
 
-/// Returns the keys to hide from an agent, from its configuration and the known variables of its program.
+/// Returns the keys to hide from an agent, according to its configuration and the known variables of its program.
 pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<HiddenKey> {
     if !settings.config.hide_keys {
         return Vec::new();
@@ -117,8 +118,8 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
     hidden
 }
 
-/// HTTP clients of the models of one backend, by address. Each is created on first use and shared by all runs, because
-/// reading the TLS root certificates takes longer than starting an agent.
+/// HTTP clients for the models of one backend, by address. A client is created on first use and shared by all runs,
+/// because reading the TLS root certificates takes longer than starting an agent.
 #[derive(Default)]
 pub(super) struct ModelClients(Mutex<Vec<(Url, reqwest::Client)>>);
 
@@ -134,14 +135,14 @@ impl ModelClients {
     }
 }
 
-/// Returns the forms of all hidden keys, which are removed from answers.
+/// Returns all forms of the hidden keys, such as encoded ones, that are removed from responses.
 pub(super) fn forms_of_keys(settings: &BackendSetup, hidden: &[HiddenKey]) -> Arc<SecretForms> {
     let is_hidden = |name: &String| hidden.iter().any(|hidden| hidden.keys.contains(name));
     let keys = settings.env.iter().filter(|(name, _)| is_hidden(name));
     Arc::new(SecretForms::new(keys.map(|(_, key)| key.expose_secret())))
 }
 
-/// Parts that the brokers of all runs of a backend share.
+/// Data that the brokers of all runs of a backend share.
 pub(super) struct BrokerParts<'a> {
     pub(super) hidden: &'a [HiddenKey],
     pub(super) clients: &'a ModelClients,
@@ -151,16 +152,16 @@ pub(super) struct BrokerParts<'a> {
 
 /// Forwards an agent's requests to its models until it is dropped.
 pub(super) struct Broker {
-    /// Operator's variables with keys and addresses replaced.
+    /// Operator's environment variables, with keys and addresses replaced.
     pub(super) variables: Vec<(String, SecretString)>,
     _serving: JoinSet<()>,
 }
 
 impl Broker {
-    /// Starts to listen for requests to the models whose keys are hidden.
+    /// Starts listening for requests to the models whose keys are hidden.
     ///
     /// # Errors
-    /// A sentence for the operator: no free port, or no TLS root certificates.
+    /// A message for the operator: no free port, or no TLS root certificates.
     pub(super) async fn open(
         settings: &BackendSetup,
         parts: &BrokerParts<'_>,
@@ -209,7 +210,7 @@ impl Broker {
     }
 }
 
-/// Creates a token for each key that has a value.
+/// Creates a token for each key whose variable is set. Also returns the keys, in the same order.
 fn tokens_for(hidden: &HiddenKey, variables: &[(String, SecretString)]) -> (Vec<RunToken>, Vec<SecretString>) {
     let of = |name: &String| {
         let (_, key) = variables.iter().find(|(known, _)| known == name)?;
@@ -219,15 +220,15 @@ fn tokens_for(hidden: &HiddenKey, variables: &[(String, SecretString)]) -> (Vec<
     hidden.keys.iter().filter_map(of).unzip()
 }
 
-/// A model, its keys, and what the run may ask of it.
+/// Model with its keys and the rules for a run's requests.
 struct BrokeredModel {
-    /// Addresses of the broker as clients write them.
+    /// Values of the `Host` header under which clients reach the broker.
     hosts: [String; 2],
     base: Url,
     base_path: String,
     client: reqwest::Client,
     formats: &'static [FormatName],
-    /// Features of the provider that the operator allows.
+    /// Names of the provider's features that the operator allows.
     allowed: Vec<String>,
     tokens: Vec<RunToken>,
     /// Keys that replace the tokens, in the same order.
@@ -247,7 +248,7 @@ impl BrokeredModel {
         }
     }
 
-    /// Checks a request, sends it and passes the answer on.
+    /// Checks a request, sends it to the model and returns the response.
     async fn answer(&self, request: Request) -> Result<Response, RefusedRequest> {
         let (head, body) = request.into_parts();
         let checked = request::check_head(&self.rules(), &head)?;
@@ -278,7 +279,7 @@ impl BrokeredModel {
         answer.into_response(|refusal| self.meter.note_answer(refusal)).await
     }
 
-    /// Reads and checks the body.
+    /// Reads and checks the body of a request.
     async fn body(&self, checked: &CheckedHead, body: Body) -> Result<Map<String, Value>, RefusedRequest> {
         let body = axum::body::to_bytes(body, MAX_REQUEST).await.map_err(|_| RefusedRequest {
             status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -288,7 +289,7 @@ impl BrokeredModel {
         request::check_body(&self.rules(), &checked.matched, &body)
     }
 
-    /// Reserves the money for a request; limits its answer if the money does not suffice for more.
+    /// Reserves the cost of a request. Limits the length of the response if the remaining budget requires it.
     async fn reserve(&self, checked: &CheckedHead, body: &mut Map<String, Value>) -> Result<OpenCall, RefusedRequest> {
         let format = checked.matched.format;
         (format.ask_usage)(body);
@@ -318,7 +319,7 @@ impl BrokeredModel {
         Ok(call)
     }
 
-    /// Builds the request to the model from what was checked, with the key in its one header.
+    /// Builds the request to the model from the checked parts, with the key in the authentication header.
     fn outgoing(&self, checked: CheckedHead, body: Option<Value>) -> Result<reqwest::RequestBuilder, RefusedRequest> {
         let (header, index) = checked.auth;
         let key = self.keys.get(index).map_or("", |key| key.expose_secret().trim());
@@ -344,7 +345,7 @@ impl BrokeredModel {
         })
     }
 
-    /// Reports a refused request to the operator, each kind once a run.
+    /// Reports a refused request to the operator, each kind once per run.
     fn report(&self, asked: &str, refusal: &RefusedRequest) {
         // Some clients look whether the address answers before they send anything.
         if asked.starts_with("HEAD ") || asked.starts_with("OPTIONS ") {
@@ -369,7 +370,7 @@ async fn forward(State(model): State<Arc<BrokeredModel>>, request: Request) -> R
     }
 }
 
-/// Returns an error in a shape in which the clients of all vendors find the message.
+/// Returns an error response whose message the clients of all vendors can read.
 fn refused(refusal: &RefusedRequest, forms: &Arc<SecretForms>) -> Response {
     let RefusedRequest { status, kind, why } = refusal;
     let error = json!({ "type": kind, "code": status.as_u16(), "message": format!("ralph-bot: {why}") });

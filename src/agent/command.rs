@@ -1,4 +1,5 @@
-//! Runs a coding agent that is a command: folders, environment, sandbox, limits and report are the same for every preset.
+//! Runs coding agents that are commands. Folders, environment, sandbox, limits and report are the same for every
+//! preset.
 
 mod provider_wait_limit;
 
@@ -34,11 +35,11 @@ use crate::process::{
     executable,
 };
 
-/// Bytes that are kept of each output stream.
+/// Number of bytes that are kept of each output stream.
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum time that an agent may spend on retrying a provider that refuses.
+/// Maximum time that an agent may spend on retries while the provider refuses requests.
 const MAX_PROVIDER_WAIT: Duration = Duration::from_secs(60);
-/// Time between the refusal of a request for lack of money and the end of the run.
+/// Time between the refusal of a request because the budget is used up and the end of the run.
 const BUDGET_GRACE: Duration = Duration::from_secs(2);
 /// Time limit for printing the version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,19 +47,19 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ERRORS: usize = 50;
 /// Maximum length of the final message, in bytes.
 const MAX_FINAL_MESSAGE: usize = 16 * 1024;
-/// A preset with an operator's configuration.
+/// Preset with an operator's configuration.
 pub(super) struct CommandBackend {
     name: String,
     preset: &'static AgentPreset,
     settings: BackendSetup,
     program: PathBuf,
     secrets: Masker,
-    /// Keys that are hidden from the agent.
+    /// API keys that are hidden from the agent.
     hidden_keys: Vec<HiddenKey>,
     model_clients: ModelClients,
-    /// Forms of the hidden keys.
+    /// All forms of the hidden keys.
     key_forms: Arc<SecretForms>,
-    /// Prices of the models whose requests go through the broker.
+    /// Prices of the models that the agent reaches through the broker.
     prices: Arc<PriceTable>,
 }
 
@@ -104,7 +105,7 @@ impl CommandBackend {
         })
     }
 
-    /// Returns the run as the preset sees it.
+    /// Returns the run in the form that presets use.
     fn call<'a>(
         &'a self,
         run: &'a AgentRun,
@@ -158,7 +159,7 @@ impl CommandBackend {
         spec
     }
 
-    /// Files and folders of the home that contain sessions.
+    /// Returns the files and folders of the agent's home that contain sessions.
     fn session_files(&self) -> impl Iterator<Item = &str> {
         self.preset.sessions.iter().copied().chain(self.settings.config.session_files.iter().map(String::as_str))
     }
@@ -173,7 +174,7 @@ impl CommandBackend {
         }
     }
 
-    /// Copies the files of the run's session; returns whether a later run can resume it.
+    /// Copies the files of the run's session; returns `true` if a later run can resume it.
     fn keep_session(&self, id: &str, keep: &Path, folders: &RunFolders) -> bool {
         if self.session_files().next().is_none() {
             return true;
@@ -355,7 +356,7 @@ impl CommandBackend {
         outcome
     }
 
-    /// Reads the usage from the files of the session, if the output does not report it.
+    /// Reads the usage from the session's files if the output does not report it.
     fn read_session_usage(&self, output: &mut ParsedOutput, folders: &RunFolders) {
         let Some(read) = self.preset.session_usage.filter(|_| self.settings.output.is_none()) else { return };
         match session::session_usage(&folders.home, self.session_files(), read) {
@@ -370,13 +371,14 @@ impl CommandBackend {
         }
     }
 
-    /// Reads the model from the files of the session, if none was requested and the output does not report it.
+    /// Returns the model according to the session's files, if none was requested and the output does not report it.
     fn model_of(&self, run: &AgentRun, folders: &RunFolders) -> Option<String> {
         let read = self.preset.model.filter(|_| run.model.is_none() && self.settings.output.is_none())?;
         session::model(&folders.home, self.session_files(), read).ok().flatten()
     }
 
-    /// Copies the session of a successful run, and reads its context fill if the output did not report it.
+    /// Copies the session of a successful run. Also reads how full its context window is if the output does not report
+    /// it.
     fn keep(&self, run: &AgentRun, folders: &RunFolders, outcome: &mut AgentOutcome) {
         let ended_well = outcome.status == AgentStatus::Finished && self.resumes();
         let (Some(id), Some(keep), true) = (&outcome.session, &run.keep, ended_well) else { return };
@@ -391,7 +393,7 @@ impl CommandBackend {
     }
 }
 
-/// Subtracts the usage of earlier runs of the session from the output; returns the figures as the backend reported them.
+/// Subtracts the usage of earlier runs of the session from the output; returns the total as the backend reported it.
 fn subtract_earlier_runs(output: &mut ParsedOutput, run: &AgentRun, observed: Option<u64>) -> Cumulative {
     let usage = TokenUsage::with_cached_in(output.tokens_in, output.tokens_out, output.cache_read, output.cache_write);
     let account = Cumulative { usage, cost: output.cost };
@@ -405,7 +407,8 @@ fn subtract_earlier_runs(output: &mut ParsedOutput, run: &AgentRun, observed: Op
     account
 }
 
-/// Stops a run some time after a request was refused because its money is used up, so that its program can show why.
+/// Stops a run some time after a request was refused because its budget is used up, so that the agent can report the
+/// error first.
 async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std::convert::Infallible {
     meter.until_exhausted().await;
     tokio::time::sleep(BUDGET_GRACE).await;
@@ -413,7 +416,8 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     std::future::pending().await
 }
 
-/// Adds what the broker measured: usage beyond what the program reported, and that the budget ended the run.
+/// Adds the broker's measurements to an outcome: usage that the program did not report, and whether the budget ended
+/// the run.
 fn with_brokered(mut outcome: AgentOutcome, meter: &RunMeter, cancel: &CancellationToken) -> AgentOutcome {
     let counted = meter.counted();
     if meter.is_exhausted() && !cancel.is_cancelled() {
@@ -428,7 +432,7 @@ fn with_brokered(mut outcome: AgentOutcome, meter: &RunMeter, cancel: &Cancellat
     outcome
 }
 
-/// Returns the event with the usage of this run, without that of earlier runs of the session.
+/// Returns an event with only this run's usage, without that of earlier runs of the session.
 fn without_earlier_runs(event: AgentEvent, run: &AgentRun, observed: Option<u64>) -> AgentEvent {
     match (event, &run.session, observed) {
         (
@@ -446,7 +450,8 @@ fn without_earlier_runs(event: AgentEvent, run: &AgentRun, observed: Option<u64>
     }
 }
 
-/// Returns the event without secrets. Lines are masked before they are parsed, but JSON can escape a secret.
+/// Returns the event with secrets masked. Output lines are masked before they are parsed, but JSON escapes can hide a
+/// secret.
 fn masked(mut event: AgentEvent, secrets: &Masker) -> AgentEvent {
     match &mut event {
         AgentEvent::Session { id: text }
@@ -502,7 +507,7 @@ fn assembled(status: AgentStatus, mut output: ParsedOutput) -> AgentOutcome {
     }
 }
 
-/// Whether the program was ended by a signal, which a shell reports as an exit code over 128.
+/// Whether a signal ended the program; a shell reports this as an exit code above 128.
 fn is_killed(end: &ProcessEnd) -> bool {
     match end {
         ProcessEnd::Exited(code) => *code > 128,

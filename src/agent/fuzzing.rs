@@ -1,11 +1,11 @@
-//! Properties of the readers of what agents write, for any input.
+//! Fuzz targets for reading the output of agents.
 
 use super::output::MAX_NOTES;
 use super::transcript::played;
 use super::{broker, presets, report};
 use crate::process::{Masker, ProcessEnd};
 
-/// A report's lists and texts are bounded, and its numbers are in range.
+/// Checks that a report's lists and texts are bounded and its numbers are in range.
 pub(crate) fn report(data: &[u8]) {
     let (Some(report), problem) = report::parse(data, &Masker::new([""; 0])) else { return };
     assert!(problem.is_none_or(|problem| !problem.is_empty()));
@@ -16,7 +16,8 @@ pub(crate) fn report(data: &[u8]) {
     assert!(report.summary.chars().count() <= 4_001 && report.approach.chars().count() <= 4_001);
 }
 
-/// Whatever a program prints, its reader ends with a bounded number of errors. The first byte chooses the reader and the end.
+/// Checks that reading any output ends with a bounded number of errors. The first byte selects the reader and the end
+/// of the run.
 pub(crate) fn output(data: &[u8]) {
     let Some((choice, text)) = data.split_first() else { return };
     let (text, choice) = (String::from_utf8_lossy(text), usize::from(choice.wrapping_sub(b'a')));
@@ -27,7 +28,7 @@ pub(crate) fn output(data: &[u8]) {
     assert!(parsed.errors.len() <= MAX_NOTES + 2, "{}", parsed.errors.len());
 }
 
-/// Body of a request to a model, or of its answer.
+/// Checks the body of a request to a model, or of its response.
 pub(crate) fn model_body(data: &[u8]) {
     broker::fuzzing::body(data);
 }

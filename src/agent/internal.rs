@@ -1,9 +1,10 @@
-//! Built-in agent: a model, a tool that runs commands, a tool that edits files, and the tools of the run.
+//! Built-in agent: a model with tools that run commands and edit files, and the tools of the run.
 //!
-//! It has the same folders, environment, sandbox, report, events and outcome as agents that are commands. Commands run in the
-//! sandbox; edits run in this process, within the tree only; the model is called from this process, so commands never see its
-//! key. A run is limited in turns, tokens, cost, time and silence, and can exceed a limit by one call of the model. The
-//! conversation is not kept after the run; results of earlier runs are in the next prompt.
+//! Folders, environment, sandbox, report, events and outcome are the same as for agents that are commands. Commands
+//! run in the sandbox; edits run in this process, within the work tree only. The model is called from this process, so
+//! commands never see its key. A run is limited in turns, tokens, cost, time and time without output, and can exceed a
+//! limit by one call of the model. The conversation is discarded after the run; the next prompt contains the results
+//! of earlier runs.
 
 mod bash;
 mod context;
@@ -41,39 +42,40 @@ pub type PriceFunction = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send +
 pub struct InternalSettings {
     /// Model.
     pub model: ModelFunction,
-    /// Model of runs that name none.
+    /// Default model of runs that select none.
     pub default_model: String,
-    /// Prices.
+    /// Function that returns the cost of a call.
     pub price: PriceFunction,
-    /// Clock for the end of limits.
+    /// Clock that determines when limits end.
     pub clock: Clock,
     /// Limits of a run.
     pub bounds: InternalAgentLimits,
-    /// Whether the models take images.
+    /// Whether the models accept images.
     pub takes_images: bool,
-    /// Whether commands may run without a sandbox. Files of the tree can be edited in any case.
+    /// Whether commands may run without a sandbox. Editing files is allowed in any case.
     pub commands_outside: bool,
 }
 
 /// Limits of a run, in addition to those of [`AgentRun`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct InternalAgentLimits {
-    /// Maximum number of turns of runs that set none.
+    /// Maximum number of turns of runs that set no maximum.
     pub turns: u32,
     /// Maximum number of input and output tokens.
     pub tokens: u64,
-    /// Maximum number of tokens of an answer.
+    /// Maximum number of tokens per response.
     pub answer_tokens: u32,
-    /// Size of the context window in tokens, including the answer.
+    /// Size of the context window in tokens, including the response.
     pub context_window: u64,
-    /// Time limit for an answer.
+    /// Time limit for a response.
     pub call: Duration,
-    /// Wait before a request is retried; four times as long before the second retry.
+    /// Wait before the first retry of a request; four times as long before the second one.
     pub retry: Duration,
 }
 
 impl Default for InternalAgentLimits {
-    /// 100 turns, 20 million tokens, answers of 16,384, a context of 128,000; 300 s per answer, 1 s before a retry.
+    /// Returns the defaults: 100 turns, 20 million tokens, responses of 16,384 and a context window of 128,000 tokens,
+    /// 300 s per response, 1 s before a retry.
     fn default() -> Self {
         Self {
             turns: 100,
@@ -86,10 +88,11 @@ impl Default for InternalAgentLimits {
     }
 }
 
-/// Creates the built-in agent. Its shell is looked up now. `command`, `args` and `prompt_on_stdin` of `settings` are ignored.
+/// Creates the built-in agent. Its shell is looked up now. `command`, `args` and `prompt_on_stdin` of `settings` are
+/// ignored.
 ///
 /// # Errors
-/// A sentence for the operator: there is no shell, or the context window is too small.
+/// A message for the operator: there is no shell, or the context window is too small.
 pub fn build_internal(
     name: &str,
     settings: BackendSetup,

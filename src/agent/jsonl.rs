@@ -1,4 +1,5 @@
-//! Reads JSON lines of unknown programs: fields with common names are recognized, everything else is text.
+//! Reads JSON Lines output of unknown programs: fields with common names are recognized, everything else is reported
+//! as text.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Names of fields for the session, texts, tools, usage, cost and the stop reason.
+/// Names of fields that contain the session, texts, tools, usage, cost or the stop reason.
 const SESSION: [&str; 6] = ["session_id", "sessionId", "sessionID", "thread_id", "conversation_id", "session"];
 const TEXT: [&str; 5] = ["text", "result", "response", "message", "content"];
 const TOOL: [&str; 3] = ["tool_name", "tool", "toolName"];
@@ -37,7 +38,8 @@ fn first<'a>(event: &'a Value, names: &[&str]) -> &'a Value {
     names.iter().map(|name| &event[*name]).find(|value| !value.is_null()).unwrap_or(&Value::Null)
 }
 
-/// Returns a text, or the text in a message or in a part of a list; `depth` is the number of levels to search.
+/// Returns the text in a value: the value itself, or the text in a message or list. `depth` is the number of levels to
+/// search.
 fn text_in(value: &Value, depth: u8) -> Option<&str> {
     match value {
         Value::String(text) => Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str),

@@ -21,7 +21,7 @@ pub(super) struct McpServer {
 pub(super) enum McpTransport {
     /// Program that is started: command line and environment variables.
     Program { words: Vec<String>, variables: Vec<(String, String)> },
-    /// Address with headers; `events` selects the older transport with server-sent events.
+    /// Address with headers. `events` selects the older transport with server-sent events.
     Address { url: String, headers: Vec<(String, String)>, events: bool },
 }
 
@@ -74,7 +74,7 @@ fn object(pairs: &[(String, String)]) -> Value {
     Value::Object(pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>())
 }
 
-/// Returns `mcpServers` of Gemini CLI's settings; their tools are called without confirmation.
+/// Returns the value of `mcpServers` in Gemini CLI's settings. Tools of these servers are called without confirmation.
 pub(super) fn for_gemini(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
         let value = match &server.transport {
@@ -91,7 +91,7 @@ pub(super) fn for_gemini(servers: &[McpServer]) -> Value {
     Value::Object(each.collect())
 }
 
-/// Returns `mcp` of opencode's configuration.
+/// Returns the value of `mcp` in opencode's configuration.
 pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
         let value = match &server.transport {
@@ -107,8 +107,8 @@ pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     Value::Object(each.collect())
 }
 
-/// Returns settings of Codex as `key=value`, and the environment variables that they refer to. Values that may be secret
-/// are in variables only.
+/// Returns settings of Codex as `key=value`, and the environment variables that they refer to. Values that may be
+/// secret are passed in variables only.
 pub(super) fn for_codex(servers: &[McpServer]) -> (Vec<String>, Vec<(String, String)>) {
     let (mut settings, mut environment) = (Vec::new(), Vec::new());
     for server in servers {

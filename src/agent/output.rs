@@ -1,4 +1,4 @@
-//! Parts that the readers of structured output share: notes, usage, summaries of tool calls, and the status of a run
+//! Shared parts of the readers of structured output: notes, usage, summaries of tool calls, and the status of a run
 //! without a reported result.
 
 use std::collections::HashMap;
@@ -14,18 +14,19 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Maximum number of notes, and of denials.
+/// Maximum number of notes, and of denied tools.
 pub(super) const MAX_NOTES: usize = 50;
-/// Maximum number of messages or calls that are remembered by their id.
+/// Maximum number of messages or calls that are remembered by id.
 pub(super) const MAX_KEPT: usize = 10_000;
 /// Maximum length of the name of a tool, a model or an event, in characters.
 pub(super) const MAX_NAME: usize = 100;
 /// Maximum length of the summary of a call's input, in characters.
 const MAX_INPUT: usize = 500;
-/// Maximum number of last lines that are read as error messages, and the bytes at the end that are searched for them.
+/// Maximum number of last lines that are read as error messages, and number of bytes at the end of the output that are
+/// searched for them.
 const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
 
-/// Fields that summarize a tool call, the best one first.
+/// Fields that summarize a tool call, in order of preference.
 const SUMMARY_FIELDS: [&str; 15] = [
     "command",
     "cmd",
@@ -48,9 +49,9 @@ const SUMMARY_FIELDS: [&str; 15] = [
 #[derive(Debug, Default)]
 pub(super) struct OutputAccumulator {
     pub(super) session: Option<String>,
-    /// Part of the context window that is filled after the last turn.
+    /// Number of tokens in the context window after the last turn.
     pub(super) context_fill: Option<ContextFill>,
-    /// Last text of the model.
+    /// Last text that the model wrote.
     pub(super) last_text: String,
     pub(super) tokens: RunTokens,
     pub(super) cost: Option<Money>,
@@ -66,13 +67,13 @@ pub(super) struct OutputAccumulator {
     pub(super) signals: LimitSignals,
     /// Whether the provider refused a request and has not answered since.
     pub(super) waiting: bool,
-    /// Files that pending calls change, by the id of the call.
+    /// Paths of the files that pending calls change, by id of the call.
     edits: HashMap<String, String>,
-    /// Last refusal of the provider.
+    /// Last refusal by the provider; empty if there is none.
     refusal: String,
-    /// Whether an unknown event was noted.
+    /// Whether an unknown event was already noted.
     has_unknown_event: bool,
-    /// Whether a broken line was noted.
+    /// Whether a malformed line was already noted.
     has_broken_line: bool,
 }
 
@@ -93,7 +94,7 @@ impl OutputAccumulator {
         None
     }
 
-    /// Parses a line as a JSON object. Any other line is reported as text; the first that begins like an object is noted.
+    /// Parses a line as a JSON object. Any other line is reported as text; the first malformed object is noted.
     pub(super) fn parse_object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         let line = line.trim().trim_start_matches('\u{feff}');
         if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(line) {
@@ -110,7 +111,7 @@ impl OutputAccumulator {
         None
     }
 
-    /// Records the id of the session and reports it once.
+    /// Records the id of the session, and reports it if it is new.
     pub(super) fn record_session(&mut self, id: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if let Some(id) = id.as_str().filter(|id| !id.is_empty() && self.session.as_deref() != Some(id)) {
             self.session = Some(id.to_owned());
@@ -135,8 +136,8 @@ impl OutputAccumulator {
         on_event(AgentEvent::ToolCalled { name, input: summary(input) });
     }
 
-    /// Counts and reports a tool call whose result comes later, and remembers the file that a call of one of `editors`
-    /// changes.
+    /// Counts and reports a tool call whose result comes later. If its tool is one of `editors`, the changed file is
+    /// remembered.
     pub(super) fn record_pending_call(
         &mut self,
         id: &Value,
@@ -154,7 +155,7 @@ impl OutputAccumulator {
         }
     }
 
-    /// Records the result of a pending call: its error, if it failed, else the change of its file.
+    /// Records the result of a pending call: its error if it failed, otherwise the change of its file.
     pub(super) fn record_result(&mut self, id: &Value, error: Option<&str>, on_event: &mut dyn FnMut(AgentEvent)) {
         let edited = id.as_str().and_then(|id| self.edits.remove(id));
         if let Some(error) = error {
@@ -200,26 +201,27 @@ impl OutputAccumulator {
         });
     }
 
-    /// Records the name of the model. Names in angle brackets are ignored: programs use them for their own messages.
+    /// Records the name of the model. Names in angle brackets are ignored, because programs use them for their own
+    /// messages.
     pub(super) fn record_model(&mut self, model: &Value) {
         if let Some(model) = model.as_str().filter(|model| !model.is_empty() && !model.starts_with('<')) {
             self.model = Some(shortened(model, MAX_NAME));
         }
     }
 
-    /// Adds an error or another remark to the result.
+    /// Adds an error or remark to the result.
     pub(super) fn add_note(&mut self, note: String) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(shortened(&note, MAX_NOTE));
         }
     }
 
-    /// Records an error of the provider: the message, and details that it contains.
+    /// Records an error of the provider, with the details in its message.
     pub(super) fn record_provider_error(&mut self, message: &str) {
         self.record_error(message, true);
     }
 
-    /// Records an error. If it may not be the provider's, numbers in the message are not read as an HTTP status.
+    /// Records an error. If `of_provider` is `false`, numbers in the message are not read as an HTTP status.
     pub(super) fn record_error(&mut self, message: &str, of_provider: bool) {
         let message = message.trim();
         if message.is_empty() {
@@ -245,8 +247,8 @@ impl OutputAccumulator {
         on_event(AgentEvent::Text { text: shortened(&text, MAX_EVENT_TEXT) });
     }
 
-    /// Returns the status of a run that ended without a reported result: killed, called with wrong arguments, waiting for a
-    /// login, a different program, or a version with a different format.
+    /// Returns the status of a run that ended without a reported result: killed, called with wrong arguments, waiting
+    /// for a login, another program with the same name, or a version with another format.
     pub(super) fn status_without_result(&mut self, finished: &Finished) -> AgentStatus {
         if self.waiting && finished.ended != ProcessEnd::Exited(0) {
             // The program retried the request, so the refusal is temporary.
@@ -293,8 +295,8 @@ impl OutputAccumulator {
         }
     }
 
-    /// Records the end of the output of a program without structured output that exited with an error: it may contain a
-    /// refusal. The output of a program that was stopped is about its work and is ignored.
+    /// Records the end of the output of a program without structured output that exited with an error, because it may
+    /// contain a refusal. Output of a stopped program is ignored, because it is about the program's work.
     pub(super) fn add_failure_output(&mut self, finished: &Finished) {
         if matches!(finished.ended, ProcessEnd::Exited(code) if code != 0) {
             // One message, because it may span several lines.
@@ -333,7 +335,8 @@ impl OutputAccumulator {
     }
 }
 
-/// Summarizes the input of a tool call: its command, path or pattern, else the whole input; at most 500 characters.
+/// Summarizes the input of a tool call in at most 500 characters: its command, path or pattern, otherwise the whole
+/// input.
 pub(super) fn summary(input: &Value) -> String {
     let summary = SUMMARY_FIELDS.iter().map(|name| &input[*name]).find(|value| !value.is_null());
     let text = match summary.unwrap_or(input) {

@@ -1,4 +1,4 @@
-//! Types that describe a coding agent: its program, how it is called and how its output is read. The table is in
+//! Types that describe a coding agent: its program, its arguments and the reader of its output. The table is in
 //! [`presets`](super::presets).
 
 use std::path::{Path, PathBuf};
@@ -13,59 +13,62 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
 
-/// A coding agent that is known by name. "It" in the texts of the fields is the agent's program.
+/// Coding agent that is known by name.
 pub(super) struct AgentPreset {
     /// Name in the configuration.
     pub(super) name: &'static str,
-    /// Program that is run; `None` if the configuration has to name one.
+    /// Program to run; `None` if the configuration has to name one.
     pub(super) program: Option<AgentProgram>,
     /// Returns the arguments of a run.
     pub(super) arguments: fn(&RunContext<'_>) -> Vec<String>,
-    /// Returns the environment variables of a run, in addition to those that every agent gets.
+    /// Returns the files to create in the agent's home: relative path and content.
     pub(super) environment: fn(&RunContext<'_>) -> Vec<(String, String)>,
     /// Returns files to create in the agent's home: path relative to it, and content.
     pub(super) files: fn(&RunContext<'_>) -> Vec<(&'static str, String)>,
-    /// Way in which the prompt is passed.
+    /// Way in which the program receives the prompt.
     pub(super) prompt: PromptDelivery,
     /// Creates a reader for the output of one run.
     pub(super) reader: fn() -> Box<dyn OutputReader>,
-    /// Whether the output of other commands can be read in the same format (`output` in the configuration).
+    /// Whether `output` in the configuration can name this preset's format for the output of other commands.
     pub(super) is_output_format: bool,
-    /// Usage that can be read from the output.
+    /// Usage that the output reports.
     pub(super) usage: UsageReport,
-    /// Whether usage is reported during a run, so that the run can be stopped at its budget.
+    /// Whether the output reports usage during a run, so that the run can be stopped at its budget.
     pub(super) reports_usage_during_run: bool,
-    /// Whether the size of the model's context window is reported.
+    /// Whether the output reports the size of the model's context window.
     pub(super) reports_context_window: bool,
-    /// Arguments that print the version; `None` if there are none.
+    /// Arguments that print the program's version; `None` if there are none.
     pub(super) version: Option<&'static [&'static str]>,
-    /// Whether it is given the MCP servers of a run.
+    /// Whether the program receives the MCP servers of a run.
     pub(super) takes_mcp_servers: bool,
-    /// Way in which it is given the images of a run.
+    /// Way in which the program receives the images of a run.
     pub(super) images: ImageDelivery,
-    /// Files and folders in the home that hold sessions and no programs or settings; empty if sessions cannot be resumed.
+    /// Files and folders in the home that contain sessions but no programs or settings; empty if sessions cannot be
+    /// resumed.
     pub(super) sessions: &'static [&'static str],
-    /// Reads the context fill from a line of a session file, if the output does not report it.
+    /// Reads from a line of a session file how full the context window is; `None` if the output reports it.
     pub(super) context_fill: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
-    /// Reads the model from a line of a session file, if the output does not report it.
+    /// Reads the model from a line of a session file; `None` if the output reports it.
     pub(super) model: Option<fn(&str) -> Option<String>>,
-    /// Adds a line of a session file to the session's usage, if the output does not report usage. The sum covers the whole
-    /// session, so the reader must return its own tokens ([`OutputReader::observed_tokens`]).
+    /// Adds the usage in a line of a session file to the session's usage; `None` if the output reports usage. The sum
+    /// covers the whole session, so the reader must return the tokens of the run itself
+    /// ([`OutputReader::observed_tokens`]).
     pub(super) session_usage: Option<fn(&str, &mut SessionUsage)>,
-    /// Environment variables with API keys, each group with the variables of the model's address.
+    /// Environment variables with API keys, each group with the variables for the model's address.
     pub(super) keys: &'static [ModelKey],
-    /// Hosts of the model and of the login, reached over HTTPS.
+    /// Hosts of the model and of the login, which are reached over HTTPS.
     pub(super) model_hosts: &'static [&'static str],
-    /// Globs of files in a repository that configure or instruct the agent; protected from changes by default.
+    /// Globs of files in a repository that configure or instruct the agent. They are protected from changes by
+    /// default.
     pub(super) protected_paths: &'static [&'static str],
-    /// Prefixes of the names of files that it leaves at the top of the work tree and that are not part of its work.
+    /// Name prefixes of files that the program leaves at the top of the work tree and that are not part of its work.
     pub(super) leftovers: &'static [&'static str],
-    /// Whether it runs models of any vendor, so that `model_hosts` does not tell which.
+    /// Whether the program runs models of any vendor, so that `model_hosts` does not identify the vendor.
     pub(super) any_vendor: bool,
 }
 
 impl AgentPreset {
-    /// Creates a preset that has only a name and a reader; the operator configures how the prompt is passed.
+    /// Creates a preset with a name and a reader. The operator configures how the prompt is passed.
     pub(super) const fn new(name: &'static str, reader: fn() -> Box<dyn OutputReader>) -> Self {
         Self {
             name,
@@ -102,14 +105,14 @@ pub struct AgentProgram {
     pub name: &'static str,
     /// Package that contains it.
     pub package: AgentPackage,
-    /// Major and minor version that this version of ralph-bot was tested with.
+    /// Major and minor version with which this version of ralph-bot was tested.
     pub tested_version: (u32, u32),
-    /// Environment variables that usually hold its credentials, the most common one first.
+    /// Environment variables that usually contain the program's credentials, the most common one first.
     pub login_variables: &'static [&'static str],
 }
 
 impl AgentProgram {
-    /// Returns the command that installs the tested version. Newer versions have not been reviewed.
+    /// Returns the command that installs the tested version, because newer versions have not been reviewed.
     pub fn install_command(&self) -> String {
         let (major, minor) = self.tested_version;
         match self.package {
@@ -128,45 +131,45 @@ pub enum AgentPackage {
     Pipx(&'static str),
 }
 
-/// Usage that can be read from the output of a command.
+/// Usage that the output of a command reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageReport {
     /// Cost, for every model.
     Cost,
-    /// Cost, for models whose price the program knows.
+    /// Cost, but only for models whose price the program knows.
     CostOfKnownModels,
     /// Tokens and the name of the model.
     TokensAndModel,
-    /// Tokens, or fields that depend on the command.
+    /// Tokens, or figures that depend on the command.
     Tokens,
     /// Nothing.
     Nothing,
 }
 
-/// Way in which an agent gets its prompt.
+/// Way in which an agent receives its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PromptDelivery {
-    /// Standard input only, so the program must read it by default or by the operator's `args`.
+    /// Standard input only. The program must read it by default or because of the operator's `args`.
     Stdin,
-    /// Arguments of the preset, or a file that they name.
+    /// Arguments of the preset contain the prompt or name its file.
     Arguments,
-    /// Configured by the operator: file, variable, `args` or standard input.
+    /// The operator configures it: file, variable, `args` or standard input.
     Operator,
 }
 
-/// Way in which an agent gets the images of a run. The prompt names their files in any case.
+/// Way in which an agent receives the images of a run. The prompt always names their files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ImageDelivery {
-    /// The option attaches a file to the prompt; it is repeated.
+    /// This option attaches a file to the prompt; it is repeated for each file.
     Attached(&'static str),
-    /// The option names a folder that the agent's tools may read.
+    /// This option names a folder that the agent's tools may read.
     Folder(&'static str),
-    /// The prompt alone names the files.
+    /// Only the prompt names the files.
     Prompt,
 }
 
 impl ImageDelivery {
-    /// Returns the arguments of a run.
+    /// Returns the arguments that pass the images.
     pub(super) fn arguments(self, images: &RunImages) -> Vec<String> {
         let argument = |option: &str, path: &PathBuf| format!("{option}={}", path.display());
         match self {
@@ -177,7 +180,7 @@ impl ImageDelivery {
     }
 }
 
-/// A run as a preset sees it.
+/// Data of a run that a preset uses.
 pub(super) struct RunContext<'a> {
     /// The run.
     pub(super) run: &'a AgentRun,
@@ -189,7 +192,7 @@ pub(super) struct RunContext<'a> {
     pub(super) prompt_file: &'a Path,
     /// Environment variables that the operator passes on.
     pub(super) variables: &'a [(String, SecretString)],
-    /// MCP servers of the run, for agents that need them in a format of their own.
+    /// MCP servers of the run, for agents that need them in their own format.
     pub(super) servers: &'a [McpServer],
 }
 
@@ -205,7 +208,7 @@ impl RunContext<'_> {
         prompt_reference(self.prompt_file)
     }
 
-    /// Returns the folder in which the agent leaves its report.
+    /// Returns the folder in which the agent writes its report.
     pub(super) fn report_folder(&self) -> String {
         let report = run_environment::report_path(&self.run.scratch);
         report.parent().unwrap_or(&self.run.scratch).display().to_string()
@@ -229,22 +232,24 @@ pub(super) fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Parses the output of one run.
 pub(super) trait OutputReader: Send {
-    /// Reads one line. Secrets are masked.
+    /// Reads one line, in which secrets are masked.
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
-    /// Whether the agent has reported its result; always `false` if only the end of the process shows it.
+    /// Whether the agent has reported its result. Always `false` for formats in which only the end of the process
+    /// shows it.
     fn is_complete(&self) -> bool {
         false
     }
-    /// Whether the provider refused a request and nothing but retries followed.
+    /// Whether the provider refused a request and only retries have followed since.
     fn is_waiting(&self) -> bool {
         false
     }
-    /// Returns the reason to end a run that can no longer succeed.
+    /// Returns the reason to stop a run that can no longer succeed; `None` to continue.
     fn reason_to_stop(&self) -> Option<String> {
         None
     }
-    /// Returns the tokens that this run was observed to use, if the reported figures can be those of a whole session
-    /// ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` if they never are.
+    /// Returns the number of tokens that this run was observed to use. Needed if the reported figures can be those of
+    /// a whole session ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` if they
+    /// never are.
     fn observed_tokens(&self) -> Option<u64> {
         None
     }
@@ -252,7 +257,8 @@ pub(super) trait OutputReader: Send {
     fn finish(&mut self, finished: &Finished) -> ParsedOutput;
 }
 
-/// Result of parsing an agent's output. The fields have the meaning of those of [`AgentOutcome`](super::AgentOutcome).
+/// Result of parsing an agent's output. Its fields have the same meaning as those of
+/// [`AgentOutcome`](super::AgentOutcome).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ParsedOutput {
     pub(super) status: AgentStatus,
@@ -274,7 +280,7 @@ pub(super) struct ParsedOutput {
 }
 
 impl ParsedOutput {
-    /// Creates an output with only a status.
+    /// Creates an output that has nothing but a status.
     pub(super) fn only(status: AgentStatus) -> Self {
         Self {
             status,

@@ -1,5 +1,6 @@
-//! Table of the coding agents that are known by name. A new one is a file with a `PRESET` and a row in `PRESETS`: allowed
-//! names, output formats, protected paths, advice of `ralph-bot check` and the configuration reference follow from it.
+//! Table of the coding agents that are known by name. To add one, write a file with a `PRESET` and add a row to
+//! `PRESETS`. Allowed names, output formats, protected paths, advice of `ralph-bot check` and the configuration
+//! reference are derived from it.
 
 mod aider;
 mod claude;
@@ -23,7 +24,8 @@ const PRESETS: &[&AgentPreset] = &[
     &qwen::PRESET,
 ];
 
-/// Placeholders for lists of names in descriptions of configuration keys, each with a filter for its presets.
+/// Placeholders for lists of preset names in descriptions of configuration keys, each with the filter that selects the
+/// presets.
 const NAME_LISTS: [(&str, fn(&AgentPreset) -> bool); 5] = [
     ("{presets}", |_| true),
     ("{presets_with_sessions}", |preset| !preset.sessions.is_empty()),
@@ -48,7 +50,7 @@ pub fn is_known(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Returns the hosts of the models of the preset with this name, that of its API first.
+/// Returns the hosts of the preset's models, with the host of its API first. Empty for an unknown name.
 pub fn model_hosts(name: &str) -> &'static [&'static str] {
     find(name).map_or(&[], |preset| preset.model_hosts)
 }
@@ -68,7 +70,7 @@ pub fn program(name: &str) -> Option<&'static AgentProgram> {
     find(name)?.program.as_ref()
 }
 
-/// Returns the usage that runs of the preset with this name report, including the model that its session files name.
+/// Returns the usage that runs of the preset with this name report. Includes the model if session files name it.
 pub fn usage(name: &str) -> Option<UsageReport> {
     let preset = find(name)?;
     let names_model = preset.usage == UsageReport::Tokens && preset.model.is_some();
@@ -86,12 +88,12 @@ pub fn variables(name: &str) -> Vec<&'static str> {
     variables
 }
 
-/// Returns globs of the files in a repository that configure or instruct one of the agents.
+/// Returns globs of the files in a repository that configure or instruct any of the agents.
 pub fn protected_paths() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().flat_map(|preset| preset.protected_paths).copied()
 }
 
-/// Replaces placeholders such as `{presets}` by lists of names ("claude, codex and gemini").
+/// Replaces placeholders such as `{presets}` with lists of names ("claude, codex and gemini").
 pub fn fill_in_names(text: &str) -> String {
     NAME_LISTS.iter().fold(text.to_owned(), |text, (placeholder, belongs)| {
         let names: Vec<_> = PRESETS.iter().filter(|preset| belongs(preset)).map(|preset| preset.name).collect();
@@ -106,7 +108,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Format in which the output of any command can be read.
+/// Format in which the output of a command can be read.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputFormat {
     name: &'static str,
@@ -115,12 +117,12 @@ pub struct OutputFormat {
 }
 
 impl OutputFormat {
-    /// JSON objects, one per line, in which fields with common names are recognized.
+    /// JSON Lines, in which fields with common names are recognized.
     const JSON_LINES: Self = Self { name: "jsonl", reader: jsonl::reader, usage: UsageReport::Tokens };
-    /// Text; a run succeeds with exit code 0 and any output.
+    /// Plain text; a run succeeds if the exit code is 0 and there is any output.
     const TEXT: Self = Self { name: "text", reader: script::text_reader, usage: UsageReport::Nothing };
 
-    /// Returns all formats: those of the presets, then the general ones.
+    /// Returns all formats: those of the presets, then the generic ones.
     pub fn all() -> impl Iterator<Item = Self> {
         let of_preset = |preset: &&AgentPreset| Self { name: preset.name, reader: preset.reader, usage: preset.usage };
         let of_presets = PRESETS.iter().filter(|preset| preset.is_output_format).map(of_preset);
@@ -137,7 +139,7 @@ impl OutputFormat {
         self.name
     }
 
-    /// Usage that can be read from output in this format.
+    /// Returns the usage that output in this format reports.
     pub fn usage(self) -> UsageReport {
         self.usage
     }

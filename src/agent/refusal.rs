@@ -1,5 +1,5 @@
-//! Status of a run whose provider refused a request, and recognition of short texts that are not answers. Refusals are
-//! classified in [`limit`](crate::domain::providers::limit).
+//! Status of a run whose provider refused a request, and recognition of short texts that are error messages. Refusals
+//! are classified in [`limit`](crate::domain::providers::limit).
 
 use std::sync::LazyLock;
 
@@ -11,16 +11,16 @@ use crate::domain::providers::limit::{LimitKind, LimitSignals};
 
 /// Maximum length of an unstructured text that can be a refusal, in characters.
 const MAX_REFUSAL: usize = 2_000;
-/// Maximum number of lines of a brief text, and the maximum length of each in characters.
+/// Maximum number of lines of a short text, and the maximum length of each line in characters.
 const BRIEF_LINES: usize = 2;
 const MAX_BRIEF: usize = 200;
 
-/// Returns the status of a run that ended with an error of its provider. `message` is the text of the error.
+/// Returns the status of a run that ended with an error of its provider. `message` is the error message.
 pub(super) fn refused(signals: &LimitSignals, message: &str) -> AgentStatus {
     status_of(signals.refusal_of_provider(message), signals, message)
 }
 
-/// Returns the status of a run that ended with an error that may be the provider's or that of a tool.
+/// Returns the status of a run that ended with an error whose source is unknown: the provider or a tool.
 pub(super) fn gave_up(signals: &LimitSignals, message: &str) -> AgentStatus {
     status_of(signals.refusal(message), signals, message)
 }
@@ -37,14 +37,14 @@ fn status_of(refusal: Option<LimitKind>, signals: &LimitSignals, message: &str) 
     }
 }
 
-/// Whether a text is at most two short lines, like the refusal of a program that exits with 0.
+/// Whether a text has at most two short lines, as the error message of a program that exits with 0 can have.
 pub(super) fn is_brief(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.by_ref().take(BRIEF_LINES).all(|line| line.trim().chars().count() <= MAX_BRIEF) && lines.next().is_none()
 }
 
-/// Returns the line that shows that a short text is not an answer: the program wants a login, was called with wrong
-/// arguments, or is discontinued.
+/// Returns the line of a short text that shows that the text is an error message: the program requires a login, was
+/// called with wrong arguments, or is discontinued. `None` if there is no such line.
 pub(super) fn no_answer(text: &str) -> Option<String> {
     static REFUSAL: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

@@ -1,4 +1,4 @@
-//! Reads the report that an agent wrote. The file is untrusted.
+//! Reads the report of an agent. The file is untrusted.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +18,8 @@ const MAX_ENTRIES: usize = 50;
 /// Maximum length of a text, in characters.
 const MAX_TEXT: usize = 4_000;
 
-/// Reads the report at `folder/name`. Returns it with a description of its problems; a missing report is not a problem.
+/// Reads the report at `folder/name`. Returns the report and a description of its problems, if any. A missing report
+/// is not a problem.
 pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
     match contents(folder, name) {
         Ok(None) => (None, None),
@@ -27,7 +28,7 @@ pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<Agent
     }
 }
 
-/// Reads a regular file in the folder itself; refuses links, pipes and devices, which the agent could have put there.
+/// Reads a regular file directly in the folder; rejects links, pipes and devices, which the agent could have created.
 fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())
@@ -75,7 +76,7 @@ pub(super) fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Opt
     (Some(report), problem)
 }
 
-/// An object whose fields may be missing or invalid; problems are collected in `wrong`.
+/// JSON object whose fields may be missing or invalid. Problems are collected in `wrong`.
 struct Fields<'a> {
     fields: serde_json::Map<String, Value>,
     secrets: &'a Masker,
@@ -159,7 +160,7 @@ impl Fields<'_> {
         texts.into_iter().map(|text| self.clean(text)).filter(|text| !text.is_empty()).collect()
     }
 
-    /// Masks and then cuts a text, so that no part of a secret remains.
+    /// Masks secrets in a text before shortening it, so that no part of a secret remains.
     fn clean(&self, text: &str) -> String {
         self.secrets.mask(text.trim()).chars().take(MAX_TEXT).collect()
     }

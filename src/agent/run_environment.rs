@@ -25,7 +25,7 @@ const TIME_ZONE: &str = "TZ";
 /// Time between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-/// Returns the path of the report of a run with this scratch folder.
+/// Returns the path of the report that a run with this scratch folder writes.
 pub(super) fn report_path(scratch: &Path) -> PathBuf {
     scratch.join("report").join(REPORT)
 }
@@ -36,14 +36,14 @@ pub(super) struct RunFolders {
     pub(super) home: PathBuf,
     /// Folder for temporary files.
     pub(super) temporary: PathBuf,
-    /// Folder of the report; an agent in a sandbox can write to this one and to `home` only.
+    /// Folder of the report. An agent in a sandbox can write only here and to `home`.
     pub(super) report: PathBuf,
     /// File that contains the prompt.
     pub(super) prompt: PathBuf,
 }
 
 impl RunFolders {
-    /// Creates the folders with mode 0700 and removes what an earlier attempt left.
+    /// Creates the folders with mode 0700, after removing those of an earlier attempt.
     pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
         let folders = Self {
             home: run.scratch.join("home"),
@@ -78,7 +78,7 @@ impl RunFolders {
         Ok(())
     }
 
-    /// Returns the sandbox of the run; `servers` are those that the agent must be able to reach.
+    /// Returns the sandbox of the run. `servers` are the servers that the agent must be able to reach.
     pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSetup, servers: Vec<Target>) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
@@ -98,7 +98,7 @@ impl RunFolders {
         })
     }
 
-    /// Returns the `RALPH_` variables, which every agent gets.
+    /// Returns the environment variables with the prefix `RALPH_`, which every agent gets.
     pub(super) fn variables(&self, run: &AgentRun, model: &str) -> Vec<(OsString, OsString)> {
         [
             ("RALPH_PROMPT_FILE", self.prompt.clone().into_os_string()),
@@ -123,20 +123,20 @@ pub(super) fn passed_on(variables: &[(String, SecretString)]) -> impl Iterator<I
     variables.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
 }
 
-/// Returns the servers that an agent needs: those of its model, and all whose address is in one of its variables.
+/// Returns the servers that an agent needs: those of its model, and all servers whose addresses are in its variables.
 pub(super) fn servers(variables: &[(String, SecretString)], model_hosts: &[&str]) -> Vec<Target> {
     let model_servers = model_hosts.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
     let named = variables.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));
     model_servers.chain(named).collect()
 }
 
-/// Returns the time zone of an agent, if the operator sets one other than UTC.
+/// Returns the time zone that the operator sets for an agent; `None` for UTC.
 pub(super) fn zone(settings: &BackendSetup) -> Option<String> {
     let (_, zone) = settings.env.iter().find(|(name, _)| name == TIME_ZONE)?;
     Some(zone.expose_secret().trim_start_matches(':').to_owned())
 }
 
-/// Returns a masker for everything that must not be shown in output.
+/// Returns a masker for all secrets that must not appear in output.
 pub(super) fn secrets(settings: &BackendSetup) -> Masker {
     // The time zone is not a secret, and messages about limits contain it.
     let passed_on = settings.env.iter().filter(|(name, _)| name != TIME_ZONE).map(|(_, value)| value.expose_secret());
@@ -160,7 +160,7 @@ pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporar
     environment
 }
 
-/// Files that an agent creates for itself at the top of a work tree.
+/// Files that an agent's program creates at the top of a work tree and that are not part of its work.
 pub(super) struct LeftoverFiles<'a> {
     tree: &'a Path,
     prefixes: &'static [&'static str],
@@ -185,7 +185,7 @@ impl<'a> LeftoverFiles<'a> {
         entries.map(|entry| entry.file_name()).filter(matches).collect()
     }
 
-    /// Removes the files that were created since then; failures are logged.
+    /// Removes the files that were created since `before`; failures are logged.
     pub(super) fn remove(self) {
         for name in self.present().into_iter().filter(|name| !self.before.contains(name)) {
             let path = self.tree.join(name);

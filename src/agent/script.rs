@@ -1,4 +1,4 @@
-//! Backend that is any command: it gets the prompt on standard input and prints text.
+//! Backend for any command. The command receives the prompt on standard input and prints text.
 
 use super::output::OutputAccumulator;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput};
@@ -6,20 +6,20 @@ use super::text::{MAX_EVENT_TEXT, describe_end, shortened};
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Bytes at the end of the output that are the final message.
+/// Number of bytes at the end of the output that are the final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
 
-/// Preset for commands without one of their own.
+/// Preset for commands that have no preset.
 pub(super) const PRESET: AgentPreset = AgentPreset::new("script", || Box::new(PlainText { may_be_silent: true }));
 
-/// Creates a reader for the text of an agent, which must not be empty.
+/// Creates a reader for plain text. A run without output fails.
 pub(super) fn text_reader() -> Box<dyn OutputReader> {
     Box::new(PlainText { may_be_silent: false })
 }
 
-/// Reads plain text; a run succeeds with exit code 0.
+/// Reader of plain text; a run succeeds with exit code 0.
 struct PlainText {
-    /// Whether the output may be empty.
+    /// Whether a run without output can succeed.
     may_be_silent: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Copies the files of a session between the homes of runs, and reads usage from them.
 //!
-//! Each run has its own home, so settings, hooks and programs that an agent leaves there never run again. After a successful
-//! run the files of its session are copied out of the home, and into the home of the run that resumes it. Agents can write to
-//! both homes: only regular files in real folders are copied, up to a maximum size, and no link is followed.
+//! Each run has its own home, so settings, hooks and programs that an agent writes there are never used again. After a
+//! successful run, the files of its session are copied out of its home, and later into the home of the run that
+//! resumes the session. Because agents can write to both homes, only regular files in real folders are copied, up to a
+//! maximum size, and links are not followed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -27,16 +28,16 @@ const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 16;
-/// Bytes at the end of a file that are searched for the newest figures.
+/// Number of bytes at the end of a file that are searched for the newest figures.
 const SEARCHED_BYTES: u64 = 512 * 1024;
-/// Maximum length of a line, in bytes; longer ones are cut.
+/// Maximum length of a line, in bytes; the rest of a longer line is ignored.
 const MAX_LINE: u64 = 1024 * 1024;
 
-/// Copies `names` (files or folders, relative to `from`) to the same paths in `to`, which is created. Existing files are kept.
-/// Returns the number of copied files.
+/// Copies `names` (files or folders, relative to `from`) to the same paths in `to`, which is created. Existing files
+/// are not overwritten. Returns the number of copied files.
 ///
 /// # Errors
-/// A file cannot be read or written, or the session is too large; `to` then contains a part of it.
+/// A file cannot be read or written, or the session is too large. `to` then contains a part of the session.
 pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to: &Path) -> io::Result<usize> {
     let (mut bytes, mut files) = (MAX_BYTES, 0);
     make_folder(to)?;
@@ -55,7 +56,8 @@ pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to
     Ok(files)
 }
 
-/// Returns the usage in the JSON lines of a session's files (`names` as for [`copy`]). Lines longer than 1 MiB are ignored.
+/// Returns the usage in the JSON Lines files of a session (`names` as for [`copy`]). Lines longer than 1 MiB are
+/// ignored.
 ///
 /// # Errors
 /// A file cannot be read, or the session is too large.
@@ -69,7 +71,8 @@ pub(super) fn session_usage<'a>(
     Ok(usage)
 }
 
-/// Returns the last model that the JSON lines of a session's files name; `names` as for [`copy`].
+/// Returns the model that the JSON Lines files of a session name last (`names` as for [`copy`]); `None` if they name
+/// none.
 ///
 /// # Errors
 /// A file cannot be read, or the session is too large.
@@ -83,7 +86,7 @@ pub(super) fn model<'a>(
     Ok(model)
 }
 
-/// Calls `take` with each line of the `.jsonl` files of a session; lines longer than 1 MiB are cut.
+/// Calls `take` with each line of a session's `.jsonl` files. The rest of lines longer than 1 MiB is ignored.
 fn each_line<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, take: &mut dyn FnMut(&str)) -> io::Result<()> {
     let (mut bytes, mut line) = (MAX_BYTES, Vec::new());
     each_file(from, names, &mut |path, file| {
@@ -130,7 +133,7 @@ fn not_within_home(name: &str) -> io::Error {
     io::Error::other(format!("{name:?} is not a path within the home folder"))
 }
 
-/// Visits the files of a session, without following links.
+/// Visitor of a session's files, which does not follow links.
 struct FileVisitor<'a> {
     visit: &'a mut dyn FnMut(&Path, File) -> io::Result<()>,
     files: usize,
@@ -173,7 +176,8 @@ impl FileVisitor<'_> {
     }
 }
 
-/// Opens a folder, or a regular file with a single hard link; `None` for anything else, also if it does not exist.
+/// Opens a folder, or a regular file with a single hard link. Returns `None` for other objects and if it does not
+/// exist.
 fn open(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<(FileType, OwnedFd)>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, flags, Mode::empty()) {
@@ -191,8 +195,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Returns the context fill in the newest line that reports it, in the JSON lines files below `folder` whose names contain
-/// `mark`.
+/// Returns how full the context window is, according to the newest line that reports it in the JSON Lines files below
+/// `folder` whose names contain `mark`.
 pub(super) fn context_fill(folder: &Path, mark: &str, read: fn(&Value) -> Option<ContextFill>) -> Option<ContextFill> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -224,7 +228,7 @@ fn end_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Whether a run did nothing because its program does not know the session to resume.
+/// Whether a run did nothing because the agent's program does not know the session to resume.
 pub(super) fn is_unknown(output: &ParsedOutput) -> bool {
     static UNKNOWN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

@@ -1,4 +1,4 @@
-//! Length limits of texts from agents, and the wording of process ends.
+//! Length limits of texts from agents, and descriptions of process ends.
 
 use crate::process::{Finished, ProcessEnd};
 
@@ -8,7 +8,7 @@ pub(super) const MAX_EVENT_TEXT: usize = 4_000;
 pub(super) const MAX_NOTE: usize = 500;
 /// Maximum length of a prompt that is passed as an argument, in bytes; Linux accepts 131,071 bytes per argument.
 pub(super) const MAX_ARGUMENT: usize = 100_000;
-/// Bytes at the end of the error output that are searched for its last line.
+/// Number of bytes at the end of standard error that are searched for its last line.
 const ERROR_OUTPUT: usize = 4 * 1024;
 /// Reason and advice if the kernel killed a process because memory ran out.
 const OUT_OF_MEMORY: &str = "the machine's memory ran out and the system killed it; give it more memory, or let fewer run at once (`limits.loops`)";
@@ -21,7 +21,7 @@ pub(super) fn shortened(text: &str, max: usize) -> String {
     }
 }
 
-/// Describes the end of a process in one sentence, with the last line of its error output.
+/// Describes the end of a process in one sentence, with the last line of standard error.
 pub(super) fn describe_end(end: &ProcessEnd, finished: &Finished) -> String {
     let how = match end {
         _ if finished.out_of_memory => OUT_OF_MEMORY.to_owned(),

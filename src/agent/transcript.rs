@@ -1,4 +1,4 @@
-//! Feeds output of agents to readers, in tests and for fuzzing.
+//! Feeds agents' output to readers, for tests and fuzzing.
 
 #[cfg(test)]
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::AgentStatus;
 use super::preset::{OutputReader, ParsedOutput};
 use crate::process::{Captured, Finished, ProcessEnd, Stream};
 
-/// A condition on the status of a run.
+/// Condition on the status of a run.
 #[cfg(test)]
 pub(super) type StatusTest = fn(&AgentStatus) -> bool;
 
-/// Returns the result of a process that printed these texts.
+/// Returns the result of a process that printed `stdout` and `stderr`.
 pub(super) fn ended(ended: ProcessEnd, stdout: &str, stderr: &str) -> Finished {
     let captured =
         |text: &str| Captured { head: text.to_owned(), total_bytes: text.len() as u64, ..Captured::default() };
@@ -28,7 +28,7 @@ pub(super) fn ended(ended: ProcessEnd, stdout: &str, stderr: &str) -> Finished {
     }
 }
 
-/// Returns what the reader parses from this output.
+/// Returns the result of the reader for this output.
 pub(super) fn played(
     mut reader: Box<dyn OutputReader>,
     stdout: &str,
@@ -44,7 +44,7 @@ pub(super) fn played(
     (reader.finish(&ended(how, stdout, stderr)), events)
 }
 
-/// Returns what the reader parses from a recording in `tests/fixtures/agents`.
+/// Returns the result of the reader for a recording in `tests/fixtures/agents`.
 #[cfg(test)]
 pub(super) fn recorded(
     reader: Box<dyn OutputReader>,
@@ -58,7 +58,8 @@ pub(super) fn recorded(
     played(reader, &stdout, &stderr, how)
 }
 
-/// Reads every prefix of a recording, and the recording with each line corrupted; calls `check` with each result.
+/// Reads every prefix of a recording, and the recording with each line corrupted in turn; calls `check` with each
+/// result.
 #[cfg(test)]
 pub(super) fn spoilt(
     reader: fn() -> Box<dyn OutputReader>,
@@ -71,7 +72,7 @@ pub(super) fn spoilt(
     spoilt_text(reader, &text, check);
 }
 
-/// Calls `check` for every prefix of `stdout`, and for the text with each line corrupted.
+/// Calls `check` for every prefix of `stdout`, and for the text with each line corrupted in turn.
 #[cfg(test)]
 pub(super) fn spoilt_text(
     reader: fn() -> Box<dyn OutputReader>,

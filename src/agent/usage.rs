@@ -1,4 +1,4 @@
-//! Numbers that are read from an agent's output or from the files of its session.
+//! Usage figures that are read from an agent's output or from the files of its session.
 
 /// Tokens of a run or of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl RunTokens {
         self.read.saturating_add(self.written)
     }
 
-    /// Returns the sum of both, field by field.
+    /// Returns the field-by-field sum.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             read: self.read.saturating_add(other.read),
@@ -30,7 +30,7 @@ impl RunTokens {
     }
 }
 
-/// Part of the context window that a session fills.
+/// Number of tokens that a session fills of its context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ContextFill {
     /// Input and output tokens of the last turn.
@@ -44,6 +44,6 @@ pub(super) struct ContextFill {
 pub(super) struct SessionUsage {
     /// Tokens of all requests.
     pub(super) tokens: RunTokens,
-    /// Part of the context window that is filled after the last turn.
+    /// Number of tokens in the context window after the last turn; `None` if it is not reported.
     pub(super) context_fill: Option<ContextFill>,
 }

@@ -25,12 +25,12 @@ use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
-/// Time limit of one response of an HTTP API; a local model on a CPU needs minutes.
+/// Time limit for a response of an HTTP API. A local model on a CPU needs minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Length of a fingerprint, in bytes.
 const FINGERPRINT_BYTES: usize = 16;
 
-/// Backends built from the configuration; unusable ones are in neither of the first two maps.
+/// Backends built from the configuration. Unusable ones are neither in `agents` nor in `assistants`.
 #[derive(Default)]
 pub(super) struct Built {
     /// Agent backends by name.
@@ -39,16 +39,16 @@ pub(super) struct Built {
     pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
     /// Backends that give second opinions, by name.
     pub(super) reviewers: HashMap<String, Reviewer>,
-    /// Digest per backend that changes with its settings, program or key.
+    /// Digest per backend, which changes if its settings, program or key change.
     pub(super) fingerprints: BTreeMap<String, String>,
-    /// Name of the provider of a backend's models, if one is known.
+    /// Name of the provider of each backend's models; unknown ones are missing.
     pub(super) providers: HashMap<String, &'static str>,
-    /// Masker for the secrets of the configuration, see [`secrets`].
+    /// Masker for the secrets in the configuration, see [`secrets`].
     pub(super) masker: Masker,
 }
 
 impl Built {
-    /// Whether a backend is usable in a role.
+    /// Whether a backend can be used in a role.
     pub(super) fn can(&self, name: &str, role: BackendRole) -> bool {
         match role {
             BackendRole::Agent => self.agents.contains_key(name),
@@ -58,8 +58,7 @@ impl Built {
     }
 }
 
-/// Builds all backends; unusable ones are logged and left out. `key` makes fingerprints specific to this
-/// installation.
+/// Builds all backends. Unusable ones are logged and left out. `key` makes fingerprints specific to this installation.
 pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Built {
     let (path, tools) = programs(env);
     let mut built = Built { masker: secrets(config), ..Built::default() };
@@ -86,8 +85,8 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
     built
 }
 
-/// Returns the name of the provider of a backend's models: by the address of its API, or by the preset, unless that runs models of any
-/// vendor.
+/// Returns the name of the provider of a backend's models, by the address of its API or by its preset. `None` if it is
+/// unknown, or if the preset runs models of any vendor.
 fn provider(name: &str, backend: &BackendConfig) -> Option<&'static str> {
     if let Some(host) = backend.url.as_ref().and_then(|url| url.host_str()) {
         return provider_name(host, backend.wire);
@@ -96,7 +95,7 @@ fn provider(name: &str, backend: &BackendConfig) -> Option<&'static str> {
     agent::presets::model_hosts(name).first().filter(|_| is_preset).and_then(|host| provider_name(host, None))
 }
 
-/// Creates the reviewer of a backend: a model that answers questions, else a program.
+/// Creates the reviewer of a backend: a model over HTTP if the backend has one, otherwise a program.
 fn reviewer(
     of: (&Config, &Masker),
     name: &str,
@@ -110,13 +109,13 @@ fn reviewer(
     }
 }
 
-/// Creates the agent of one configured backend; the error is a sentence for the operator.
+/// Creates the agent of one configured backend. The error is a message for the operator.
 pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
     let (path, tools) = programs(env);
     agent((config, &secrets(config)), name, configured(config, name)?, (&path, &tools), &Clock::System)
 }
 
-/// Creates the client of an HTTP backend; the error is a sentence for the operator.
+/// Creates the client of an HTTP backend. The error is a message for the operator.
 pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, String> {
     client(name, configured(config, name)?, &Clock::System)
 }
@@ -150,7 +149,7 @@ fn agent(
     agent::build_internal(name, setup, internal)
 }
 
-/// Returns the bounds of the built-in agent; a small context leaves less room for an answer.
+/// Returns the limits of the built-in agent. A small context window leaves less room for a response.
 fn bounds(context_window: Option<u64>) -> InternalAgentLimits {
     let usual = InternalAgentLimits::default();
     let Some(context_window) = context_window else { return usual };
@@ -158,7 +157,7 @@ fn bounds(context_window: Option<u64>) -> InternalAgentLimits {
     InternalAgentLimits { context_window, answer_tokens, ..usual }
 }
 
-/// Returns the price table as a function.
+/// Returns a function that looks up prices in a table.
 fn price(table: PriceTable) -> PriceFunction {
     Arc::new(move |model: &str, usage: &TokenUsage| table.estimate(usage, model).map(|cost| cost.money))
 }
@@ -207,7 +206,7 @@ fn setup(
     Ok(setup)
 }
 
-/// Returns a masker for all secrets of the configuration, except those passed to single backends by `env`.
+/// Returns a masker for all secrets in the configuration, except those passed to single backends by `env`.
 fn secrets(config: &Config) -> Masker {
     let mut secrets = Vec::new();
     for forge in &config.forges {
@@ -238,8 +237,8 @@ fn named(secrets: &[(String, SecretString)]) -> Masker {
     Masker::named(secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())))
 }
 
-/// Creates the filter that everything passes that leaves. It knows the configuration's secrets, those among the variables of
-/// backends, and the installation's `keys`.
+/// Creates the filter that every outgoing text passes. It knows the configuration's secrets, the secrets among the
+/// backends' variables, and the installation's `keys`.
 pub(super) fn outbound(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> OutboundFilter {
     let mut secrets = Vec::new();
     for (backend, settings) in &config.backends {
@@ -250,10 +249,10 @@ pub(super) fn outbound(config: &Config, configured: &Masker, keys: [(&str, &Stri
     OutboundFilter::new(configured.with(&named(&secrets)))
 }
 
-/// Whether a variable of a backend holds a secret, judged by its name, or else by its value. Names of models, addresses and switches are
-/// none, and they occur in ordinary text.
+/// Whether a backend's environment variable contains a secret, judged by its name or otherwise by its value. Names of
+/// models, addresses and switches are not secrets, and they occur in ordinary text.
 fn is_secret_variable(name: &str, value: &str) -> bool {
-    /// Minimum length of a value that is taken for generated, in bytes.
+    /// Minimum length of a value that is considered generated, in bytes.
     const GENERATED_MIN: usize = 20;
     let name = name.to_ascii_uppercase();
     let named = ["KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL", "COOKIE", "PRIVATE"];
@@ -268,7 +267,7 @@ fn is_secret_variable(name: &str, value: &str) -> bool {
     named.iter().any(|word| name.contains(word)) || is_generated || has_user
 }
 
-/// Returns program and first arguments; a program with a slash becomes an absolute path.
+/// Returns the program and its first arguments. A program with a slash becomes an absolute path.
 fn command(backend: &BackendConfig) -> Vec<String> {
     let mut command = backend.settings.command.clone();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/'))
@@ -279,7 +278,7 @@ fn command(backend: &BackendConfig) -> Vec<String> {
     command
 }
 
-/// Returns a digest that changes with a backend's settings, program or key and reveals none of them.
+/// Returns a digest that changes with a backend's settings, program or key, without revealing them.
 fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) -> String {
     let command = command(backend);
     let program = (!backend.settings.kind.is_some_and(BackendType::is_http))

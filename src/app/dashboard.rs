@@ -1,4 +1,4 @@
-//! Place at which the dashboard and the API are served, and for whom.
+//! Address at which the dashboard and the API are served, and who can reach it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::engine::Engine;
 use crate::forge::login::LoginClient;
 use crate::web::{AccessSettings, LiveFeed, WebAccess, WebState};
 
-/// Place at which the dashboard is served.
+/// Address at which the dashboard is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DashboardListener {
-    /// With the webhooks.
+    /// Same address as for webhooks.
     Shared,
-    /// At an address of its own, which the operator chose.
+    /// Separate address, which the operator chose.
     Chosen(SocketAddr),
-    /// At this address of this machine, or at another port if it is taken.
+    /// Default address on this machine, or another port if it is taken.
     Usual(SocketAddr),
 }
 
-/// Returns the place. Without a login it is never reachable from other machines: it is not a public address, nor one that a reverse
-/// proxy forwards to (which a public address in the configuration implies).
+/// Returns the address. Without a login, other machines can never reach the dashboard: it is neither a public address
+/// nor one that a reverse proxy forwards to, which a public address in the configuration implies.
 fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> DashboardListener {
     if let Some(address) = chosen {
         return DashboardListener::Chosen(address);
@@ -40,7 +40,7 @@ fn place(server: &ServerConfig, chosen: Option<SocketAddr>, has_login: bool) -> 
     DashboardListener::Usual(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), next))
 }
 
-/// Returns the public address, unless it is one of this machine.
+/// Returns the public address in the configuration; `None` if it refers to this machine.
 fn public_url(server: &ServerConfig) -> Option<&Url> {
     server.public_url.as_ref().filter(|url| match url.host() {
         Some(Host::Domain(name)) => name != "localhost",
@@ -50,8 +50,8 @@ fn public_url(server: &ServerConfig) -> Option<&Url> {
     })
 }
 
-/// Returns where the browser of the set-up's page reaches the dashboard once the service runs, and whether it has a login; no address
-/// if that is not known before.
+/// Returns the address at which the browser of the setup page will reach the dashboard, and whether the dashboard has
+/// a login. The address is `None` if it is not known before the start.
 pub fn address_after_setup(config: &Config) -> (Option<String>, bool) {
     let has_login = config.forges.iter().any(|forge| forge.login.is_some());
     let address = match place(&config.server, config.dashboard.listen, has_login) {
@@ -63,24 +63,25 @@ pub fn address_after_setup(config: &Config) -> (Option<String>, bool) {
     (public.or(address).filter(|_| config.dashboard.enabled), has_login)
 }
 
-/// Returns the pages that texts on the forge link to; `None` if people do not reach the dashboard from elsewhere.
+/// Returns the pages that comments on the forge link to; `None` if other machines cannot reach the dashboard.
 pub(super) fn linked_pages(config: &Config) -> Option<DashboardPages> {
     let is_reached = config.dashboard.enabled && config.forges.iter().any(|forge| forge.login.is_some());
     public_url(&config.server).filter(|_| is_reached).map(DashboardPages::at)
 }
 
-/// A served dashboard.
+/// Dashboard that is being served.
 pub struct Dashboard {
-    /// Its address, without a path.
+    /// Address of the dashboard, without a path.
     pub base: Url,
-    /// Token of who may use it without a login.
+    /// Token for access without a login; `None` with a login.
     pub token: Option<SecretString>,
-    /// State of its handlers.
+    /// State of the dashboard's handlers.
     pub state: Arc<WebState>,
 }
 
 impl Dashboard {
-    /// Returns the address for people to open. It has the token, if there is one: it is printed once, and never logged.
+    /// Returns the address for people to open. It contains the token, if there is one, so it is printed once and never
+    /// logged.
     pub fn link(&self) -> SecretString {
         let mut link = self.base.clone();
         if let Some(token) = &self.token {
@@ -91,7 +92,8 @@ impl Dashboard {
     }
 }
 
-/// Opens the dashboard. `shared` is the address at which webhooks are received. Returns a listener if it has one of its own.
+/// Opens the dashboard. `shared` is the address at which webhooks are received. Returns a listener if the dashboard
+/// has a separate address.
 pub(super) async fn open(
     config: &Config,
     engine: &Arc<Engine>,

@@ -1,4 +1,4 @@
-//! Sandbox of agents and checks: what it shows and hides, and what this machine offers.
+//! Sandbox of agents and checks: the shown and hidden paths, and the isolation that this machine supports.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub(super) struct SandboxFound {
     pub(super) settings: SandboxSettings,
     pub(super) tier: SandboxTier,
     pub(super) words: String,
-    /// Reason why no loop may run.
+    /// Reason why no loop may run; `None` if loops may run.
     pub(super) refusal: Option<String>,
-    /// Reason why no loop of a public repository may run.
+    /// Reason why no loop of a public repository may run; `None` if loops may run.
     pub(super) refusal_of_public: Option<String>,
 }
 
-/// Returns settings, place and program of the probe of the sandbox.
+/// Returns settings, working folder and program for the probe of the sandbox.
 pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
     let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
     ProbeSettings {
@@ -50,14 +50,14 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
 /// Checks that the paths which the operator shows in sandboxes do not contain the service's own paths.
 ///
 /// # Errors
-/// The path that would have to be both shown and hidden, and what to do.
+/// The path that would have to be both shown and hidden, with advice.
 pub fn check_visible(config: &Config, env: &Env) -> Result<(), String> {
     let (_, mut shown) = programs(env);
     shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
     visible::check(&hidden(config, env), &shown)
 }
 
-/// Returns the paths that no sandbox shows: data, configuration, secrets, home.
+/// Returns the paths that every sandbox hides: data, configuration, secrets, home.
 fn hidden(config: &Config, env: &Env) -> Vec<HiddenPath> {
     let path = |name: &str, path: &Path, kind| HiddenPath { path: real(path), kind, name: format!("`{name}`") };
     let mut hidden = vec![path("data_dir", &config.data_dir, HiddenKind::Folder)];
@@ -67,7 +67,7 @@ fn hidden(config: &Config, env: &Env) -> Vec<HiddenPath> {
     hidden
 }
 
-/// Returns a path without links, as far as it exists.
+/// Returns a path with links resolved, as far as the path exists.
 fn real(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let existing = absolute.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
@@ -80,7 +80,7 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// Probes the sandbox, unless the caller did or the operator disabled it.
+/// Probes the sandbox, unless the caller has done so or the operator disabled sandboxes.
 pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyhow::Result<SandboxFound> {
     let probe = probe_settings(config, env);
     let settings = probe.settings.clone();
@@ -105,7 +105,8 @@ fn network_words(config: &Config) -> &'static str {
     }
 }
 
-/// Decides by what the probe found: what confines programs, and for which repositories that is not enough.
+/// Selects the isolation mechanism by the result of the probe, and determines the repositories for which it is
+/// insufficient.
 fn judged(
     found: SandboxProbe,
     required: SandboxRequired,
@@ -149,13 +150,13 @@ fn judged(
     }
 }
 
-/// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.
+/// Returns the permitted network destinations of agents; none if the list is invalid, which validation reports.
 pub(super) fn egress(config: &Config) -> Egress {
     config.sandbox.network.egress().unwrap_or(Egress::Nothing)
 }
 
-/// Returns the search path for programs and the tool folders that agents and checks may read. The folders are searched once per
-/// process for a search path and a home, which takes milliseconds.
+/// Returns the search path for programs, and the tool folders that agents and checks may read. The folders are
+/// searched only once per process for a search path and a home, because this takes milliseconds.
 pub(super) fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     type Found = ((OsString, PathBuf), Vec<PathBuf>);
     static LAST: Mutex<Option<Found>> = Mutex::new(None);

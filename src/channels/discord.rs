@@ -1,6 +1,7 @@
-//! Discord: a webhook's messages are posted with `wait=true`, which returns their ids, and changed by `PATCH`.
+//! Discord: messages of a webhook are posted with `wait=true`, which returns their ids, and edited by `PATCH`.
 //!
-//! A webhook cannot list its messages, and its posts take no `nonce`, so a message whose answer was lost is posted again. It says so.
+//! A webhook cannot list its messages, and its posts do not support `nonce`. A message whose response was lost is
+//! therefore posted again, with a note that says so.
 
 use serde::Deserialize;
 use url::Url;
@@ -9,10 +10,10 @@ use super::{Channel, HttpAnswer, NoticeDelivery, SendOutcome, json_header};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{Notice, PostedMessage};
 
-/// Error code of Discord: the message does not exist.
+/// Discord's error code for a message that does not exist.
 const UNKNOWN_MESSAGE: u64 = 10_008;
 
-/// A message, a webhook or an error.
+/// Response that contains a message, a webhook or an error.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct DiscordAnswer {
@@ -27,7 +28,7 @@ impl DiscordAnswer {
     }
 }
 
-/// Returns the id of a webhook, the part of its address that is no secret.
+/// Returns the id of a webhook, which is the part of its address that is not secret.
 pub(super) fn place(url: &Url) -> String {
     let mut segments = url.path_segments().into_iter().flatten().skip_while(|segment| *segment != "webhooks");
     segments.nth(1).unwrap_or_default().to_owned()
@@ -49,7 +50,7 @@ impl Channel {
         Ok(SendOutcome::Delivered { status, how: String::new(), posted })
     }
 
-    /// Changes a message; `None` if it does not exist.
+    /// Edits a message; `None` if it does not exist.
     pub(super) async fn change_discord(
         &self,
         notice: &Notice,
@@ -72,7 +73,7 @@ impl Channel {
         Ok(Some(SendOutcome::Delivered { status, how: format!("changed message {}", posted.id), posted: Some(shown) }))
     }
 
-    /// Asks for the webhook.
+    /// Queries the webhook and returns a description of it.
     pub(super) async fn probe_discord(&self, now: Timestamp) -> Result<String, SendOutcome> {
         let answer = self.exchange(self.client.get(self.url.clone()), now).await?;
         self.accepted(&answer)?;

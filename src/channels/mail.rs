@@ -1,4 +1,4 @@
-//! Mail by SMTP: one connection per message, to an address that was checked. Notices of a loop form a thread.
+//! Mail by SMTP, with one connection per message to an address that was checked. Notices about a loop form a thread.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use super::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 
-/// Time limit of one command of SMTP.
+/// Time limit of one SMTP command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Status of an accepted message.
 const ACCEPTED: u16 = 250;
@@ -32,9 +32,9 @@ pub struct MailSettings {
     pub from: Mailbox,
     /// Recipients; never empty.
     pub to: Vec<Mailbox>,
-    /// Whether a connection without TLS from the start has to be upgraded before anything is sent.
+    /// Whether a connection without initial TLS must be upgraded before anything is sent.
     pub starttls: bool,
-    /// Certificates in PEM that are trusted besides those of the system; empty for none.
+    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
     pub ca: Vec<u8>,
 }
 
@@ -165,7 +165,7 @@ impl Channel {
         builder.subject(subject).multipart(MultiPart::alternative_plain_html(part("text"), part("html")))
     }
 
-    /// Sends a message to recipients, by the first address that takes the connection.
+    /// Sends a message to recipients through the first address that accepts the connection.
     async fn transmit(&self, mail: &Mail, addresses: &[IpAddr], to: &[Mailbox], bytes: &[u8]) -> Result<(), SmtpError> {
         let Ok(envelope) = mail.envelope(to) else { return Ok(()) };
         let (last, before) =
@@ -189,7 +189,7 @@ impl Channel {
         })
     }
 
-    /// Connects, starts TLS, logs in, and leaves.
+    /// Connects, starts TLS, logs in, and disconnects.
     pub(super) async fn probe_mail(&self) -> Result<String, SendOutcome> {
         let Some(mail) = &self.mail else { return Ok(String::new()) };
         let addresses = self.mail_addresses().await?;
@@ -200,7 +200,7 @@ impl Channel {
         Ok(format!("{login}, to {}", to.join(", ")))
     }
 
-    /// Returns the outcome for an error: a server that refuses for good is not asked again.
+    /// Returns the outcome for an error. A permanent refusal by the server is not retried.
     fn mail_failure(&self, error: &SmtpError) -> SendOutcome {
         let said = self.masked(&error_chain(error));
         let why: String = super::one_line(&said).chars().take(super::DETAIL_CHARS).collect();
@@ -212,7 +212,7 @@ impl Channel {
     }
 }
 
-/// Whether an error came before the server said anything.
+/// Whether an error occurred before the server responded.
 fn did_not_connect(error: &SmtpError) -> bool {
     let said = error.status().is_some() || error.is_response() || error.is_transient() || error.is_permanent();
     !said && !error.is_tls() && !error.is_client()

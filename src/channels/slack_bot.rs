@@ -1,7 +1,8 @@
-//! Slack with a bot token: messages are posted by `chat.postMessage` and changed by `chat.update`. Errors have the status 200.
+//! Slack with a bot token: messages are posted by `chat.postMessage` and edited by `chat.update`. Error responses have
+//! the status 200.
 //!
-//! A message carries the id of its delivery as metadata. If the answer to an earlier attempt was lost, the room's newest
-//! messages are searched for it first; without the scope for that, the message is posted again.
+//! A message carries the id of its delivery as metadata. If the response to an earlier attempt was lost, the room's
+//! newest messages are searched for that id first. Without the scope for this, the message is posted again.
 
 use secrecy::ExposeSecret;
 use serde::Deserialize;
@@ -11,9 +12,9 @@ use super::{Channel, NoticeDelivery, SendOutcome, json_header};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{Notice, PostedMessage};
 
-/// Type of the metadata of our messages.
+/// Metadata type of the bot's messages.
 const EVENT_TYPE: &str = "ralph_bot_notice";
-/// Errors that pass by themselves.
+/// Temporary errors.
 const TRANSIENT: [&str; 7] = [
     "ratelimited",
     "rate_limited",
@@ -23,12 +24,12 @@ const TRANSIENT: [&str; 7] = [
     "request_timeout",
     "team_added_to_org",
 ];
-/// Errors of messages that were deleted or can no longer be changed.
+/// Errors for messages that were deleted or can no longer be edited.
 const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
-/// Number of messages of a room that are searched for one whose answer was lost.
+/// Number of messages in a room that are searched for a message whose response was lost.
 const SEARCHED: &str = "50";
 
-/// Answer of a method.
+/// Response of a Slack method.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct SlackAnswer {
@@ -41,7 +42,7 @@ struct SlackAnswer {
     messages: Vec<FoundMessage>,
 }
 
-/// Message of a room.
+/// Message in a room.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct FoundMessage {
@@ -71,7 +72,7 @@ impl Channel {
         Ok(SendOutcome::Delivered { status: 200, how: String::new(), posted })
     }
 
-    /// Changes a message; `None` if it does not exist or can be changed no longer.
+    /// Edits a message; `None` if it does not exist or can no longer be edited.
     pub(super) async fn change_slack(
         &self,
         notice: &Notice,
@@ -102,7 +103,7 @@ impl Channel {
         body
     }
 
-    /// Searches the room for a message of a delivery; `None` also if it cannot be searched.
+    /// Searches the room for a delivery's message; `None` if it is not found or the room cannot be searched.
     async fn find_slack(&self, delivery: &str, now: Timestamp) -> Option<String> {
         let mut url = self.slack_url("conversations.history");
         url.query_pairs_mut()
@@ -119,7 +120,7 @@ impl Channel {
         answer.messages.into_iter().find(ours).map(|message| message.ts)
     }
 
-    /// Asks who the token belongs to.
+    /// Queries the account that the token belongs to and returns a description of it.
     pub(super) async fn probe_slack(&self, now: Timestamp) -> Result<String, SendOutcome> {
         let answer = self.call_slack("auth.test", json!({}), now).await?;
         if !answer.ok {

@@ -56,22 +56,23 @@ use runs::TestRun;
 /// Maximum length of a test's name, in bytes.
 const MAX_NAME: usize = 200;
 
-/// A runner, or a family of runners that print the same. The texts are for `docs/runners.md`, which a test generates.
+/// Test runner, or a family of runners with the same output. Its texts appear in `docs/runners.md`, which a test
+/// generates.
 #[cfg_attr(not(test), allow(dead_code, reason = "only the generated page has the texts"))]
 struct Runner {
     /// Names, for people.
     name: &'static str,
-    /// Versions whose recorded output is a fixture; empty if the form is taken from documentation and issues.
+    /// Versions whose recorded output is a fixture; empty if the format is taken from documentation and issues.
     versions: &'static str,
-    /// Beginning of the names of its fixtures.
+    /// Prefix of the names of its fixtures.
     fixtures: &'static str,
     /// Description of the lines that are read, for people.
     reads: &'static str,
-    /// Finds the runner's runs in an output without escape sequences.
+    /// Finds the runner's runs in an output whose escape sequences were removed.
     read: fn(&str) -> Vec<TestRun>,
 }
 
-/// All runners; a new one is a file and a row.
+/// All runners. To add one, write a file and add a row.
 const RUNNERS: [Runner; 33] = [
     unittest::RUNNER,
     pytest::RUNNER,
@@ -114,7 +115,8 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Parses the tests of every known runner in `output`; if a tool prefixes its lines by package, each package separately.
+/// Parses the tests of every known runner in `output`. If a tool prefixes lines with the package, each package is
+/// parsed separately.
 pub fn read(output: &str) -> TestResults {
     let mut results = TestResults::default();
     for block in prefixes::split(&strip_escapes(output)) {
@@ -124,7 +126,7 @@ pub fn read(output: &str) -> TestResults {
     results
 }
 
-/// Adds the tests in an output without escapes and prefixes.
+/// Adds the tests in an output whose escape sequences and prefixes were removed.
 fn read_block(plain: &str, results: &mut TestResults) {
     let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(plain)).collect();
     let last = runs.iter().map(|run| run.span.end).max().unwrap_or(0);
@@ -142,8 +144,8 @@ fn read_block(plain: &str, results: &mut TestResults) {
     }
 }
 
-/// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added.
-/// `None` if it is invalid or does not match.
+/// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added
+/// up. `None` if the pattern is invalid or does not match.
 pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
     let pattern = compile(pattern).ok()?;
     let plain = strip_escapes(output);
@@ -176,7 +178,8 @@ fn of_total(total: u64, failing: u64, skipped: u64) -> TestCounts {
     TestCounts { passing: total.saturating_sub(failing).saturating_sub(skipped), failing, skipped }
 }
 
-/// Adds up items like `3 passed` in a summary. `place` returns the count that a word belongs to; `None` ignores the item.
+/// Adds up items like `3 passed` in a summary. `place` returns the count that a word belongs to, or `None` to ignore
+/// the item.
 fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Option<TestOutcome>) -> TestCounts {
     let mut counts = TestCounts::default();
     for item in items {
@@ -193,7 +196,7 @@ fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Optio
     counts
 }
 
-/// Count that a runner's word belongs to.
+/// Kind of count that a runner's word belongs to.
 #[derive(Clone, Copy)]
 enum TestOutcome {
     Passing,
@@ -201,7 +204,7 @@ enum TestOutcome {
     Skipped,
 }
 
-/// Returns the number in a group of a match; 0 if missing or too large.
+/// Returns the number in a group of a match; 0 if it is missing or too large.
 fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
     found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
 }

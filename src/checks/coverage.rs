@@ -1,10 +1,12 @@
-//! Reads the coverage that known tools print, so that a loss is seen where no check of kind `coverage` is configured.
+//! Reads the coverage in the output of known tools. It reveals a loss of coverage even if no check of kind `coverage`
+//! is configured.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Tool, and the line that states the share of lines or statements that are covered; its last group is the percentage.
+/// Names of tools, each with the pattern of the line that states the covered share of lines or statements. The last
+/// group is the percentage.
 const TOOLS: [(&str, &str); 12] = [
     // coverage.py, pytest-cov: a table that ends with statements, missed ones, branches, and the percentage.
     ("coverage.py", r"^TOTAL(?:\s+\d+){2,4}\s+(\d+(?:\.\d+)?)%$"),
@@ -24,15 +26,15 @@ const TOOLS: [(&str, &str); 12] = [
     ("mix", r"^\s*(\d+(?:\.\d+)?)%\s+\|\s+Total\s*$"),
 ];
 
-/// Lines of the tools, compiled.
+/// Compiled patterns of the tools.
 static LINES: LazyLock<Vec<Regex>> =
     LazyLock::new(|| TOOLS.iter().filter_map(|(_, line)| Regex::new(line).ok()).collect());
-/// Coverage of one Go package.
+/// Pattern of the coverage of one Go package.
 static GO_PACKAGE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^(?:ok|---)?.*\bcoverage: (\d+(?:\.\d+)?)% of statements").ok());
 
-/// Returns the coverage in percent, 0..=100, of an output without escape sequences: the last total that a tool printed, else the
-/// mean of the packages of `go test -cover`. `None` if there is none.
+/// Returns the coverage in percent, 0 to 100, in an output without escape sequences. It is the last total that a tool
+/// printed, otherwise the mean of the packages of `go test -cover`. `None` if there is none.
 pub fn read(output: &str) -> Option<f64> {
     let percent = |pattern: &Regex, line: &str| {
         let found = pattern.captures(line.trim_end())?.get(1)?.as_str().parse().ok()?;

@@ -1,6 +1,6 @@
-//! JUnit files written by a check.
+//! JUnit files that a check has written.
 //!
-//! The tree is untrusted: links are never followed, sizes and numbers are bounded.
+//! The tree is untrusted: links are not followed, and sizes and numbers are limited.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -21,13 +21,13 @@ const MAX_REPORT: u64 = 16 << 20;
 const MAX_REPORTS: usize = 2000;
 /// Maximum number of folder entries visited.
 const MAX_ENTRIES: usize = 200_000;
-/// Folders that are skipped.
+/// Names of folders that are skipped.
 const SKIPPED: [&str; 2] = [".git", "node_modules"];
 
 /// Version of a file: inode, change time in seconds and nanoseconds, size.
 type Stamp = (u64, i64, i64, u64);
 
-/// Reports that match a glob relative to the top of the tree.
+/// JUnit files that match a glob relative to the top of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Reports {
     tree: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Returns `None` if the glob is invalid, which validation reports.
+    /// Creates the set of reports; `None` if the glob is invalid, which validation reports.
     pub(super) fn new(tree: &Path, glob: &str) -> Option<Self> {
         Some(Self { tree: tree.to_owned(), globs: path_globs(&[glob]).ok()? })
     }
@@ -66,7 +66,7 @@ impl Reports {
         found
     }
 
-    /// Returns the tests of reports that are new or changed since `before`.
+    /// Returns the tests in reports that are new or changed since `before`; `None` if there are none.
     pub(super) fn tests_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestResults> {
         let mut written: Vec<_> =
             self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp)).collect();
@@ -79,7 +79,7 @@ fn stamp(meta: &Metadata) -> Stamp {
     (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size())
 }
 
-/// Reads a file if its version is still `found`; a replacement could be a link to another file.
+/// Reads a file if its version is still `found`, because a replacement could be a link to another file.
 fn read(path: &Path, found: Stamp) -> Option<String> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).ok()?;

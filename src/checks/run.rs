@@ -14,11 +14,11 @@ use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxSettings, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
-/// Maximum number of output bytes that are judged, half from each end.
+/// Maximum number of output bytes that are evaluated, half from each end.
 const JUDGED_BYTES: usize = 4 << 20;
-/// Maximum number of trailing output bytes in the outcome.
+/// Maximum number of bytes at the end of the output that the outcome contains.
 const SHOWN_BYTES: usize = 16 * 1024;
-/// Variables with which shells and interpreters run other code first; checks never have them.
+/// Environment variables that make shells and interpreters run other code first. They are removed for checks.
 const RUN_FIRST: [&str; 8] =
     ["BASH_ENV", "ENV", "ZDOTDIR", "PYTHONSTARTUP", "NODE_OPTIONS", "RUBYOPT", "PERL5OPT", "LD_PRELOAD"];
 /// Time between SIGTERM and SIGKILL.
@@ -27,13 +27,13 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Runner of checks on this machine.
 #[derive(Debug, Clone)]
 pub struct CheckRunner {
-    /// The shell, called with `-c` and the command.
+    /// Path of the shell, which is called with `-c` and the command.
     pub shell: PathBuf,
-    /// Whether checks run in a sandbox; off only if the operator disables it.
+    /// Whether checks run in a sandbox; `false` only if the operator disabled sandboxes.
     pub sandboxed: bool,
     /// Settings of the sandbox.
     pub sandbox: SandboxSettings,
-    /// Tool folders readable in the sandbox.
+    /// Tool folders that are readable in the sandbox.
     pub read_only: Vec<PathBuf>,
     /// Default time limit of a check.
     pub timeout: Duration,
@@ -41,13 +41,13 @@ pub struct CheckRunner {
     pub network: bool,
     /// Environment of checks, in addition to `HOME`, `TMPDIR` and `CI`; contains no secrets.
     pub env: Vec<(OsString, OsString)>,
-    /// Masks secrets in the output of checks.
+    /// Masker for secrets in the output of checks.
     pub masker: Masker,
-    /// Cookie that identifies processes that left their process group.
+    /// Mark that identifies processes that left their process group.
     pub cookie: Option<Cookie>,
 }
 
-/// Reason there is no report. A failing check is an outcome, not an error.
+/// Reason why there are no outcomes. A failing check is an outcome, not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ChecksError {
     /// The work tree is missing.
@@ -81,11 +81,11 @@ impl CheckRunner {
     }
 
     /// Runs the checks sequentially in `tree`, each with its own time limit. `scratch` is their home folder outside
-    /// the tree, created if missing. Returns one outcome per check, in order; a failing check does not prevent the
-    /// next.
+    /// the tree, which is created if it is missing. Returns one outcome per check, in order; a failing check does not
+    /// prevent the next one.
     ///
     /// # Errors
-    /// A check could not be run at all, or was cancelled.
+    /// A check could not be run, or the run was canceled.
     pub async fn run_all(
         &self,
         tree: &Path,
@@ -164,8 +164,8 @@ impl CheckRunner {
     }
 }
 
-/// Returns the absolute folders of a search path that are not in the tree: what the code under test puts into a folder must not
-/// take the place of a program.
+/// Returns the absolute folders of a search path that are outside the tree, so that files in the tree cannot replace
+/// programs.
 fn search_path(path: &OsStr, tree: &Path) -> OsString {
     let outside = |folder: &PathBuf| folder.is_absolute() && !folder.starts_with(tree);
     std::env::join_paths(std::env::split_paths(path).filter(outside)).unwrap_or_default()
@@ -182,8 +182,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// Makes paths in the tree relative to it: people and agents know files by their names in the repository, and the folders of
-/// this machine concern nobody.
+/// Makes absolute paths in the tree relative, because people and agents know files by their names in the repository.
 fn relative(output: &str, tree: &Path) -> String {
     let resolved = tree.canonicalize().ok();
     let mut text = output.to_owned();

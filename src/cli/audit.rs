@@ -1,4 +1,4 @@
-//! `ralph-bot audit`: shows who logged in to the dashboard, and who asked for which change there or by the API.
+//! `ralph-bot audit`: shows logins to the dashboard, and changes that people made in the dashboard or through the API.
 
 use clap::Args;
 
@@ -37,7 +37,7 @@ pub fn run(args: &AuditArgs, global: &Global, env: &Env) -> CliResult {
     })
 }
 
-/// Formats rows as a table, or as a line of JSON each.
+/// Formats rows as a table, or as one JSON object per line.
 fn shown(rows: &[AccessRow], json: bool) -> Result<String, CliError> {
     if json {
         let lines = rows.iter().map(|row| serde_json::to_string(row).map(|line| line + "\n"));

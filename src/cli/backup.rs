@@ -33,8 +33,7 @@ pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
     print(&format!("wrote {} ({mib:.1} MiB), a copy of {}\n", args.file.display(), from.display()))
 }
 
-/// Notes the time of a backup in the database that was copied, for the metric and alerts. That it cannot is no failure of the
-/// backup.
+/// Records the time of a backup in the copied database, for the metric and alerts. Failures are ignored.
 fn note(database: &Path) {
     let now = Clock::System.now().0.to_string();
     let noted = block_on(async {

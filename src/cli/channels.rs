@@ -101,7 +101,7 @@ async fn test(config: &Config, names: &[String], as_json: bool) -> CliResult {
     Ok(if all_arrived { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends a test notice, then its resolution where that is shown.
+/// Sends a test notice, and then its resolution if the channel shows resolutions.
 async fn test_one(channel: &Channel) -> Result<String, String> {
     let now = Clock::System.now();
     let delivery = uuid::Uuid::now_v7().simple().to_string();

@@ -1,4 +1,5 @@
-//! `ralph-bot check`: checks configuration, machine and dependencies. One line per finding; exit code 1 if one fails.
+//! `ralph-bot check`: checks configuration, machine and dependencies. Prints one line per finding; the exit code is 1
+//! if any check fails.
 
 mod app_settings;
 mod backends;
@@ -23,10 +24,10 @@ use crate::domain::providers::backends::BackendRole;
 use crate::workspace::{NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
 
-/// Free space, in bytes, below which a loop may fill the disk.
+/// Free space, in bytes, below which a warning is shown because a loop could fill the disk.
 const SPACE_WARN: u64 = 5 << 30;
 
-/// Free space below which the database is at risk, in bytes.
+/// Free space, in bytes, below which the check fails because the database is at risk.
 const SPACE_FAIL: u64 = 512 << 20;
 
 /// Checks the configuration, this machine, and the dependencies of the service.
@@ -82,7 +83,7 @@ fn embeddings(config: &Config) -> Option<CheckFinding> {
     })
 }
 
-/// Warns if the configured intelligence needs an assistant and there is none.
+/// Warns if the configured intelligence needs an assistant but none is configured.
 fn assistants(config: &Config) -> Option<CheckFinding> {
     let none = !config.backends.values().any(|backend| backend.settings.roles.contains(&BackendRole::Assistant));
     (config.intelligence.asks() && none).then(|| {
@@ -91,10 +92,10 @@ fn assistants(config: &Config) -> Option<CheckFinding> {
     })
 }
 
-/// Prints findings; the exit code is 1 if one fails.
+/// Prints findings; the exit code is 1 if any of them is a failure.
 ///
 /// # Errors
-/// Fails if standard output cannot be written.
+/// Standard output cannot be written.
 pub fn report(findings: &[CheckFinding], json: bool) -> CliResult {
     let text = if json {
         let lines: Result<Vec<_>, _> = findings.iter().map(serde_json::to_string).collect();

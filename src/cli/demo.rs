@@ -1,5 +1,5 @@
-//! `ralph-bot demo`: runs a complete loop on this machine, with the fake forge of the tests, a sample repository with failing
-//! tests, a scripted agent, and the real service.
+//! `ralph-bot demo`: runs a complete loop on this machine with a fake forge, a sample repository with failing tests, a
+//! scripted agent, and the real service.
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
@@ -36,11 +36,11 @@ pub struct DemoArgs {
     pub fast: bool,
 }
 
-/// Maximum time until the pull request is ready; seconds are usual.
+/// Maximum time until the pull request is ready; usually it takes seconds.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
-/// The same where a person may answer, who reads first.
+/// Maximum time until the pull request is ready if a person may answer, who needs time to read.
 const WATCHED_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Time in which a person at a terminal may answer an escalation before the demo does.
+/// Time for which the demo waits for a person at a terminal to answer an escalation before it answers itself.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -56,9 +56,9 @@ const FILES: &[(&str, &str, bool)] = &[
 ];
 const ISSUE_TITLE: &str = "The statistics script fails its own tests";
 const ISSUE_BODY: &str = include_str!("../../templates/demo/issue.md");
-/// Beginning of an escalation issue's title.
+/// Prefix of an escalation issue's title.
 const ESCALATION: &str = "ralph needs a decision";
-/// Reply of the maintainer to the escalation.
+/// Reply of the simulated maintainer to the escalation.
 const ANSWER: &str = "/ralph resume `sort` compares text, so 9 comes after 10: sort by number.";
 const AGENT: &str = include_str!("../../templates/demo/agent.sh");
 
@@ -148,7 +148,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the time that a person has to answer an escalation: none where nobody watches.
+/// Returns the time for which a person may answer an escalation; zero if nobody is watching.
 fn answer_wait(exits: bool, is_terminal: bool) -> Duration {
     if exits || !is_terminal { Duration::ZERO } else { ANSWER_WAIT }
 }
@@ -235,24 +235,24 @@ impl Screen {
     }
 }
 
-/// Watches the forge and remembers what was shown.
+/// Viewer of the forge's issues, which remembers what was already printed.
 struct IssueViewer<'a> {
     forge: &'a FakeForge,
     repo: RepoId,
     maintainer: &'a User,
-    /// Text of each comment by its id, and of each issue by its number, negative.
+    /// Printed text of each comment (by its id) and of each issue (by its negative number).
     seen: HashMap<i64, String>,
     state: Option<LoopState>,
-    /// Whether the maintainer has answered the escalation.
+    /// Whether the simulated maintainer has answered the escalation.
     answered: bool,
-    /// Time in which a person may answer before the maintainer does.
+    /// Time for which a person may answer before the simulated maintainer does.
     wait: Duration,
-    /// Time since which an escalation is open.
+    /// Time at which an escalation was opened; `None` if there is none.
     escalated: Option<Timestamp>,
 }
 
 impl IssueViewer<'_> {
-    /// Prints events until the pull request is ready for review, or a person aborted the loop.
+    /// Prints events until the pull request is ready for review, or a person aborts the loop.
     async fn watch(&mut self, app: &Application, screen: &Screen) -> anyhow::Result<Loop> {
         loop {
             self.look(screen);
@@ -284,7 +284,7 @@ impl IssueViewer<'_> {
         }
     }
 
-    /// Replies to the escalation as a maintainer, once it exists and nobody else did in time.
+    /// Replies to the escalation as a maintainer, if it exists and nobody else has answered in time.
     async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
         let escalation = self.forge.with(|state| {
             let repo = state.repo(self.repo).ok()?;

@@ -1,4 +1,5 @@
-//! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file; sets up a forge and tries it.
+//! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file. Also sets up a forge and runs
+//! a trial on it.
 
 mod forge;
 mod login;
@@ -213,7 +214,7 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
     })
 }
 
-/// Creates the client of logins with the configuration in `file`.
+/// Creates the OAuth client for logins with the configuration in `file`.
 fn login(args: &InitArgs, global: &Global, env: &Env, file: &Path) -> CliResult {
     let config = Config::load(file, env)?;
     let forge = chosen(&config, args.name.as_deref())?;
@@ -228,7 +229,7 @@ fn login(args: &InitArgs, global: &Global, env: &Env, file: &Path) -> CliResult 
     })
 }
 
-/// Returns the forge with this name; without a name, the only one.
+/// Returns the forge with this name; without a name, the only configured forge.
 fn chosen<'c>(config: &'c Config, name: Option<&str>) -> Result<&'c ForgeConfig, CliError> {
     let names = || config.forges.iter().map(|forge| forge.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, config.forges.as_slice()) {
@@ -300,8 +301,8 @@ fn choose_forge() -> Result<ForgeChoice, CliError> {
     }
 }
 
-/// Validates the configuration, writes a secret unless there is one, then writes the configuration. Returns the path of the
-/// secret.
+/// Validates the configuration, writes a webhook secret unless one exists, then writes the configuration. Returns the
+/// path of the secret.
 fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let secret_name = format!("{}-webhook-secret", answers.name);
     let text = answers.entry(&secret_name).file();

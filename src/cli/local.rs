@@ -40,9 +40,9 @@ use next_steps::Invocation;
 use session::{IdleEngine, LocalSession, MOST_JOBS, has_open_findings, is_done};
 use tasks::PlannedTask;
 
-/// Exit code where a finding about tests waits for a decision, as `--help` says.
+/// Exit code if a finding about tests waits for a decision, as `--help` states.
 const OPEN_FINDINGS: u8 = 3;
-/// Exit code after a signal, as shells report Ctrl-C.
+/// Exit code after a signal, the same as in shells after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 /// Maximum length of the title, in characters.
 const TITLE_MAX: usize = 100;
@@ -109,7 +109,7 @@ pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     block_on(local(args, global, env))
 }
 
-/// Work of one run.
+/// Kind of work of one run.
 enum LocalWork {
     Task { title: String, body: String },
     Tasks(Vec<ListedTask>),
@@ -182,7 +182,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     })
 }
 
-/// Loops to start or to continue.
+/// Loops to start or continue.
 enum Plan {
     Start { title: String, body: String, options: RunOptions },
     Continue { known: Box<Loop>, options: RunOptions },
@@ -191,11 +191,11 @@ enum Plan {
 
 /// Result of a run.
 struct RunOutcome {
-    /// Whether every task is done; `None` after an interruption.
+    /// Whether all tasks are done; `None` if the run was interrupted.
     done: Option<bool>,
-    /// Whether a task is not done while a finding about tests is open.
+    /// Whether any task is not done because a finding about tests is open.
     open_findings: bool,
-    /// The single loop that stopped.
+    /// Loop that stopped, if the run had only one.
     #[cfg_attr(not(feature = "desktop"), expect(dead_code, reason = "only shown on a desktop"))]
     stopped: Option<Loop>,
 }
@@ -213,7 +213,7 @@ impl Plan {
         }
     }
 
-    /// Returns the loops that a killed run left and that will continue. With new options they are paused first.
+    /// Returns the loops of a killed run that will continue. If there are new options, they are paused first.
     fn cut_off(&self) -> Vec<LoopId> {
         match self {
             Self::Start { .. } => Vec::new(),
@@ -273,7 +273,7 @@ fn run_options(args: &LocalArgs, backend: &str) -> Result<RunOptions, CliError> 
     Ok(options)
 }
 
-/// Returns the arguments that suggested commands repeat.
+/// Returns the arguments that suggested commands must repeat.
 fn invocation(args: &LocalArgs, global: &Global, folder: &DataFolder) -> Invocation {
     let shown = |path: &Path| path.display().to_string();
     Invocation {
@@ -300,7 +300,8 @@ fn task(given: &str) -> Result<(String, String), CliError> {
     }
 }
 
-/// Loads the operator's configuration if there is one, else a configuration with only the backend.
+/// Loads the operator's configuration if there is one; otherwise returns a configuration that contains only the
+/// backend.
 fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config, CliError> {
     let file = operator_file(global.config.as_deref(), env);
     let named = global.config.is_some() || env.get(FILE_VARIABLE).is_some_and(|name| !name.is_empty());

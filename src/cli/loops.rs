@@ -27,7 +27,7 @@ use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 use remote::RemoteLoops;
 use text::{LoopRecord, OversightSums};
 
-/// Time to wait for the loop to process a command.
+/// Maximum wait for the loop to process a command.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -153,7 +153,7 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     })
 }
 
-/// Names of the backends that run agents.
+/// Returns the names of the backends that run agents.
 fn agents(config: &Config) -> Vec<String> {
     let runs = config.backends.iter().filter(|(_, backend)| backend.settings.roles.contains(&BackendRole::Agent));
     runs.map(|(name, _)| name.clone()).collect()
@@ -173,7 +173,7 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
     found.ok_or_else(|| CliError::Failed(format!("there is no loop {}", one_line(id))))
 }
 
-/// Command on an open database.
+/// Implementation of the subcommands on an open database.
 struct LoopsShell<'a> {
     store: &'a Store,
     /// Names of the backends that run agents.
@@ -289,7 +289,7 @@ impl LoopsShell<'_> {
         ])
     }
 
-    /// Enqueues a command for a loop and waits briefly for its reply.
+    /// Enqueues a command for a loop and waits briefly for the result.
     async fn steer(&self, id: &str, command: LoopCommand) -> CliResult {
         let current = self.find(id).await?;
         if !current.state.is_open() {

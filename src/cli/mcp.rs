@@ -17,10 +17,11 @@ pub struct McpArgs {
     pub socket: PathBuf,
 }
 
-/// Forwards requests and answers until standard input ends. Reads no configuration, because the sandbox has none.
+/// Forwards requests and responses until standard input ends. Reads no configuration, because the sandbox contains
+/// none.
 ///
 /// # Errors
-/// Fails if the token is missing or refused, the socket has no listener, or the service stops.
+/// The token is missing or refused, nothing listens on the socket, or the service stops.
 pub fn run(args: &McpArgs, env: &Env) -> CliResult {
     let Some(token) = env.get(mcp::TOKEN_VARIABLE).map(str::trim).filter(|token| !token.is_empty()) else {
         let missing = format!("{} is not set; the service sets it for the agents that it runs", mcp::TOKEN_VARIABLE);

@@ -1,4 +1,5 @@
-//! The environment of the process, the path of the operator's file, and `RALPH_…` variables that override its keys.
+//! Environment of the process, path of the operator's file, and environment variables `RALPH_…` that override its
+//! keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,17 +31,17 @@ const PREFIX: &str = "RALPH_";
 /// Separator of the keys of a path: `RALPH_SERVER__LISTEN` is `server.listen`.
 const SEPARATOR: &str = "__";
 
-/// Environment variables. `Debug` shows only their names, as values can be secrets.
+/// Environment variables. `Debug` prints only their names, because values can be secrets.
 #[derive(Clone, Default)]
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Returns the variables of this process, without those that are not valid UTF-8.
+    /// Returns the environment variables of this process, except those that are not valid UTF-8.
     pub fn of_process() -> Self {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
     }
 
-    /// Returns an environment of only these variables.
+    /// Returns an environment that contains only these variables.
     pub fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self(variables.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
@@ -57,8 +58,8 @@ impl fmt::Debug for Env {
     }
 }
 
-/// Applies every overriding variable to `root`. A variable overrides if its name contains `__` or is a top-level key; other
-/// `RALPH_…` variables, such as those that hold secrets, are ignored.
+/// Applies every overriding variable to `root`. A variable overrides a key if its name contains `__` or is a top-level
+/// key. Other `RALPH_…` variables, such as those that contain secrets, are ignored.
 pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, report: &mut ProblemCollector) {
     for (name, text) in &env.0 {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
@@ -79,7 +80,7 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
     }
 }
 
-/// Sets the value at `steps` below `node` and creates missing keys on the way.
+/// Sets the value at the path `steps` below `node` and creates missing keys on the path.
 fn set(
     node: &mut YamlNode,
     shape: SchemaView<'_>,
@@ -124,7 +125,7 @@ fn set(
     }
 }
 
-/// Returns the item of a list with this 0-based index or this `name`; the index after the last item adds a new item.
+/// Returns the item of a list with this 0-based index or this `name`. The index after the last item adds a new item.
 fn item_of<'n>(
     node: &'n mut YamlNode,
     step: &str,
@@ -152,7 +153,7 @@ fn item_of<'n>(
     items.get_mut(index).ok_or_else(|| format!("`{path}` has no item {index}; the next new one is {count}"))
 }
 
-/// Parses a variable as JSON unless the key only takes text; text that is not JSON stays text.
+/// Parses the value of a variable as JSON, unless the key only accepts text. Text that is not JSON is kept as text.
 fn value_of(text: &str, shape: SchemaView<'_>) -> serde_json::Value {
     if shape.takes_only_text() {
         return serde_json::Value::String(text.to_owned());

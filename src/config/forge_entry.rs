@@ -1,4 +1,4 @@
-//! Entry of a forge in the operator's file: the text of a new file, or of an existing one with the entry added.
+//! Adds the entry of a forge to the operator's configuration file, or creates the file with it.
 
 use std::path::Path;
 
@@ -9,39 +9,39 @@ use super::{Env, env, read_limited, renamed, schema};
 use crate::agent::presets;
 use crate::config::ForgeKind;
 
-/// A forge to be written into the operator's file.
+/// Forge to add to the operator's configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeEntry {
     /// Short name.
     pub name: String,
-    /// Software.
+    /// Software of the forge.
     pub kind: ForgeKind,
     /// Address of the server; `None` for github.com.
     pub url: Option<String>,
-    /// Address of GitHub's REST API, if it is not the usual one.
+    /// Address of GitHub's REST API; `None` for the default one.
     pub api_url: Option<String>,
     /// Credential.
     pub auth: EntryAuth,
-    /// File with the webhook secret; `None` polls.
+    /// File with the webhook secret; `None` if the service polls.
     pub webhook_secret_file: Option<String>,
     /// Address at which the forge reaches the service.
     pub public_url: Option<String>,
-    /// Backend of a new file, a known preset.
+    /// Backend to use in a new file; a known preset.
     pub backend: String,
 }
 
 /// Credential of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryAuth {
-    /// Environment variable with an access token.
+    /// Name of an environment variable that contains an access token.
     TokenEnv(String),
-    /// File with an access token.
+    /// Path of a file that contains an access token.
     TokenFile(String),
-    /// GitHub App with the file of its key.
+    /// GitHub App with the path of its key file.
     App {
         /// Id of the App.
         id: u64,
-        /// File of the private key.
+        /// Path of the file with the private key.
         key: String,
     },
 }
@@ -114,12 +114,12 @@ impl ForgeEntry {
         )
     }
 
-    /// Returns an existing file with the entry added at the end of its forges, all else unchanged; sections that it needs and
-    /// that are missing are added at the end.
+    /// Adds the entry at the end of the forges in an existing file and returns the text. Missing sections that the
+    /// entry needs are added at the end; everything else is unchanged.
     ///
     /// # Errors
-    /// The file is not one whose lines can be extended, or has a forge of this name, or another public address. The message says
-    /// what to add by hand.
+    /// The file's format does not allow adding lines, or it already has a forge with this name or another public
+    /// address. The message says what to add manually.
     pub fn added_to(&self, text: &str) -> Result<String, String> {
         let by_hand = |why: String| format!("{why}; add it by hand:\n\nforges:\n{}", self.item("  "));
         let before = read(text).ok_or_else(|| by_hand("the file is not valid YAML".to_owned()))?;
@@ -160,7 +160,7 @@ impl ForgeEntry {
     }
 }
 
-/// Returns a file's text with a usual backend if it has none, so that its other settings can be read.
+/// Returns a file's text with a default backend added if it has none, so that its other settings can be read.
 pub fn with_backend(text: &str) -> String {
     match read(text) {
         Some(file) if file.get("backends").is_none() => {
@@ -170,7 +170,7 @@ pub fn with_backend(text: &str) -> String {
     }
 }
 
-/// Returns the text with the entry after the last one of `forges`; `None` if the list is not in block style.
+/// Returns the text with the entry after the last item of `forges`; `None` if the list is not in YAML block style.
 fn with_item(text: &str, entry: &ForgeEntry) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     let joined = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();

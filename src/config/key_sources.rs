@@ -1,4 +1,4 @@
-//! Sources of the keys of the operator's configuration: the file, or a variable of the environment.
+//! Sources of the keys in the operator's configuration: the file or an environment variable.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use super::problem::SourceLocation;
 use super::yaml::{YamlNode, YamlValue};
 use crate::domain::model::settings::join;
 
-/// Place that sets a key.
+/// Source of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeySource {
     /// Operator's file.
     File,
-    /// Variable of the environment, such as `RALPH_LIMITS__ITERATIONS`.
+    /// Environment variable, such as `RALPH_LIMITS__ITERATIONS`.
     Variable,
 }
 
-/// Keys that the operator sets, also to the value of the default. Keys that are not in it have their default.
+/// Keys that the operator sets, including keys set to their default. All other keys have their default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeySources(BTreeMap<String, KeySource>);
 
 impl KeySources {
-    /// Returns the source of each value of a document, after variables were applied.
+    /// Returns the source of each value in a document, after environment variables were applied.
     pub(super) fn of(root: &YamlNode) -> Self {
         let mut sources = Self::default();
         sources.add(root, "");
@@ -62,7 +62,8 @@ impl KeySources {
         *known = (*known).max(source);
     }
 
-    /// Returns where a key is set, or any key of its section; a variable before the file. `None` if all have their defaults.
+    /// Returns the source of a key, or of any key in its section. An environment variable takes precedence over the
+    /// file. `None` if all have their defaults.
     pub fn source(&self, key: &str) -> Option<KeySource> {
         let below = |name: &str| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         let from = self.0.range(key.to_owned()..).take_while(|(name, _)| name.starts_with(key));

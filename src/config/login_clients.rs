@@ -1,5 +1,5 @@
-//! Clients of logins that `init --login` made, in the data folder: `login-clients/FORGE`, the client id in the first line and the
-//! secret in the second.
+//! OAuth clients for logins that `ralph-bot init --login` created. They are stored in the data folder as
+//! `login-clients/FORGE`, with the client id in the first line and the secret in the second.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use secrecy::{ExposeSecret, SecretString};
 use super::webhook_secrets::write_private;
 use crate::domain::model::ids::ForgeName;
 
-/// Folder below the data folder.
+/// Name of the folder in the data folder.
 const FOLDER: &str = "login-clients";
 
-/// Client of logins with a forge.
+/// OAuth client for logins with a forge.
 #[derive(Debug, Clone)]
 pub struct LoginClientConfig {
     /// Client id.
@@ -21,7 +21,7 @@ pub struct LoginClientConfig {
     pub secret: SecretString,
 }
 
-/// Reads the client of a forge; `None` if there is none.
+/// Reads the OAuth client of a forge; `None` if there is none.
 ///
 /// # Errors
 /// The file cannot be read or is damaged; the message names it.
@@ -42,7 +42,7 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>,
     Ok(Some(LoginClientConfig { id: (*id).to_owned(), secret: SecretString::from(*secret) }))
 }
 
-/// Stores the client of a forge, in place of an earlier one, and returns the path of the file.
+/// Stores the OAuth client of a forge, replacing an earlier one, and returns the path of the file.
 ///
 /// # Errors
 /// The file cannot be written; the message names it.
@@ -59,7 +59,7 @@ pub fn keep(data: &Path, forge: &ForgeName, client: &LoginClientConfig) -> Resul
     Ok(path)
 }
 
-/// Returns the file of a forge's client.
+/// Returns the path of the file with a forge's OAuth client.
 pub fn path(data: &Path, forge: &ForgeName) -> PathBuf {
     data.join(FOLDER).join(forge.as_str())
 }

@@ -5,25 +5,25 @@ use std::fmt;
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SourceLocation {
-    /// Line and column of the file, both 1-based.
+    /// Line and column in the file, both 1-based.
     At { line: u64, column: u64 },
-    /// An environment variable.
+    /// Environment variable with this name.
     Variable(String),
     /// The file as a whole.
     #[default]
     File,
 }
 
-/// A problem of a configuration file. Messages never contain values that could be secrets.
+/// Problem of a configuration file. Messages never contain values that could be secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// Path of the file, as given.
     pub file: String,
-    /// Position in the file, or the environment variable.
+    /// Position in the file, or environment variable.
     pub place: SourceLocation,
     /// Path of the key (`forges[0].url`); empty for the whole file.
     pub key: String,
-    /// Description of the problem and what to do.
+    /// Description of the problem, with advice.
     pub message: String,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct ProblemCollector {
     file: String,
     found: Vec<ConfigProblem>,
     warnings: Vec<ConfigProblem>,
-    /// Keys of values that were removed because they are wrong.
+    /// Keys of values that were removed because they are invalid.
     removed: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl ProblemCollector {
         Self { file: file.into(), found: Vec::new(), warnings: Vec::new(), removed: Vec::new() }
     }
 
-    /// Adds a problem of the value at `key`. `message` is the whole sentence.
+    /// Adds a problem with the value at `key`. `message` is a complete sentence.
     pub(super) fn add(&mut self, place: SourceLocation, key: impl Into<String>, message: impl Into<String>) {
         let problem = ConfigProblem { file: self.file.clone(), place, key: key.into(), message: message.into() };
         let follows = self.removed.iter().any(|key| key.is_empty() || key.starts_with(&problem.key));
@@ -81,18 +81,18 @@ impl ProblemCollector {
         }
     }
 
-    /// Adds a warning about the value at `key`. `message` is the whole sentence.
+    /// Adds a warning about the value at `key`. `message` is a complete sentence.
     pub(super) fn warn(&mut self, place: SourceLocation, key: impl Into<String>, message: impl Into<String>) {
         self.warnings.push(ConfigProblem { file: self.file.clone(), place, key: key.into(), message: message.into() });
     }
 
-    /// Returns the warnings so far and forgets them.
+    /// Returns the warnings collected so far and clears them.
     pub(super) fn take_warnings(&mut self) -> Vec<ConfigProblem> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Returns the keys with a problem so far, whose values are to be removed. Later problems of the same key or of an
-    /// enclosing one are ignored, because they only follow from the removal.
+    /// Returns the keys with problems, whose values have to be removed. Later problems of these or enclosing keys are
+    /// ignored, because they only result from the removal.
     pub(super) fn take_keys(&mut self) -> &[String] {
         self.removed = self.found.iter().map(|problem| problem.key.clone()).collect();
         &self.removed

@@ -1,4 +1,5 @@
-//! Reference pages made from the types of both files: `docs/configuration.md` and `docs/thresholds.md`.
+//! Reference pages `docs/configuration.md` and `docs/thresholds.md`, generated from the types of both configuration
+//! files.
 
 use serde_json::Value as Json;
 
@@ -6,13 +7,13 @@ use super::schema;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::KeyRule;
 
-/// Sections that have a page of their own.
+/// Sections that have a separate page.
 const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
 
 /// Maximum length of a default in a table, in characters.
 const MAX_DEFAULT: usize = 40;
 
-/// Returns the reference of both files, as Markdown: `docs/configuration.md`.
+/// Returns `docs/configuration.md`, the reference of both files.
 pub fn configuration() -> String {
     let mut page = String::from(CONFIGURATION);
     page.push_str("\n## Operator file\n\n");
@@ -24,7 +25,7 @@ pub fn configuration() -> String {
     page
 }
 
-/// Returns the reference of the thresholds of supervision, as Markdown: `docs/thresholds.md`.
+/// Returns `docs/thresholds.md`, the reference of the supervision thresholds.
 pub fn thresholds() -> String {
     let mut page = String::from(THRESHOLDS_PAGE);
     let (schema, rules) = (schema::operator(), schema::operator_rules());

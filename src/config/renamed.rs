@@ -1,4 +1,4 @@
-//! Keys of the operator's file that have a new name, and other spellings that are read: with a warning, until version 1.0.
+//! Old names and spellings of keys in the operator's file, which are accepted with a warning until version 1.0.
 
 use super::problem::ProblemCollector;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
@@ -6,10 +6,10 @@ use crate::domain::supervision::{PRESET, RENAMED_KEYS};
 
 /// Old and new names of top-level keys.
 const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
-/// Keys of a section that belong to another one: section, key, section to which it belongs.
+/// Keys that moved to another section: old section, key, new section.
 const MOVED: &[(&str, &str, &str)] = &[("memory", "summary_model", "context")];
 
-/// Gives old keys of the file their new names and places, and makes a list of a `command` that is one word.
+/// Renames and moves old keys in the file, and converts a `command` that is a single word to a list.
 pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     for (old, new) in RENAMED {
         let has_new = root.get(new).is_some();
@@ -30,7 +30,7 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     commands(root);
 }
 
-/// Gives old keys of supervision, and the preset `seed`, their new names, in either file. An old key beside its new one is left and
+/// Renames old supervision keys and the preset `seed` in either file. An old key beside its new one is left and
 /// reported as unknown.
 pub(super) fn supervision(root: &mut YamlNode, report: &mut ProblemCollector) {
     if let Some(preset) = child(root, PRESET)
@@ -92,8 +92,8 @@ fn move_key(root: &mut YamlNode, (section, key): (&str, &str), to: &str, report:
     }
 }
 
-/// Makes a list of each backend's `command` that is a single word. Words with blanks are left: they would need the rules of a
-/// shell.
+/// Converts each backend's `command` that is a single word to a list. Text with spaces is left unchanged, because
+/// splitting it would require shell rules.
 fn commands(root: &mut YamlNode) {
     let YamlValue::Map(sections) = &mut root.value else { return };
     let Some(section) = sections.iter_mut().find(|entry| entry.key == "backends") else { return };
@@ -109,7 +109,8 @@ fn commands(root: &mut YamlNode) {
     }
 }
 
-/// Returns the new name of a key that an environment variable names by its old one, with the warning.
+/// Returns the new name of a key that an environment variable names by its old one, with a warning; `None` if it was
+/// not renamed.
 pub(super) fn current_name(key: &str) -> Option<(&'static str, String)> {
     let (old, new) = RENAMED.iter().find(|(old, _)| *old == key)?;
     Some((*new, warning(old, new)))

@@ -22,7 +22,7 @@ const SECRET_KEYS: &[(&str, &str)] = &[
     ("key", "api_key"),
 ];
 
-/// A schema within a root schema, with references resolved.
+/// Schema within a root schema, with references resolved.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaView<'s> {
     root: &'s Json,
@@ -35,7 +35,7 @@ impl<'s> SchemaView<'s> {
         Self { root: schema, here: schema }.resolved()
     }
 
-    /// A schema that accepts every value.
+    /// Schema that accepts every value.
     pub(super) const ANY: SchemaView<'static> = SchemaView { root: &Json::Null, here: &Json::Null };
 
     fn at(self, here: &'s Json) -> Self {
@@ -180,7 +180,7 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// Like [`Self::check`], for items of a list, which must have a value.
+    /// Checks an item of a list in the same way as [`Self::check`]; the item must have a value.
     fn check_present(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         if node.value == YamlValue::Null {
             let message = format!("`{path}`: expected {}, found nothing", self.expected());
@@ -267,7 +267,7 @@ impl<'s> SchemaView<'s> {
     }
 }
 
-/// Returns a path for messages; the top of the file has none.
+/// Returns a path for messages, with words for the top of the file, which has no path.
 fn shown(path: &str) -> &str {
     if path.is_empty() { "the file" } else { path }
 }

@@ -20,7 +20,7 @@ pub(super) enum SecretSource {
     File(PathBuf),
 }
 
-/// Reads a secret, without surrounding white space. The error message does not contain it.
+/// Reads a secret without surrounding white space. The error message does not contain the secret.
 pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<SecretString, String> {
     let (text, name) = match source {
         SecretSource::Variable(name) => {
@@ -40,11 +40,12 @@ pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<Secr
     Ok(SecretString::from(trimmed.to_owned()))
 }
 
-/// Variables with which an OpenTelemetry exporter authenticates itself.
+/// Environment variables that contain credentials of an OpenTelemetry exporter.
 const HEADERS_OF_TRACES: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/// Returns secrets that the service itself never uses but has to mask, each with its name: the key that git signs commits with, and
-/// the values of headers for OpenTelemetry. A key file that cannot be read is left out; signing reports it.
+/// Returns secrets that the service masks but does not use itself, each with its name: the key that git signs commits
+/// with, and the values of headers for OpenTelemetry. A key file that cannot be read is left out; signing reports the
+/// error.
 pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(String, SecretString)> {
     let mut found = Vec::new();
     if let Some(CommitSigning::Ssh { key_file }) = signing

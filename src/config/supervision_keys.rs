@@ -1,4 +1,5 @@
-//! `preset`, `control`, `oversight` and `strategy` of both files: they are checked after merging with the layer below.
+//! Keys `preset`, `control`, `oversight` and `strategy` of both files, which are checked after merging them with the
+//! layer below.
 
 use serde_json::{Map, Value};
 
@@ -17,8 +18,8 @@ pub(super) struct SupervisionKeys {
 }
 
 impl SupervisionKeys {
-    /// Returns the keys that the file sets. Merges them with `base`, the layer below, and adds problems to `report` with
-    /// their position in `root`.
+    /// Returns the keys that the file sets, merged with `base`, the layer below. Adds problems to `report` with their
+    /// positions in `root`.
     pub(super) fn check(
         self,
         base: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Models in the format of model2vec: `model.safetensors` with the table, `tokenizer.json`, `config.json`.
+//! Embedding models in the format of model2vec: `model.safetensors` with the table, `tokenizer.json`, `config.json`.
 
 use std::fmt;
 use std::path::Path;
@@ -13,24 +13,24 @@ use crate::domain::knowledge::memory::{EMBEDDING_FILES, Embedding};
 
 /// Maximum size of a model file, in bytes.
 const MAX_FILE: u64 = 4 << 30;
-/// Maximum length of an embedded text in bytes and in tokens, as in model2vec.
+/// Maximum length of a text to embed, in bytes and in tokens, as in model2vec.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_TOKENS: usize = 512;
-/// Names of the table in files of model2vec, and in files of sentence-transformers that consist of such a table.
+/// Names of the table in files of model2vec, and in files of sentence-transformers that consist only of such a table.
 const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
 
 /// Loaded embedding model.
 pub struct StaticModel {
     name: String,
     tokenizer: Tokenizer,
-    /// Concatenated vectors of `dimensions` numbers each.
+    /// Concatenated vectors, each of `dimensions` numbers.
     table: Vec<f32>,
     dimensions: usize,
-    /// Weight per token; empty if all are equal.
+    /// Weight of each token; empty if all weights are equal.
     weights: Vec<f32>,
-    /// Index of the vector per token; empty if it equals the token's id.
+    /// Index of each token's vector; empty if it equals the token's id.
     rows: Vec<f32>,
-    /// Id of the unknown token.
+    /// Id of the token for unknown words; `None` if there is none.
     unknown: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ impl StaticModel {
     /// Loads the model in a folder.
     ///
     /// # Errors
-    /// A sentence that names the missing or broken file and the reason.
+    /// A sentence that names the missing or invalid file and the reason.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let mut hash = Sha256::new();
         let mut files = Vec::new();
@@ -103,12 +103,12 @@ impl StaticModel {
         Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })
     }
 
-    /// Returns the name under which vectors are stored; changes with any of the model's files.
+    /// Returns the name under which vectors are stored. It changes if any of the model's files changes.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the unit vector of a text; empty if no token is known. Only the first 16 KiB and 512 tokens are used.
+    /// Returns the unit vector of a text; empty if no token is known. Uses only the first 16 KiB and 512 tokens.
     pub fn embed(&self, text: &str) -> Embedding {
         let text = &text[..text.floor_char_boundary(MAX_TEXT)];
         // Text that cannot be tokenised has no vector; full-text search still finds it.

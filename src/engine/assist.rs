@@ -1,8 +1,8 @@
-//! Questions to assistants, from selecting a backend to the checked answer.
+//! Questions to assistants: selects a backend, sends the question and checks the answer.
 //!
-//! Questions never block a loop: there is one time limit across all assistants, and any failure results in no answer.
-//! Independent questions are asked concurrently, with a limit; the money for each is reserved first. Answers are
-//! stored in the session memory, so that a question is not paid twice after a restart.
+//! Questions never block a loop: all assistants of a question share one time limit, and every failure results in no
+//! answer. Independent questions are asked concurrently, up to a limit, after their cost is reserved. Answers are
+//! stored in the session memory, so a question is not paid for twice after a restart.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,11 +30,11 @@ use crate::store::session as turns;
 /// Maximum number of concurrent questions per loop.
 const AT_ONCE: usize = 2;
 
-/// Questions of one work effect of a loop.
+/// Questions that one work effect of a loop asks.
 pub(super) struct Questions<'a> {
     /// Loop that the questions are about.
     pub current: &'a Loop,
-    /// Ticket of the work effect; 0 if it has none.
+    /// Ticket of the work effect; 0 if the questions belong to no work effect.
     pub ticket: u64,
     /// Cancels all questions.
     pub cancel: &'a CancellationToken,
@@ -49,9 +49,9 @@ struct AssistProgress {
     failed: Vec<String>,
     /// Number of questions asked.
     asked: u32,
-    /// Whether a disabled backend was retried.
+    /// Whether a question already retried a disabled backend.
     tried_disabled: bool,
-    /// Total usage.
+    /// Total tokens and cost of the questions.
     used: CallUsage,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Questions<'a> {
         Self { current, ticket, cancel, slots: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
     }
 
-    /// Total usage.
+    /// Returns the total tokens and cost of the questions.
     pub fn used(&self) -> CallUsage {
         self.so_far().used
     }
@@ -82,13 +82,13 @@ struct QuestionCall {
 }
 
 impl Engine {
-    /// Whether the loop asks models and any is available.
+    /// Whether the loop is configured to ask models and an assistant is available.
     pub(super) fn asks(&self, current: &Loop) -> bool {
         current.policy.intelligence.asks() && !self.assistants.is_empty()
     }
 
-    /// Asks a model. Returns `None` if the loop asks no models, none is available, money is missing, or no answer is
-    /// usable. `about` identifies the subject; a stored answer about the same subject is reused.
+    /// Asks a model a question. Returns `None` if the loop asks no models, none is available, a cost limit is reached,
+    /// or no answer is usable. `about` identifies the subject; a stored answer about the same subject is reused.
     pub(super) async fn consult<J: AssistantJob + Sync>(
         &self,
         questions: &Questions<'_>,
@@ -160,7 +160,7 @@ impl Engine {
         None
     }
 
-    /// Returns the stored answer to the same question.
+    /// Returns the stored answer to a question with this heading; `None` if there is none.
     async fn answered_before(&self, current: &Loop, head: &str) -> Option<String> {
         let (id, now) = (current.id.clone(), current.spent.iterations);
         let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
@@ -173,7 +173,7 @@ impl Engine {
         kept.find(same).map(|turn| turn.response)
     }
 
-    /// Selects an assistant and reserves the money; `None` if no assistant is available; does not wait.
+    /// Selects an assistant and reserves the cost; `None` if no assistant is available now. Does not wait for one.
     async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<QuestionCall> {
         let current = questions.current;
         let (purpose, now) = (asked.kind.as_str(), self.clock.now());
@@ -230,7 +230,7 @@ impl Engine {
         None
     }
 
-    /// Sends the question to the selected assistant, until the work is cancelled.
+    /// Sends the question to the selected assistant. Ends early if the work is canceled.
     async fn put<T: serde::de::DeserializeOwned>(
         &self,
         questions: &Questions<'_>,
@@ -270,14 +270,14 @@ impl Engine {
         }
     }
 
-    /// Returns the usage of a question at the price of the requested model.
+    /// Returns the tokens and cost of a question, by the prices of the requested model.
     fn used_by_question(&self, call: &QuestionCall, spent: &Spent) -> CallUsage {
         let usage = spent.usage;
         let cost = self.estimated(&call.backend, Some(&call.model), &usage);
         CallUsage { usage, cost, estimated: cost.is_some() || spent.estimated }
     }
 
-    /// Stores the question as a turn of the session memory; failures are logged.
+    /// Stores the question and its answer as a turn of the session memory; failures are logged.
     async fn keep_answer<T: Serialize>(
         &self,
         questions: &Questions<'_>,

@@ -1,4 +1,4 @@
-//! Changes of a loop's commits as patches, for people.
+//! Changes between commits of a loop, as patches for people to read.
 
 use super::Engine;
 use crate::domain::loops::Loop;
@@ -7,14 +7,15 @@ use crate::domain::model::ids::Sha;
 /// Change between two commits of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopPatch {
-    /// Patch; invalid UTF-8 is replaced.
+    /// Patch in the format of `git diff`; invalid UTF-8 is replaced.
     pub text: String,
-    /// Whether the patch was cut.
+    /// Whether the patch was cut because of its size.
     pub truncated: bool,
 }
 
 impl Engine {
-    /// Returns the change from one commit of a loop to another; `None` if its commits are not kept here any more.
+    /// Returns the change between two commits of a loop; `None` if the loop's commits are no longer stored on this
+    /// machine.
     pub async fn patch_of(&self, current: &Loop, from: &Sha, to: &Sha) -> Option<LoopPatch> {
         let of = (&current.id, &current.place.repo);
         if !self.workspaces.keeps_commits(of) {

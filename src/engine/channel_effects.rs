@@ -20,7 +20,8 @@ use crate::store::{StoreError, StoreResult, channel_messages};
 pub struct ChannelRetrySettings {
     /// Time limit of one attempt.
     pub request_timeout: Duration,
-    /// Wait after the first failed attempt; doubles up to `max_wait`, with up to half of it random.
+    /// Wait after the first failed attempt. It doubles with each further one, up to `max_wait`. Up to half of the wait
+    /// is random.
     pub first_wait: Duration,
     /// Maximum wait between attempts, unless the channel asks for more.
     pub max_wait: Duration,
@@ -28,7 +29,7 @@ pub struct ChannelRetrySettings {
     pub give_up_after: Duration,
     /// Maximum wait for the escalation issue that the message links to.
     pub issue_wait: Duration,
-    /// Time that a message under way has to end when the service stops, so that it is not sent again.
+    /// Time that a running request gets to finish when the service stops, so that its message is not sent again.
     pub stop_wait: Duration,
 }
 
@@ -46,7 +47,8 @@ impl Default for ChannelRetrySettings {
 }
 
 impl ChannelRetrySettings {
-    /// Returns the wait after a failed attempt that followed `before` failed ones, in milliseconds.
+    /// Returns the wait after a failed attempt, in milliseconds. `before` is the number of failed attempts before that
+    /// one.
     fn backoff_ms(&self, before: u32) -> i64 {
         let ceiling = self.first_wait.saturating_mul(1 << before.min(20)).min(self.max_wait);
         let half = u64::try_from(ceiling.as_millis() / 2).unwrap_or(u64::MAX);
@@ -60,7 +62,7 @@ fn ms(duration: Duration) -> i64 {
 }
 
 impl Engine {
-    /// Returns the audience of each channel.
+    /// Returns the audience of each configured channel.
     pub(super) fn audiences(&self) -> Vec<Audience> {
         self.channels.iter().map(|channel| channel.audience().clone()).collect()
     }
@@ -179,7 +181,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Stores the receipt, together with the message of the loop that the channel has now.
+    /// Stores the receipt of a message, together with the message about the loop that the channel shows now.
     async fn finish_notice(
         &self,
         claimed: ClaimedEffect,
@@ -198,7 +200,7 @@ impl Engine {
         .await
     }
 
-    /// Writes under the lease's fence; does nothing if another process has taken over.
+    /// Runs a write while the lease is held; does nothing if another process has taken over the lease.
     async fn fenced(
         &self,
         write: impl FnOnce(&rusqlite::Connection) -> StoreResult<()> + Send + 'static,
@@ -226,7 +228,7 @@ impl Engine {
         Ok(if opening && address.is_none() { Err(()) } else { Ok(address) })
     }
 
-    /// Returns an id that is the same for all attempts of a message and unique to it.
+    /// Returns the id of a message. It is unique to the message and the same for all attempts to send it.
     fn delivery_id(&self, claimed: &ClaimedEffect) -> String {
         let name = format!("{}/{}/{}/{}", self.instance, claimed.subject, claimed.id, claimed.created_at.0);
         HEXLOWER.encode(&Sha256::digest(name)[..16])

@@ -1,4 +1,5 @@
-//! The bot's comments: created once, found again by their marker, edited in place, limited by a budget.
+//! The bot's comments. Each is created once, found again by its marker, edited in place, and counted against a limit
+//! per issue.
 
 use failpoint::kill_point;
 
@@ -17,14 +18,15 @@ use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Margin before the time of the intent, in milliseconds, for the list of comments; clocks differ.
+/// Time before the effect was created from which comments are listed, in milliseconds; it covers differences between
+/// clocks.
 const LOOK_BACK_MS: i64 = 120_000;
-/// Age of the oldest backup whose replies to people are found again, in milliseconds.
+/// Maximum age of a restored backup, in milliseconds, whose replies to people are looked for on the forge.
 const OLDEST_BACKUP_MS: i64 = 30 * DAY_MS;
-/// Minimum age, in milliseconds, of a comment that is in every list of the forge and in the store.
+/// Minimum age, in milliseconds, at which a comment is assumed to be in every list of the forge and in the store.
 const LATE_MS: i64 = 60_000;
 
-/// First wait for a locked conversation, in milliseconds; doubles up to an hour.
+/// First wait of a comment for a locked conversation, in milliseconds; doubles up to an hour.
 const FIRST_LOCK_WAIT_MS: i64 = 60_000;
 /// Maximum time that a comment waits for a locked conversation, in milliseconds.
 const LONGEST_LOCK_MS: i64 = 30 * DAY_MS;
@@ -36,7 +38,7 @@ fn is_locked(error: &ForgeError) -> bool {
 }
 
 impl Engine {
-    /// Creates a comment unless it exists or the budget is used up.
+    /// Creates a comment unless it exists or the comment limit of its issue is reached.
     pub(super) async fn comment_once(
         &self,
         account: &ForgeAccount,
@@ -54,7 +56,7 @@ impl Engine {
         self.comment_under(account, claimed, repo, on, &claimed.key, view).await
     }
 
-    /// Creates a comment under a key, or finds the one that an earlier attempt created.
+    /// Creates a comment under a key, or returns the comment that an earlier attempt created under it.
     pub(super) async fn comment_under(
         &self,
         account: &ForgeAccount,
@@ -82,7 +84,8 @@ impl Engine {
         self.create_comment(account, claimed, repo, on, (key, marker), &body).await
     }
 
-    /// Creates a comment and records it at once: a failure of what the effect does next must not create it again.
+    /// Creates a comment and records it immediately, so that it is not created again if a later part of the effect
+    /// fails.
     async fn create_comment(
         &self,
         account: &ForgeAccount,
@@ -106,8 +109,8 @@ impl Engine {
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
-    /// Creates a comment whose conversation is locked in the next one that is not: that of the loop's pull request, else of an open
-    /// escalation issue. Returns where it is.
+    /// Creates a comment in another conversation because its own is locked: in that of the loop's pull request,
+    /// otherwise in that of an open escalation issue. Returns the conversation.
     async fn comment_elsewhere(
         &self,
         account: &ForgeAccount,
@@ -130,7 +133,8 @@ impl Engine {
         Err(self.wait_for_unlocking(claimed, locked, refusal))
     }
 
-    /// Returns the conversations of an effect's loop but one: that of its pull request, then those of its open escalation issues.
+    /// Returns all conversations of an effect's loop except one: that of its pull request, then those of its open
+    /// escalation issues.
     async fn other_places(
         &self,
         account: &ForgeAccount,
@@ -154,7 +158,8 @@ impl Engine {
         Ok(repository_access)
     }
 
-    /// Returns the outcome of a comment in a conversation that is locked for the bot: it waits, and delays no later effect.
+    /// Returns the outcome of a comment whose conversation is locked for the bot. The comment waits without delaying
+    /// later effects.
     fn wait_for_unlocking(&self, claimed: &ClaimedEffect, on: Number, error: ForgeError) -> EffectError {
         let why =
             format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
@@ -166,7 +171,7 @@ impl Engine {
         EffectError::Retry { after_ms: Some(after_ms), ambiguous: false, why }
     }
 
-    /// Records a comment of an effect that is not finished yet.
+    /// Records a comment that an effect has written before the effect is finished.
     pub(super) async fn record_post(
         &self,
         claimed: &ClaimedEffect,
@@ -178,7 +183,7 @@ impl Engine {
         Ok(self.store.write(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
     }
 
-    /// Updates the comment that is edited in place; creates it if it is missing.
+    /// Updates the comment of an effect on the forge; creates the comment if it is missing.
     pub(super) async fn comment_in_place(
         &self,
         account: &ForgeAccount,
@@ -218,22 +223,22 @@ impl Engine {
         Ok(self.store.read(move |c| forge_posts::get(c, &subject, &key)).await?)
     }
 
-    /// Returns the marker of the text that an effect writes under a key.
+    /// Returns the marker for the text that an effect writes under a key.
     pub(super) fn marker(&self, claimed: &ClaimedEffect, key: &str) -> Marker {
         Marker::new(&claimed.subject, key, &claimed.place.key(), &self.marker_key)
     }
 
-    /// Renders a view as the text that an effect writes under a key.
+    /// Renders a view to the text that an effect writes under a key.
     pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> Outbound<BodyText> {
         self.marked(view, &self.marker(claimed, key))
     }
 
-    /// Renders a view with its marker, and with links to the dashboard if people reach it.
+    /// Renders a view with its marker, and with links to the dashboard if other machines can reach the dashboard.
     fn marked(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
         self.renderer.comment(&self.with_dashboard(view.clone()), marker)
     }
 
-    /// Returns a text with links to the dashboard if people reach it.
+    /// Adds links to the dashboard to a view if other machines can reach the dashboard.
     pub(super) fn with_dashboard(&self, mut view: View) -> View {
         if let Some(pages) = &self.settings.dashboard {
             pages.link(&mut view);
@@ -241,10 +246,10 @@ impl Engine {
         view
     }
 
-    /// Returns the time from which the text of an effect may exist on the forge although the database does not know it, `None` if
-    /// it cannot. An earlier attempt may have written it. And so may a service whose database was ahead of this one: nothing in a
-    /// restored backup tells that it is one, so each loop that is older than this process is looked at, and everything else in
-    /// the first hour.
+    /// Returns the time from which the text of an effect may exist on the forge although the database has no record of
+    /// it; `None` if that is impossible. The text may come from an earlier attempt. It may also come from before a
+    /// backup was restored. Because a restored database cannot be recognized, every loop older than this process is
+    /// checked, and everything else in the first hour.
     pub(super) async fn may_exist_since(&self, claimed: &ClaimedEffect) -> Result<Option<Timestamp>, EffectError> {
         let started = self.started_at;
         if claimed.loop_id.is_some() {
@@ -258,7 +263,8 @@ impl Engine {
         Ok((claimed.attempts > 0).then_some(claimed.created_at))
     }
 
-    /// Returns the bot's oldest comment with the marker that was changed since a time; copies by other users are ignored.
+    /// Returns the bot's oldest comment with the marker that was changed since a time. Copies of the marker by other
+    /// users are ignored.
     async fn find_comment(
         &self,
         account: &ForgeAccount,
@@ -274,7 +280,8 @@ impl Engine {
         Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
     }
 
-    /// Returns the bot's oldest comment with the marker, also from where it is if its own conversation is locked.
+    /// Returns the bot's oldest comment with the marker, in its own conversation or, if that is locked, in the loop's
+    /// others.
     async fn find_in_any_place(
         &self,
         account: &ForgeAccount,
@@ -295,7 +302,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Deletes the new comment if an earlier attempt had created one; returns the id of the one that remains.
+    /// Deletes the new comment if an earlier attempt had already created one; returns the id of the remaining comment.
     async fn delete_duplicate(
         &self,
         account: &ForgeAccount,
@@ -315,9 +322,8 @@ impl Engine {
         Ok(ours)
     }
 
-    /// Deletes a duplicate of a bot comment. If lists of the forge lag, the comment of an earlier attempt is found
-    /// neither before nor right after the retry. Young comments are ignored, because the store may not have recorded
-    /// them yet.
+    /// Deletes a duplicate of a bot comment that was not visible when the comment was retried, because lists of the
+    /// forge lag. Recent comments are ignored, because the store may not have recorded them yet.
     pub(super) async fn delete_late_duplicate(
         &self,
         account: &ForgeAccount,
@@ -343,8 +349,8 @@ impl Engine {
         }
     }
 
-    /// Returns the reason to omit a comment if the issue's budget is used up. Requests for an answer and final comments are
-    /// always written.
+    /// Returns the reason to omit a comment if the comment limit of the issue is reached; `None` if the comment may be
+    /// written. Requests for an answer and final comments are always written.
     pub(super) async fn over_budget(
         &self,
         claimed: &ClaimedEffect,

@@ -1,4 +1,4 @@
-//! The status of the branch's commit on the forge.
+//! Status of the newest commit of a loop's branch on the forge.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::store::forge_posts::digest;
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::outbox::ClaimedEffect;
 
-/// Beginning of the key of a commit's status; the commit follows.
+/// Prefix of the key of a commit's status; the commit's SHA follows.
 const KEY: &str = "commit-status/";
-/// Beginning of the digest of a status that nothing follows.
+/// Prefix of the digest of a final status, which is not updated any more.
 const FINAL: &str = "final/";
 
 impl Engine {
-    /// Sets the status of the branch's commit, and ends that of the commit before.
+    /// Sets the status of the branch's newest commit and completes the status of the commit before it.
     pub(super) async fn commit_status(
         &self,
         account: &ForgeAccount,
@@ -54,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Returns the lines that failing checks name and that exist in the commit. Only for a status that is final: an update of a
-    /// check run adds to its annotations.
+    /// Returns annotations for the lines that failing checks name and that exist in the commit. Empty unless the
+    /// status is final, because each update of a check run adds its annotations to the earlier ones.
     async fn annotations(&self, current: &Loop, repo: &RepoRef, view: &CommitStatusView) -> Vec<LineAnnotation> {
         let Some(report) = current.latest_checks().filter(|_| view.state == CommitState::Failure) else {
             return Vec::new();
@@ -118,7 +118,7 @@ impl Engine {
     }
 }
 
-/// Sets a status and returns its id; `None` where the commit is gone.
+/// Sets a status and returns its id; `None` if the forge no longer has the commit.
 async fn set(
     statuses: &dyn CommitStatuses,
     repo: &RepoRef,

@@ -15,7 +15,7 @@ pub struct ConcurrencyLimits {
     per_forge: usize,
     per_repository: usize,
     under_way: Mutex<HashMap<Key, usize>>,
-    /// Held from reading the saturated keys until the next call is counted.
+    /// Lock that is held while the next call is selected and counted.
     claiming: tokio::sync::Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ impl ConcurrencyLimits {
         }
     }
 
-    /// Locks the selection of the next call until the guard is dropped.
+    /// Locks the selection of calls until the guard is dropped.
     pub(super) async fn lock_selection(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.claiming.lock().await
     }

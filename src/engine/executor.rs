@@ -1,8 +1,9 @@
-//! Claims effects, executes them and records their outcomes. It decides nothing: the effect says what to do, and the
-//! loop's next step handles the outcome.
+//! Claims effects, executes them and records their outcomes. Decisions are made elsewhere: the effect states what to
+//! do, and the loop's next step handles the outcome.
 //!
-//! Protocol: the row is the intent. If `attempts` is above 0 the effect may have happened already, so it is looked up
-//! by its natural key first. The receipt and the outcome's input are committed together, fenced by the lease.
+//! Protocol: the row of an effect is stored before its execution. If `attempts` is above 0, the effect may have
+//! happened already, so the object is first looked up on the forge by its natural key. The receipt and the loop's
+//! input with the outcome are committed in one transaction, which fails if another process has taken over the lease.
 
 use std::time::Duration;
 
@@ -32,9 +33,9 @@ pub(super) struct Receipt {
     pub input: Option<LoopInput>,
     /// Object that now exists on the forge, by key and text digest.
     pub posted: Option<(String, forge_posts::ForgePost)>,
-    /// Changes that are part of the effect and that the forge made.
+    /// Changes of the forge that are part of the effect and succeeded.
     pub made: Vec<ForgeChange>,
-    /// Changes that are part of the effect and that the forge refused for good, with its answer.
+    /// Changes of the forge that are part of the effect and were refused permanently, each with the forge's response.
     pub refused: Vec<(ForgeChange, String)>,
     /// Issue or pull request that now belongs to the loop.
     pub number: Option<(crate::domain::model::ids::Number, IssueRole)>,
@@ -45,7 +46,8 @@ impl Receipt {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Records the outcome of a change that is part of the effect; a failure that is no refusal is returned.
+    /// Records the outcome of a change that is part of the effect. Returns an error if the change failed without being
+    /// refused.
     pub(super) fn part(
         &mut self,
         change: ForgeChange,
@@ -103,7 +105,7 @@ pub(super) fn effect_context(claimed: &ClaimedEffect) -> tracing::Span {
     }
 }
 
-/// Tells a loop which changes the forge refused, and which it made after it had refused them.
+/// Enqueues an input that names the changes that the forge refused, and those that succeeded after an earlier refusal.
 fn tell_changes(
     c: &Connection,
     id: &LoopId,

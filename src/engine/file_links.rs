@@ -1,4 +1,4 @@
-//! Links of the files that comments and pull requests name, where the commit has them, and of outputs to the dashboard.
+//! Links in comments and pull requests: to files that exist in the commit, and to outputs in the dashboard.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use crate::domain::report::view::View;
 use crate::store::session;
 
 impl Engine {
-    /// Returns a text with links of the files and lines that it names and that its commit has.
+    /// Adds links to the files and lines that a view names and that exist in its commit.
     pub(super) async fn linked(&self, account: &ForgeAccount, repo: &RepoRef, current: &Loop, mut view: View) -> View {
         let Some(commit) = linked_commit(current, &view) else { return view };
         let Some(page) = account.forge.files_page(repo, &commit) else { return view };
@@ -27,8 +27,8 @@ impl Engine {
         view
     }
 
-    /// Adds links to the transcript lines at which the outputs of failing checks begin. If they cannot be read, the text is
-    /// complete without them.
+    /// Adds links to the transcript lines at which the outputs of failing checks begin. If the lines cannot be read,
+    /// no links are added.
     pub(super) async fn add_check_lines(&self, current: &Loop, view: &mut View) {
         let View::Iteration(shown) = &*view else { return };
         let number = shown.n;
@@ -49,8 +49,8 @@ impl Engine {
         }
     }
 
-    /// Returns the number of lines of those of the paths that are files in a commit; none if they cannot be read, because a text
-    /// says the same without links.
+    /// Returns the number of lines of each path that is a file in a commit. Empty if the files cannot be read, because
+    /// the text only lacks links then.
     pub(super) async fn lines_of(
         &self,
         current: &Loop,

@@ -129,7 +129,7 @@ impl Engine {
         })
     }
 
-    /// Returns the repository under its current name; it is identified by its numeric id.
+    /// Returns the repository under its current name, which is looked up by its numeric id.
     pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, EffectError> {
         let (forge, id) = (repo.forge.clone(), repo.id);
         let known = self.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
@@ -148,7 +148,7 @@ impl Engine {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Writes a new status comment, which is updated from now on, and minimizes the previous one.
+    /// Creates a new status comment, which later updates edit, and minimizes the previous one.
     async fn fresh_status(
         &self,
         account: &ForgeAccount,
@@ -183,7 +183,7 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Minimizes the newest comment of an iteration before `n`.
+    /// Minimizes the newest comment about an iteration before iteration `n`.
     async fn fold_earlier(
         &self,
         account: &ForgeAccount,
@@ -200,8 +200,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Minimizes a comment of the bot, or replaces it by `folded` on a forge that cannot minimize. Does nothing for a comment
-    /// that was deleted or cannot be changed.
+    /// Minimizes a comment of the bot, or replaces its text with `folded` on a forge that cannot minimize. Does
+    /// nothing if the comment was deleted or cannot be changed.
     async fn fold(
         &self,
         account: &ForgeAccount,
@@ -426,7 +426,7 @@ impl Engine {
         }
     }
 
-    /// Comments on the open escalation issue of the same cause, unless the finding is unchanged.
+    /// Comments on the open escalation issue with the same cause, unless the finding is unchanged.
     #[expect(clippy::too_many_arguments, reason = "an escalation and its current state")]
     async fn escalate_again(
         &self,

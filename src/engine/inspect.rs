@@ -1,4 +1,5 @@
-//! State of a loop's pull request: its CI, told apart from that of its base, and whether git finds a conflict with the base.
+//! Inspection of a loop's pull request: its CI results, compared with those of its base, and merge conflicts with the
+//! base.
 
 use super::executor::{EffectError, Receipt};
 use super::merges::moved;
@@ -11,8 +12,9 @@ use crate::store::outbox::ClaimedEffect;
 use crate::workspace::TipsRequest;
 
 impl Engine {
-    /// Reads the CI results of the pull request's head, and asks git about a conflict unless the forge rules one out. After a push to
-    /// the base, git is asked in any case: the forge may not have looked since.
+    /// Reads the CI results of the pull request's head commit and determines whether it conflicts with the base. Git
+    /// is asked unless the forge reports that there is no conflict. After a push to the base, git is always asked,
+    /// because the forge may not have checked since.
     pub(super) async fn inspect(
         &self,
         account: &ForgeAccount,
@@ -83,7 +85,7 @@ impl Engine {
         Ok(Receipt::with_input("looked", input))
     }
 
-    /// Whether git cannot merge the tips of the loop's branch and of its base without conflicts.
+    /// Whether the tips of the loop's branch and its base have merge conflicts according to git.
     async fn conflicts_with_base(
         &self,
         account: &ForgeAccount,
@@ -105,7 +107,7 @@ impl Engine {
         Ok(tips.branch.as_ref() == Some(commit) && tips.conflict)
     }
 
-    /// Makes the pull request a draft, unless the loop became ready meanwhile.
+    /// Converts the pull request to a draft, unless the loop became ready in the meantime.
     pub(super) async fn draft_pull(
         &self,
         account: &ForgeAccount,
@@ -123,7 +125,8 @@ impl Engine {
     }
 }
 
-/// Returns the names of failed checks that fail on the loop's base commit, too. Those of known failures are not read again.
+/// Returns the names of the failed checks that also fail on the loop's base commit. Checks that are already known to
+/// fail there are not read again.
 async fn failed_on_base(
     ci: &dyn Ci,
     repo: &RepoRef,

@@ -1,8 +1,8 @@
-//! Turns deliveries into inputs of loops, after asking the forge for what they report and for the sender's permission.
+//! Turns deliveries into inputs of loops, after confirming their content and the sender's permission with the forge.
 //!
-//! A delivery is a hint: its signature proves only that somebody knows the secret. What the forge does not have, or has
-//! otherwise, is not obeyed and is reported to the operator. Fails closed: if the forge cannot be asked, the delivery is
-//! retried later.
+//! A delivery is only a hint: its signature proves that the sender knows the secret, not that the content is true. A
+//! delivery that the forge does not confirm has no effect and is reported to the operator. If the forge cannot be
+//! asked, the delivery is retried later.
 
 mod approved_text;
 mod comments;
@@ -32,24 +32,24 @@ use crate::store::inbox::{self, DeliveryAbout, DeliveryOutcome, WaitingDelivery}
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, audit, forge_state, outbox};
 
-/// Time before the label within which an edit by a user without write access makes the text need confirmation, in
-/// milliseconds: the person who set the label may have read the text before the edit.
+/// Time before a label was set, in milliseconds, in which an edit by a user without write access makes a confirmation
+/// of the text necessary. The person who set the label may have read the text before the edit.
 pub(super) const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
 /// Maximum number of attempts per delivery.
 const MAX_TRIES: u32 = 20;
-/// Waits for the forge to show what a delivery reports, in milliseconds: a server can send a delivery before all of its
-/// replicas have the change. Afterwards the delivery is refused.
+/// Waits for the forge to show what a delivery reports, in milliseconds. A server can send a delivery before all of
+/// its replicas have the change. After the last wait the delivery is refused.
 const NOT_SHOWN_WAITS_MS: [i64; 2] = [1_000, 4_000];
 
-/// Origin of an input; an input with a known origin is ignored.
+/// Unique key of the cause of an input. An input whose origin was processed before is ignored.
 pub(super) struct Origin {
     key: String,
     received_at: Timestamp,
-    /// Whether the event is only a delivery's report, which has to be confirmed by the forge.
+    /// Whether only a delivery reports the event, so that the forge has to confirm it.
     reported: bool,
-    /// Whether polling found it, some time after it happened.
+    /// Whether polling found the event, which is some time after it happened.
     polled: bool,
-    /// Entry of the loop's audit log that is added with the input.
+    /// Entry that is added to the loop's audit log with the input.
     entry: Option<AuditEntry>,
 }
 
@@ -65,12 +65,13 @@ impl Origin {
         }
     }
 
-    /// Returns the origin of what the forge says about a loop as it is now: the same by a delivery and by the reconciler.
+    /// Returns the origin of the forge's current state of a loop. It is the same for deliveries and for the
+    /// reconciler.
     pub(super) fn state(current: &Loop, what: &str) -> String {
         format!("reconcile/{}/{what}/{}", current.id, current.updated_at.0)
     }
 
-    /// Returns the origin of something that was read from the forge.
+    /// Returns the origin of an event that the service read from the forge.
     fn found(at: Timestamp) -> Self {
         Self { key: String::new(), received_at: at, reported: false, polled: false, entry: None }
     }
@@ -80,28 +81,32 @@ impl Origin {
         Self::found(at).comment(repo, comment)
     }
 
-    /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
+    /// Returns the origin of a comment. It does not depend on the delivery or reconciliation that reported the
+    /// comment.
     fn comment(&self, repo: &RepoRef, comment: &CommentSnapshot) -> Self {
         self.with_key(format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id))
     }
 
-    /// Returns the origin of a review remark, whether delivered alone or with its review.
+    /// Returns the origin of a review comment. It is the same whether the comment is delivered alone or with its
+    /// review.
     fn remark(&self, repo: &RepoRef, comment: &CommentSnapshot) -> Self {
         self.with_key(format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id))
     }
 
-    /// Returns the origin of a remark that was read from the forge; the same as of its delivery.
+    /// Returns the origin of a review comment that was read from the forge. It equals the origin of the comment's
+    /// delivery.
     fn found_remark(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
         Self::found(at).remark(repo, comment)
     }
 
-    /// Returns the origin of a change of the run label, by the id that the forge gave the change: the same in each
-    /// delivery that reports it.
+    /// Returns the origin of a change of the run label, by the forge's id of the change. It is the same for each
+    /// delivery that reports the change.
     fn label_change(&self, repo: &RepoRef, issue: Number, id: i64) -> Self {
         self.with_key(format!("label/{}/{}/{issue}/event/{id}", repo.forge, repo.id))
     }
 
-    /// Returns the origin of a label found by the reconciler, by the id of its change; the same as of its delivery.
+    /// Returns the origin of a label found by the reconciler, by the forge's id of the change. It equals the origin of
+    /// the change's delivery.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, id: i64, at: Timestamp) -> Self {
         Self::found(at).label_change(repo, issue, id)
     }
@@ -111,7 +116,8 @@ impl Origin {
         Self::found(at).with_key(format!("review/{}/{}/{id}", repo.forge, repo.id))
     }
 
-    /// Returns the origin of what a delivered review says: the same in each delivery that reports it.
+    /// Returns the origin of the content of a delivered review. It is the same for each delivery that reports the
+    /// review.
     fn review(&self, repo: &RepoRef, id: i64) -> Self {
         self.with_key(format!("review-delivery/{}/{}/{id}", repo.forge, repo.id))
     }
@@ -129,9 +135,9 @@ impl Origin {
 pub(super) enum IntakeOutcome {
     Done(String),
     Ignored(String),
-    /// It was processed before, from another delivery.
+    /// The same event was processed before, from another delivery.
     Repeated,
-    /// The reported state of a label is outdated. Reported to the operator like other contradictions.
+    /// The reported state of a label is outdated. Reported to the operator in the same way as a contradicted delivery.
     Stale(String),
 }
 
@@ -140,7 +146,7 @@ pub(super) enum IntakeOutcome {
 pub(super) enum IntakeError {
     /// Retry after `after_ms` milliseconds, or after the default backoff if `None`.
     Retry { after_ms: Option<i64>, why: String },
-    /// The forge does not show what the delivery reports; it may do so in a moment.
+    /// The forge does not show what the delivery reports yet; it may do so soon.
     NotShown(String),
     /// The forge contradicts the delivery.
     Contradicted(String),
@@ -170,7 +176,7 @@ struct Report<'a> {
     account: &'a ForgeAccount,
     webhooks: &'a dyn Webhooks,
     event: ForgeEvent,
-    /// Installation that the delivery names.
+    /// GitHub App installation that the delivery names; `None` if it names none.
     installation: Option<u64>,
 }
 
@@ -185,7 +191,7 @@ fn done(what: impl Into<String>) -> IntakeResult {
 }
 
 impl Engine {
-    /// Parses a delivery; the error is its outcome without an event, and the reason.
+    /// Parses a delivery. The error is the outcome of a delivery without an event, and the reason.
     fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<Report<'_>, (DeliveryOutcome, String)> {
         let ignored = |why: &str| (DeliveryOutcome::Ignored, why.to_owned());
         let refused = |why: String| (DeliveryOutcome::Refused, format!("not understood: {why}"));
@@ -208,7 +214,8 @@ impl Engine {
         }
     }
 
-    /// Tells the operator that a delivery is not obeyed: the log, a counter, and `ralph-bot check` by the stored outcome.
+    /// Reports a refused delivery to the operator: by the log, a counter, and the stored outcome that `ralph-bot
+    /// check` shows.
     fn tell_refused(&self, waiting: &WaitingDelivery, why: &str) {
         let (forge, delivery, event) = (&waiting.delivery.forge, &waiting.delivery.delivery, &waiting.delivery.event);
         tracing::warn!(%forge, delivery, event, why, "delivery not obeyed: the forge does not confirm it");
@@ -382,7 +389,8 @@ impl Engine {
         self.permitted_at(account, repo, actor, level).await
     }
 
-    /// Returns the decision about an actor who has `level` in the repository; teams are asked of the forge.
+    /// Returns the decision about an actor with permission `level` in the repository. Team membership is read from the
+    /// forge.
     pub(super) async fn permitted_at(
         &self,
         account: &ForgeAccount,
@@ -499,7 +507,7 @@ impl Engine {
         }
     }
 
-    /// Tells the open loop with this issue or pull request what the forge says about it now.
+    /// Enqueues the forge's current state of an issue or pull request as an input of its open loop.
     async fn tell_state(
         &self,
         account: &ForgeAccount,
@@ -522,7 +530,7 @@ impl Engine {
         }
     }
 
-    /// Enqueues an input for a loop; an input with a known origin is ignored.
+    /// Enqueues an input for a loop. An input whose origin was processed before is ignored.
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
         self.enqueue(id, input, origin.part(part), origin.entry.clone()).await
     }
@@ -544,7 +552,7 @@ impl Engine {
     }
 }
 
-/// Returns the SHA-256 of title and body in hexadecimal, as used by `--confirm`.
+/// Returns the SHA-256 hash of title and body in hexadecimal, as passed to `--confirm`.
 pub(super) fn text_hash(title: &str, body: &str) -> String {
     let digest = Sha256::digest(format!("{title}\0{body}"));
     data_encoding::HEXLOWER.encode(&digest)

@@ -8,8 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
 
-/// Removes folders of loops that are not in `live` and were last written before `before`. Returns the number of
-/// removed folders and one sentence per failure; failures are retried by the next call.
+/// Removes the folders of loops that are not in `live` and were last written before `before`. Returns the number of
+/// removed folders and one sentence per failure. Failed removals are retried by the next call.
 pub(super) fn forget(logs: &Path, live: &HashSet<LoopId>, before: Timestamp) -> (usize, Vec<String>) {
     let live: HashSet<&str> = live.iter().map(LoopId::as_str).collect();
     let (mut removed, mut failures) = (0, Vec::new());

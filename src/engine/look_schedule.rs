@@ -1,22 +1,22 @@
-//! Times at which watched repositories without open loops are looked at: soon after the start, once a minute at first, and less
-//! often where it is quiet.
+//! Schedule for checking watched repositories without open loops: soon after the start, then once a minute, and less
+//! often if nothing changes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
 
-/// Time from the first look at a repository to the second, in milliseconds: events just before the start are first left to
-/// their deliveries.
+/// Time between the first and the second check of a repository, in milliseconds. Events just before the start are left
+/// to their deliveries first.
 const SECOND_LOOK_MS: i64 = 20_000;
-/// Time between two looks at a repository at first, in milliseconds.
+/// Initial time between two checks of a repository, in milliseconds.
 const FIRST_WAIT_MS: i64 = 60_000;
-/// Maximum number of repositories of a forge without open loops that are polled in each interval.
+/// Maximum number of a forge's repositories without open loops that are polled per interval.
 pub const QUIET_AT_ONCE: usize = 200;
-/// Number of quiet looks until they become rarer.
+/// Number of checks without a change after which the time between checks grows.
 const QUIET_LOOKS: u32 = 5;
 
-/// Next looks at repositories.
+/// Times of the next checks of repositories.
 #[derive(Debug, Default)]
 pub struct LookSchedule {
     next: HashMap<(ForgeName, RepoId), NextLook>,
@@ -34,12 +34,14 @@ fn key(repo: &RepoRef) -> (ForgeName, RepoId) {
 }
 
 impl LookSchedule {
-    /// Whether a repository is to be looked at; `true` for one that was never looked at, and if the clock was set back.
+    /// Whether a repository is due for a check. True for a repository that was never checked, and if the clock was set
+    /// back.
     pub(super) fn is_due(&self, repo: &RepoRef, now: Timestamp) -> bool {
         self.next.get(&key(repo)).is_none_or(|next| next.at <= now || next.at > now.plus_ms(next.wait_ms))
     }
 
-    /// Notes that a repository was looked at. `busy` states whether anything had changed; `longest_ms` limits the wait.
+    /// Records a check of a repository. `busy` is true if anything had changed; `longest_ms` is the maximum time until
+    /// the next check.
     pub(super) fn looked(&mut self, repo: &RepoRef, now: Timestamp, busy: bool, longest_ms: i64) {
         let (quiet, wait_ms) = match self.next.get(&key(repo)) {
             None => (0, SECOND_LOOK_MS),
@@ -54,8 +56,8 @@ impl LookSchedule {
         self.next.insert(key(repo), NextLook { at: now.plus_ms(wait_ms), wait_ms, quiet });
     }
 
-    /// Notes that a repository was polled. `live` states whether a loop is open in it: others are polled less often where a forge
-    /// has more than [`QUIET_AT_ONCE`].
+    /// Records that a repository was polled. `live` is true if it has an open loop; other repositories are polled less
+    /// often if a forge has more than [`QUIET_AT_ONCE`] of them.
     pub(super) fn polled(&mut self, repo: &RepoRef, now: Timestamp, interval: Duration, live: bool) {
         let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
         let of_forge = self.next.keys().filter(|known| known.0 == repo.forge).count().max(1);
@@ -66,12 +68,12 @@ impl LookSchedule {
         self.next.insert(key(repo), NextLook { at: now.plus_ms(wait_ms), wait_ms, quiet: 0 });
     }
 
-    /// Returns the time until the next look at any repository, in milliseconds; `None` if there is none.
+    /// Returns the time until the next check of any repository, in milliseconds; `None` if none is scheduled.
     pub(super) fn until_next_ms(&self, now: Timestamp) -> Option<i64> {
         self.next.values().map(|next| next.at.since(now).clamp(0, next.wait_ms)).min()
     }
 
-    /// Forgets repositories of a forge that are no longer watched.
+    /// Removes the repositories of a forge that are no longer watched.
     pub(super) fn keep(&mut self, forge: &ForgeName, watched: &[RepoRef]) {
         let watched: HashSet<_> = watched.iter().map(key).collect();
         self.next.retain(|known, _| known.0 != *forge || watched.contains(known));

@@ -10,7 +10,7 @@ use crate::store::{StoreError, installation, loops};
 
 /// Interval of the maintenance, in milliseconds.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Maximum number of batches per maintenance; the rest waits for the next one.
+/// Maximum number of batches per maintenance; the remaining ones follow at the next one.
 const ROUNDS: usize = 1_000;
 /// Maximum number of ended loops that are summarized per maintenance.
 const LOOPS: usize = 100;
@@ -21,8 +21,8 @@ impl Engine {
         StepMemory { settings: self.settings.memory.clone(), masker: self.checks.masker.clone() }
     }
 
-    /// Summarizes a loop's iterations if enough have ended or the loop has. Failures are logged; the next step or the
-    /// daily maintenance tries again.
+    /// Summarizes a loop's iterations if enough of them have ended or the loop has ended. Failures are logged and
+    /// retried after the next step or at the daily maintenance.
     pub(super) async fn summarize(&self, current: &Loop) {
         let ended = current.iterations.iter().rev().find(|iteration| iteration.ended_at.is_some());
         let done = ended.map_or(0, |iteration| iteration.number);

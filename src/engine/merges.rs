@@ -1,4 +1,4 @@
-//! Merging of pull requests by the forge, on the authority of the maintainer who asked for it.
+//! Merging of pull requests by the forge, after a maintainer asked for it.
 
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
@@ -10,7 +10,7 @@ use crate::forge::{ForgeError, ForgeErrorKind, Permission};
 use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
-    /// Asks the forge to merge the pull request, if it is still ready with that commit and the maintainer may merge.
+    /// Asks the forge to merge the pull request, if it is still ready at that commit and the maintainer may merge.
     pub(super) async fn merge_when_ready(
         &self,
         account: &ForgeAccount,
@@ -50,7 +50,8 @@ impl Engine {
         Ok(answered(commit, answer))
     }
 
-    /// Returns the refusal if a person may not merge: who may command may not always write.
+    /// Returns the refusal if a person may not merge; `None` if they may. People who may give commands do not always
+    /// have write access.
     async fn may_not_merge(
         &self,
         account: &ForgeAccount,
@@ -66,7 +67,7 @@ impl Engine {
         Ok((!may).then(|| MergeAnswer::refused(why(), advice)))
     }
 
-    /// Asks the forge not to merge the pull request by itself.
+    /// Cancels the forge's automatic merge of the pull request.
     pub(super) async fn withdraw_merge(
         &self,
         account: &ForgeAccount,
@@ -78,7 +79,8 @@ impl Engine {
         Ok(Receipt::with_input("the forge does not merge it by itself", LoopInput::MergeWithdrawn))
     }
 
-    /// Returns why the forge no longer merges a pull request although it accepted to; `None` if nothing ended that.
+    /// Returns the reason why the forge canceled an automatic merge that it had accepted; `None` if the merge was not
+    /// canceled.
     pub(super) async fn left_merge(
         &self,
         account: &ForgeAccount,
@@ -93,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Takes back the order to merge the pull request of a loop; without effect if the forge has none.
+    /// Cancels the automatic merge of a loop's pull request; does nothing if the forge has none.
     pub(super) async fn revoke_merge(
         &self,
         account: &ForgeAccount,
@@ -108,12 +110,12 @@ impl Engine {
     }
 }
 
-/// Whether a failure stays until people change something.
+/// Whether a failure persists until people change something.
 fn is_final(kind: &ForgeErrorKind) -> bool {
     matches!(kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound | ForgeErrorKind::Conflict | ForgeErrorKind::Bug)
 }
 
-/// Returns why a pull request cannot be merged at a commit now; `None` if it may.
+/// Returns the reason why a pull request cannot be merged at a commit now; `None` if it can.
 fn unready(found: &PullSnapshot, commit: &Sha) -> Option<MergeAnswer> {
     if found.head_sha != *commit {
         return Some(moved(&found.head_sha));
@@ -128,7 +130,7 @@ fn unready(found: &PullSnapshot, commit: &Sha) -> Option<MergeAnswer> {
     Some(MergeAnswer::not_yet(not_yet))
 }
 
-/// Answer to a merge whose pull request has another head than the one that was ready.
+/// Returns the answer for a pull request whose head is another commit than the one that was ready.
 pub(super) fn moved(head: &Sha) -> MergeAnswer {
     MergeAnswer::refused(
         format!("somebody else pushed {} to its branch", head.short()),

@@ -1,8 +1,10 @@
-//! Polling: what a forge's lists show of a repository becomes deliveries, as webhooks bring them. What people did is a delivery
-//! under its natural key, which intake confirms as any other; what a loop's issue and pull request are now is asked of them.
+//! Polling: turns changes in a forge's lists into deliveries like those of webhooks. An action of a person becomes a
+//! delivery under its natural key and is confirmed like any other. The current states of a loop's issue and pull
+//! request are queried separately.
 //!
-//! The lists are asked for what changed since the newest change that was seen, by the forge's clock and with an overlap. The
-//! question stays the same while nothing changes, so that a forge with ETags answers 304; what is seen again is known by its key.
+//! The lists are requested from the time of the newest change that was seen, by the forge's clock and with an overlap.
+//! The request stays the same until something changes, so a forge with ETags answers 304. Changes that are seen again
+//! are recognized by their keys.
 
 use std::collections::HashSet;
 
@@ -17,9 +19,10 @@ use crate::forge::{ForgeErrorKind, Polling};
 use crate::store::inbox::{self, Body, POLLED, StoredDelivery};
 use crate::store::{StoreError, forge_state, installation, loops};
 
-/// Age of a change before polling reports it where webhooks are received, too, in milliseconds: its delivery says more.
+/// Minimum age of a change that polling reports if webhooks are received too, in milliseconds. The webhook's delivery
+/// is preferred, because it contains more.
 const DELIVERY_MS: i64 = 10_000;
-/// Difference of clocks above which a stored time is not used, in milliseconds.
+/// Difference between clocks above which a stored time is not used, in milliseconds.
 const CLOCKS_MS: i64 = 2 * 3_600_000;
 
 /// A change that polling found.
@@ -34,9 +37,9 @@ struct PollScope<'a> {
     account: &'a ForgeAccount,
     repo: &'a RepoRef,
     own: UserId,
-    /// Earliest change that is reported.
+    /// Time of the earliest change that is reported.
     since: Timestamp,
-    /// Latest change that is reported.
+    /// Time of the latest change that is reported.
     until: Timestamp,
     /// Open loops of the repository.
     open: Vec<Loop>,
@@ -52,17 +55,18 @@ impl PollScope<'_> {
     }
 }
 
-/// Times of a repository's polling.
+/// Times at which a repository was polled and checked.
 struct PollTimes {
-    /// Newest change that was seen; `None` before the first time.
+    /// Time of the newest change that was seen; `None` before the first poll.
     seen: Option<Timestamp>,
-    /// Last look of the reconciler without polling.
+    /// Time of the last check by the reconciler without polling.
     looked_at: Option<Timestamp>,
 }
 
 impl Engine {
-    /// Stores deliveries for what changed in a repository, and looks at the loops that it concerns. Returns whether a loop is open
-    /// there. Sends two requests, and in addition one for each loop that runs or is in review and a few for each change.
+    /// Stores deliveries for the changes in a repository, and checks the loops that they concern. Returns whether the
+    /// repository has an open loop. Sends two requests, one more for each loop that runs or is in review, and a few
+    /// for each change.
     pub(super) async fn poll_repository(
         &self,
         account: &ForgeAccount,
@@ -122,7 +126,7 @@ impl Engine {
         Ok(!scope.open.is_empty())
     }
 
-    /// Whether the forge no longer has an issue.
+    /// Whether the issue no longer exists on the forge.
     async fn is_gone(&self, account: &ForgeAccount, repo: &RepoRef, issue: Number) -> bool {
         matches!(account.forge.issue(repo, issue).await, Err(error) if error.kind == ForgeErrorKind::NotFound)
     }
@@ -140,7 +144,7 @@ impl Engine {
         Ok(read.await?)
     }
 
-    /// Stores what was found, with the texts of issues, and how far polling came, in one transaction.
+    /// Stores the changes that were found, the texts of issues, and the position of polling, in one transaction.
     async fn take_found(
         &self,
         repo: &RepoRef,
@@ -177,7 +181,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns changes of labels that start loops. Who changed them is asked of the forge's history.
+    /// Returns the changes of labels that start loops. Their authors are read from the forge's history.
     async fn labels_of(
         &self,
         scope: &PollScope<'_>,
@@ -232,7 +236,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Stores the labels that an issue has, unless it may be one of another repository.
+    /// Stores the labels of an issue, unless the issue may belong to another repository.
     async fn keep_labels(
         &self,
         account: &ForgeAccount,
@@ -244,7 +248,7 @@ impl Engine {
         Ok(self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?)
     }
 
-    /// Returns new comments with commands, and all new ones in the conversations of loops' pull requests.
+    /// Returns the new comments with commands, and all new comments in the conversations of loops' pull requests.
     async fn comments_of(
         &self,
         scope: &PollScope<'_>,
@@ -275,7 +279,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Returns new reviews of a loop's pull request, and new comments on lines that belong to none of them.
+    /// Returns the new reviews of a loop's pull request, and the new comments on lines that belong to no review.
     async fn reviews_of(&self, scope: &PollScope<'_>, number: Number) -> Result<Vec<PolledChange>, IntakeError> {
         let Some(forge) = scope.account.forge.reviews().filter(|_| scope.loop_of_pull(number).is_some()) else {
             return Ok(Vec::new());

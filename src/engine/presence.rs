@@ -1,7 +1,8 @@
-//! Forges that are not there: the service starts without them, asks them again, and goes on with them once they answer.
+//! Unavailable forges: the service starts without them, queries them repeatedly, and uses them as soon as they
+//! respond.
 //!
-//! Nothing is done on a forge before the service knows its own account there, because it must not obey itself. The account is
-//! stored, so that only the first start ever waits for it.
+//! The service does nothing on a forge before it knows its own account there, because it must ignore its own actions.
+//! The account is stored, so only the first start has to wait for the forge.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,23 +17,23 @@ use crate::domain::model::ids::{ForgeName, User, UserId};
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult};
 use crate::store::{StoreError, installation};
 
-/// Maximum wait for the answer of a forge.
+/// Maximum wait for a response of the forge.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time between two questions to a forge that is not there, in milliseconds.
+/// Maximum time between two queries to an unavailable forge, in milliseconds.
 const LONGEST_WAIT_MS: i64 = 30_000;
-/// Value of an unknown account; forges count from 1.
+/// Value for an unknown account; ids of forges begin at 1.
 const UNKNOWN: i64 = 0;
 
-/// Reason why a forge is not there.
+/// Reason why a forge is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeAbsence {
-    /// Forge.
+    /// Name of the forge.
     pub forge: ForgeName,
-    /// Whether it answered and refused the credential; otherwise it did not answer.
+    /// Whether the forge responded and refused the credential; `false` if it did not respond.
     pub refused: bool,
-    /// Response of the forge, or the cause; holds no secret.
+    /// Response of the forge, or the cause of the failure. Contains no secret.
     pub detail: String,
-    /// Whether its deliveries wait, because the service's own account on it is not known.
+    /// Whether deliveries of the forge wait, because the service's own account there is unknown.
     pub waits: bool,
 }
 
@@ -50,25 +51,25 @@ impl fmt::Display for ForgeAbsence {
     }
 }
 
-/// A configured account on a forge.
+/// Configured account on a forge.
 pub struct ForgeAccount {
-    /// The adapter.
+    /// Adapter of the forge.
     pub forge: Arc<dyn Forge>,
-    /// Numeric id of the account; its own actions are never handled as events.
+    /// Numeric id of the account. The account's own actions are never handled as events.
     id: AtomicI64,
-    /// Whether the operator configured the id, so that the forge is not asked for it.
+    /// Whether the operator configured the id, so that it is not queried from the forge.
     configured: bool,
     absence: Mutex<Option<ForgeAbsence>>,
 }
 
 impl ForgeAccount {
-    /// Creates the account. `configured` is its id by the operator's file.
+    /// Creates the account. `configured` is its id from the operator's configuration, if set.
     pub fn new(forge: Arc<dyn Forge>, configured: Option<UserId>) -> Self {
         let id = AtomicI64::new(configured.map_or(UNKNOWN, |id| id.0));
         Self { forge, id, configured: configured.is_some(), absence: Mutex::new(None) }
     }
 
-    /// Returns the id of the account; `None` if the forge never reported it.
+    /// Returns the id of the account; `None` if neither the operator nor the forge has provided it.
     pub fn user_id(&self) -> Option<UserId> {
         Some(UserId(self.id.load(Ordering::SeqCst))).filter(|id| id.0 != UNKNOWN)
     }
@@ -76,14 +77,14 @@ impl ForgeAccount {
     /// Returns the id of the account.
     ///
     /// # Errors
-    /// `Transient` if the forge never reported it.
+    /// `Transient` if the id is unknown.
     pub fn own(&self) -> ForgeResult<UserId> {
         let kind = ForgeErrorKind::Transient { after_ms: None, ambiguous: false };
         let what = format!("know the service's own account on {}", self.forge.name());
         self.user_id().ok_or_else(|| ForgeError { kind, what, detail: "the forge has not answered yet".to_owned() })
     }
 
-    /// Returns why the forge is not there; `None` if it is.
+    /// Returns the reason why the forge is unavailable; `None` if it is available.
     pub fn absence(&self) -> Option<ForgeAbsence> {
         self.absence.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +101,7 @@ impl ForgeAccount {
     }
 }
 
-/// Returns the answer of a forge; one that takes too long counts as none.
+/// Waits for the response of a forge; a timeout is an error.
 async fn answer<T>(forge: &dyn Forge, asked: impl Future<Output = ForgeResult<T>>) -> ForgeResult<T> {
     match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
         Ok(answer) => answer,
@@ -113,7 +114,8 @@ async fn answer<T>(forge: &dyn Forge, asked: impl Future<Output = ForgeResult<T>
 }
 
 impl Engine {
-    /// Asks all forges for the service's account at the start; uses what is stored of those that do not answer.
+    /// Queries all forges for the service's account at the start. Uses the stored account for those that do not
+    /// respond.
     pub async fn meet_forges(&self) -> Result<(), StoreError> {
         let all = self.forges.values().map(async |account| {
             self.restore_account(account).await?;
@@ -122,7 +124,7 @@ impl Engine {
         join_all(all).await.into_iter().collect()
     }
 
-    /// Returns the forges that are not there, by name.
+    /// Returns the unavailable forges, sorted by name.
     pub fn absent_forges(&self) -> Vec<ForgeAbsence> {
         let mut absent: Vec<_> = self.forges.values().filter_map(ForgeAccount::absence).collect();
         absent.sort_by(|one, other| one.forge.as_str().cmp(other.forge.as_str()));
@@ -134,7 +136,7 @@ impl Engine {
         self.forges.values().filter(|of| of.user_id().is_none()).map(|of| of.forge.name().clone()).collect()
     }
 
-    /// Asks the forges that are not there once more. Returns whether all are there.
+    /// Queries the unavailable forges again. Returns `true` if all forges are available.
     pub async fn meet_absent_forges(&self) -> Result<bool, StoreError> {
         let absent = self.forges.values().filter(|account| account.absence().is_some());
         let met = join_all(absent.map(|account| self.meet(account))).await;
@@ -151,7 +153,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Asks absent forges again until all are there or the service stops.
+    /// Queries unavailable forges repeatedly until all are available or the service stops.
     pub(super) async fn await_forges(self: Arc<Self>) {
         for attempt in 1.. {
             if self.absent_forges().is_empty() {
@@ -169,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Uses the account and the author that the forge reported earlier.
+    /// Uses the stored account and commit author that the forge reported earlier.
     async fn restore_account(&self, account: &ForgeAccount) -> Result<(), StoreError> {
         let name = account.forge.name();
         let (own, author) = (own_key(name), author_key(name));
@@ -187,7 +189,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks a forge for the service's account and the author of its commits, and stores them. Returns whether it answered.
+    /// Queries a forge for the service's account and the author of its commits, and stores them. Returns `true` if the
+    /// forge responded.
     async fn meet(&self, account: &ForgeAccount) -> Result<bool, StoreError> {
         let (forge, name) = (&*account.forge, account.forge.name());
         let own: ForgeResult<Option<User>> = match account.configured {

@@ -11,11 +11,11 @@ use crate::domain::model::task::CheckReport;
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 
-/// Maximum number of learnings that are embedded per call; the rest follow with the next prompt or the daily
-/// maintenance.
+/// Maximum number of learnings that are embedded per call. The remaining ones follow with the next prompt or at the
+/// daily maintenance.
 const EMBEDDED: usize = 256;
 
-/// Maximum number of changed files, and of files named by failing checks, in a query for learnings.
+/// Maximum number of changed files, and of files that failing checks name, in a query for learnings.
 const PATHS: usize = 12;
 
 /// Memory for the next prompt of a loop.
@@ -23,13 +23,13 @@ const PATHS: usize = 12;
 pub struct PromptMemory {
     /// Learnings of earlier loops, most relevant first.
     pub learnings: Vec<PromptLearning>,
-    /// Approaches that failed according to these learnings.
+    /// Approaches that failed before, according to the learnings.
     pub failed: Vec<String>,
     /// Reflections of the loop's latest iterations, oldest first.
     pub reflections: Vec<String>,
     /// Summaries of earlier ranges of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
-    /// Decisions of those iterations that are still valid, oldest first.
+    /// Decisions in the summarized iterations that are still valid, oldest first.
     pub decisions: Vec<String>,
 }
 
@@ -82,7 +82,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Records which learnings the prompt of an iteration includes, so that its outcome is attributed to them.
+    /// Records which learnings are in the prompt of an iteration, so that the iteration's outcome is attributed to
+    /// them.
     pub async fn carried(&self, current: &Loop, iteration: u32, learnings: &[String]) {
         if learnings.is_empty() || !self.settings.memory.enabled {
             return;
@@ -130,8 +131,8 @@ fn prompt_learning(learning: memory::Learning, confidence: f64) -> PromptLearnin
     PromptLearning { kind: learning.kind(), text: learning.line(), confidence, id: learning.id }
 }
 
-/// Builds the query for learnings: title, failing checks and their first errors, changed files, files named by
-/// failing checks, and the task text. Long queries are cut, so the text comes last.
+/// Builds the query for learnings from the title, failing checks and their first errors, changed files, files that
+/// failing checks name, and the task text. The text is last because long queries are cut.
 fn query(current: &Loop) -> LearningQuery {
     let mut text = current.task.agent_title();
     let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);

@@ -1,4 +1,4 @@
-//! Calls of backends, from selection to settlement; shared by agents and assistants.
+//! Calls of backends, from their selection to the recorded cost; shared by agents and assistants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::domain::supervision::control::ModelTier;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
 use crate::store::{StoreError, StoreResult};
 
-/// End of a call from the point of view of its backend.
+/// Reason for the end of a call, as its backend's state records it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallEnd {
     /// The call succeeded.
@@ -62,15 +62,15 @@ pub(super) struct PlannedCall {
     pub exclude: Vec<String>,
     /// Requested model; `None` uses the backend's own.
     pub model: Option<String>,
-    /// Expected cost; `None` estimates it from earlier calls.
+    /// Expected cost; `None` to estimate it from earlier calls.
     pub likely: Option<Money>,
-    /// Maximum share of the loop's money for all calls of this purpose, 0 to 1.
+    /// Maximum share of the loop's cost limit for all calls of this purpose, from 0 to 1.
     pub share: f64,
-    /// Session left by the previous call.
+    /// Session of the previous call, which may be resumed.
     pub previous_session: Option<AgentSession>,
 }
 
-/// Usage of a call.
+/// Tokens and cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallUsage {
     /// Tokens.
@@ -91,7 +91,7 @@ impl CallUsage {
 }
 
 impl Engine {
-    /// Selects a backend for a call, reserves the money and records the start.
+    /// Selects a backend for a call, reserves its cost and records its start.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
         let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, previous_session } = planned;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
@@ -149,8 +149,8 @@ impl Engine {
         Ok(begun)
     }
 
-    /// Returns the models of each backend, most preferred first: set by the schedule, by the first matching rule, the
-    /// tier chosen by control, the default, the others.
+    /// Returns the models of each backend, most preferred first. The order is: the schedule's model, that of the first
+    /// matching rule, that of the tier chosen by the control loop, the default, the others.
     pub(super) fn models(&self, current: &Loop, role: BackendRole, now: Timestamp) -> BTreeMap<String, Vec<String>> {
         self.settings
             .backends
@@ -186,7 +186,7 @@ impl Engine {
         models
     }
 
-    /// Records the end of a call. Returns advice if waiting does not help.
+    /// Records the end of a call. Returns advice for people if waiting cannot solve the problem.
     pub(super) async fn end_call(
         &self,
         key: &str,
@@ -197,8 +197,8 @@ impl Engine {
         self.end_call_with(key, backend, end, used, |_| Ok(())).await
     }
 
-    /// Records the end of a call, and by `record` what follows from it, in one transaction. Returns advice for people if waiting
-    /// does not help.
+    /// Records the end of a call together with further changes by `record`, in one transaction. Returns advice for
+    /// people if waiting cannot solve the problem.
     pub(super) async fn end_call_with(
         &self,
         key: &str,
@@ -256,7 +256,7 @@ impl Engine {
         kill_point("K16b");
     }
 
-    /// Enables the first disabled backend among the reasons; returns whether there was one.
+    /// Enables the first disabled backend among the reasons; returns `true` if there was one.
     pub(super) async fn enable_one(&self, reasons: &[Blocked]) -> bool {
         let waits = reasons.iter().find(|blocked| matches!(blocked.by, BlockedBy::Disabled(..)));
         let Some(blocked) = waits else { return false };
@@ -264,7 +264,7 @@ impl Engine {
         true
     }
 
-    /// Enables a backend that was parked for errors after a person resumed the loop.
+    /// Enables a backend that cooled down because of errors, after a person resumed the loop.
     pub(super) async fn mended(&self, current: &Loop) {
         let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
         let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
@@ -290,8 +290,8 @@ impl Engine {
         }
     }
 
-    /// Uses a backend again that cools down or is disabled, as a person asked. Returns whether that changed it; `None` if no such
-    /// backend is configured.
+    /// Enables a backend that cools down or is disabled, as a person requested. Returns `true` if the backend's state
+    /// changed; `None` if no such backend is configured.
     ///
     /// # Errors
     /// The store failed.
@@ -341,7 +341,7 @@ impl Engine {
         }
     }
 
-    /// Records the iteration's progress for adaptive selection. Failed runs were recorded earlier.
+    /// Records the iteration's progress for the adaptive selection of backends. Failed runs were recorded earlier.
     pub(super) async fn judge_backend(&self, current: &Loop, report: &CheckReport) {
         let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
         let worked = |last: &&Iteration| !last.served.backend.is_empty() && current.agent_failures == 0;
@@ -355,7 +355,7 @@ impl Engine {
         self.observe(judged).await;
     }
 
-    /// Returns the cost of tokens by the price table; `None` if the price is unknown.
+    /// Returns the cost of tokens according to the price table; `None` if the price is unknown.
     pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
         let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)

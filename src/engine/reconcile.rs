@@ -26,14 +26,14 @@ use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox,
 
 /// Size of the write-ahead log above which a warning is logged, in bytes; four times the checkpoint size.
 const LARGE_LOG: u64 = 256 << 20;
-/// Maximum number of open loops checked individually per full round.
+/// Maximum number of open loops that are checked individually per full round.
 const LOOKS: usize = 50;
 /// Maximum number of repositories per forge, and of loops, checked concurrently.
 const AT_ONCE: usize = 4;
-/// Maximum postponement, in milliseconds. Longer ones result from a clock that was set back; no forge pauses for more
-/// than an hour.
+/// Maximum delay of a postponed row, in milliseconds. A longer delay can only result from a clock that was set back,
+/// because no forge pauses for more than an hour.
 const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
-/// Time that a delivery gets before the forge's record of its event is used, in milliseconds.
+/// Time that is left for an event's delivery before the event is read from the forge, in milliseconds.
 const DELIVERY_MS: i64 = 10_000;
 /// Overlap with the previous listing of comments, in milliseconds.
 pub(super) const LOOK_BACK_MS: i64 = 120_000;
@@ -67,7 +67,8 @@ pub(super) async fn run(engine: Arc<Engine>) {
 }
 
 impl Engine {
-    /// Performs one round over repositories with open loops, or over all watched repositories.
+    /// Performs one round of reconciliation: over the repositories with open loops, or over all watched ones if
+    /// `everything`.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
         let (_, log) = self.store.sizes();
         if log > LARGE_LOG {
@@ -127,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks at watched repositories whose turn has come, between two rounds.
+    /// Checks the watched repositories that are due between two rounds.
     async fn look_at_due(&self) -> Result<(), StoreError> {
         let there = self.forges.values().filter(|account| account.user_id().is_some());
         let forges = there.map(async |account| {
@@ -137,7 +138,7 @@ impl Engine {
         join_all(forges).await.into_iter().collect()
     }
 
-    /// Returns the time until the next round or look at a repository, at least a second.
+    /// Returns the time until the next round or check of a repository, at least one second.
     fn until_next_look(&self) -> Duration {
         let now = self.clock.now();
         let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +148,7 @@ impl Engine {
         })
     }
 
-    /// Checks the repositories of a forge that have open loops or whose turn has come, or all watched ones.
+    /// Checks the repositories of a forge: those that have open loops or are due, or all watched ones if `everything`.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
         // What the service does itself there cannot be told from what people do.
         if account.user_id().is_none() {
@@ -163,7 +164,7 @@ impl Engine {
         self.reconcile_repositories(account, due, false).await
     }
 
-    /// Returns the watched repositories of a forge whose turn has come.
+    /// Returns the watched repositories of a forge that are due for a check.
     async fn due_repositories(&self, account: &ForgeAccount) -> Result<Vec<RepoRef>, StoreError> {
         let (of, now) = (account.forge.name().clone(), self.clock.now());
         let mut known = self.store.read(move |c| forge_state::repositories(c, &of)).await?;
@@ -173,8 +174,8 @@ impl Engine {
         Ok(known)
     }
 
-    /// Checks repositories of a forge concurrently; one that does not respond delays no other. `fully` states whether they are
-    /// also checked if the forge lists no change.
+    /// Checks repositories of a forge concurrently, so that a slow one does not delay the others. With `fully`,
+    /// repositories are also checked if the forge lists no change in them.
     async fn reconcile_repositories(
         &self,
         account: &ForgeAccount,
@@ -240,9 +241,9 @@ impl Engine {
         Ok(all)
     }
 
-    /// Processes missed events of a repository: labels, comments, closed issues and pull requests, reviews. Takes three
-    /// requests, and a few for each loop whose issue or pull request changed; one request if nothing changed and it is not
-    /// checked `fully`. Returns whether anything changed since the last time.
+    /// Processes the missed events of a repository: labels, comments, closed issues and pull requests, reviews. Sends
+    /// three requests, and a few more for each loop whose issue or pull request changed; sends one request if nothing
+    /// changed and `fully` is false. Returns `true` if anything changed since the last check.
     async fn reconcile_repository(
         &self,
         account: &ForgeAccount,
@@ -301,7 +302,7 @@ impl Engine {
         Ok(busy)
     }
 
-    /// Processes labels that start loops and whose event was missed.
+    /// Processes added labels that start loops and whose events were missed.
     async fn missed_labels(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
         for label in self.start_labels(repo) {
             self.missed_label_named(account, repo, &label).await?;
@@ -334,8 +335,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Uses the forge's history to find who set the label, if it also shows that the text has not changed since;
-    /// otherwise returns `false`.
+    /// Determines from the forge's history who set the label, if the history also shows that the text has not changed
+    /// since. Returns `false` if it cannot tell.
     async fn missed_label(
         &self,
         account: &ForgeAccount,
@@ -360,7 +361,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Asks for confirmation by a command, because it is unknown who set the label and on which text.
+    /// Comments that a command is needed as confirmation, because it is unknown who set the label and for which text.
     async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
@@ -382,7 +383,7 @@ impl Engine {
         self.wake.effects_queued();
     }
 
-    /// Checks a limited number of open loops; the next round continues with the others.
+    /// Checks a limited number of open loops; the next round continues with the remaining ones.
     async fn reconcile_some(&self, open: &[LoopId]) -> Result<(), StoreError> {
         const CURSOR: &str = "reconciled_loop";
         let last = self.store.read(|c| installation::get(c, CURSOR)).await?.unwrap_or_default();
@@ -394,8 +395,9 @@ impl Engine {
         self.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
-    /// Enqueues an inspection of the CI of a loop's commit. `doubting` asks git about a conflict whatever the forge says: the delivery
-    /// of a push to the base may be lost, and the forge may not have looked since.
+    /// Enqueues an inspection of the CI of a loop's commit. With `doubting`, git is asked about conflicts regardless
+    /// of the forge's answer: the delivery of a push to the base may be lost, and the forge may not have checked
+    /// since.
     async fn look_at_ci(&self, id: &LoopId, doubting: bool) -> Result<(), StoreError> {
         let (id, now) = (id.clone(), self.clock.now());
         let asked = self.store.write(move |c| {
@@ -483,8 +485,8 @@ impl Engine {
         self.missed_removal(account, &current, &repo, issue).await
     }
 
-    /// Pauses the loop if its labels were removed without a delivery. It is unknown who removed it; pausing is the
-    /// safe choice.
+    /// Pauses the loop if its labels were removed without a delivery. It is unknown who removed them, and pausing is
+    /// the safe choice.
     async fn missed_removal(
         &self,
         account: &ForgeAccount,
@@ -519,8 +521,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Processes a comment whose delivery may have been missed, in the same way as a delivery: the permission is
-    /// checked and nothing is executed twice.
+    /// Processes a comment whose delivery may have been missed in the same way as a delivery: the permission is
+    /// checked, and commands are executed only once.
     async fn missed_comment(
         &self,
         account: &ForgeAccount,
@@ -545,7 +547,7 @@ impl Engine {
         self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
     }
 
-    /// Ends the leases of processes that have exited, and the processes that they left running.
+    /// Ends the leases of processes that have exited, and the child processes that they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
         self.forget_channels().await?;
         self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;

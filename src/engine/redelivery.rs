@@ -1,4 +1,5 @@
-//! Missed deliveries of an App's webhook: found in the forge's list, and asked for again, so that their events are the originals.
+//! Missed deliveries of a GitHub App's webhook. They are found in the forge's list of deliveries and requested again,
+//! so the service receives the original events.
 
 use std::collections::HashSet;
 
@@ -6,17 +7,17 @@ use super::{Engine, ForgeAccount};
 use crate::forge::{AttemptedDelivery, ForgeErrorKind, Webhooks};
 use crate::store::{StoreError, inbox, installation};
 
-/// Margin before the last look, in milliseconds, in which deliveries are listed again.
+/// Overlap with the previously listed period of deliveries, in milliseconds.
 const LOOK_BACK_MS: i64 = 600_000;
-/// Age up to which a forge sends a delivery again, in milliseconds.
+/// Maximum age of a delivery that a forge can send again, in milliseconds.
 const KEPT_MS: i64 = 3 * 24 * 3_600_000;
-/// Maximum number of deliveries that are asked for in one round.
+/// Maximum number of deliveries that are requested per round.
 const MAX_ASKED: usize = 100;
-/// Number of attempts after which a delivery is not asked for again.
+/// Number of attempts after which a delivery is no longer requested.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Returns the deliveries that never arrived, oldest first: the newest attempt of each that has no successful one, and that the
-/// service did not store.
+/// Returns the deliveries that never arrived, oldest first: of each, the newest attempt, if no attempt succeeded and
+/// the service has not stored the delivery.
 pub(super) fn missed<'a>(attempts: &'a [AttemptedDelivery], stored: &HashSet<String>) -> Vec<&'a AttemptedDelivery> {
     let mut found: Vec<&AttemptedDelivery> = Vec::new();
     for one in attempts {
@@ -32,7 +33,7 @@ pub(super) fn missed<'a>(attempts: &'a [AttemptedDelivery], stored: &HashSet<Str
 }
 
 impl Engine {
-    /// Asks for the missed deliveries of an account's webhook since the last look.
+    /// Requests the deliveries of an account's webhook that were missed since the last call.
     pub(super) async fn ask_for_missed(&self, account: &ForgeAccount) -> Result<(), StoreError> {
         let Some(webhooks) = account.forge.webhooks() else { return Ok(()) };
         let (name, now) = (account.forge.name().clone(), self.clock.now());

@@ -1,4 +1,4 @@
-//! Answers to comments on lines of a pull request, in their threads.
+//! Replies to comments on lines of a pull request, in their threads.
 
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
@@ -11,7 +11,8 @@ use crate::store::forge_posts::digest;
 use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
-    /// Answers a remark once with the commit that changed what it asked for, and resolves its thread where the forge can.
+    /// Replies to a review comment with the commit that addresses it, once, and resolves its thread if the forge
+    /// supports that.
     pub(super) async fn answer_remark(
         &self,
         account: &ForgeAccount,

@@ -1,4 +1,4 @@
-//! Destinations of effects: repositories by their ids, under their present names, and whether they take changes.
+//! Repositories that effects change: their current names, looked up by id, and whether they accept changes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use crate::forge::{ForgeErrorKind, ForgeResult, Repository};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, forge_state, loops};
 
-/// Time for which an answer about a repository is used, in milliseconds. Within it, another repository could take over a
-/// name that was given up.
+/// Time for which a confirmed name of a repository is used without a request, in milliseconds. Within this time
+/// another repository could take over a name that was given up.
 const KNOWN_MS: i64 = 5_000;
-/// First wait of an effect for a repository that takes no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
+/// First wait of an effect for a repository that accepts no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
 const FIRST_WAIT_MS: i64 = 30_000;
 const MAX_WAIT_MS: i64 = 3_600_000;
 /// Maximum time that an effect waits for its repository, in milliseconds.
 const MAX_AGE_MS: i64 = 30 * 24 * 3_600_000;
 
-/// Times at which repositories were last seen under the names that are stored.
+/// Times at which the stored names of repositories were last confirmed.
 #[derive(Debug, Default)]
 pub struct ConfirmedRepositories(Mutex<HashMap<(ForgeName, RepoId), Timestamp>>);
 
@@ -43,16 +43,17 @@ impl ConfirmedRepositories {
     }
 }
 
-/// Whether a repository takes changes now.
+/// Whether a repository accepts changes now.
 #[derive(Debug)]
 pub(super) enum RepositoryAccess {
-    /// Accepts changes, under this name.
+    /// The repository accepts changes, under this name.
     Usable(RepoRef),
-    /// Accepts no changes, for a reason that people can remove; `why` says how, as a sentence without a full stop.
+    /// The repository accepts no changes, for a reason that people can remove. `why` is a sentence without a full stop
+    /// that says how.
     Unusable { why: String },
 }
 
-/// Returns the reason that a repository which can be read takes no changes.
+/// Returns the reason why a readable repository accepts no changes; `None` if it accepts them.
 fn obstacle(found: &Repository, watched: bool) -> Option<String> {
     let name = found.repo.full_name();
     if !watched {
@@ -70,8 +71,8 @@ fn obstacle(found: &Repository, watched: bool) -> Option<String> {
 }
 
 impl Engine {
-    /// Returns the current name of the repository with this id, and whether it accepts changes. A name that was confirmed some
-    /// seconds ago is used without a request unless `anew`.
+    /// Returns the current name of the repository with this id, and whether it accepts changes. A recently confirmed
+    /// name is used without a request, unless `anew` is true.
     pub(super) async fn place(
         &self,
         account: &ForgeAccount,
@@ -111,7 +112,7 @@ impl Engine {
         })
     }
 
-    /// Reads the repository with this id, and stores a new name.
+    /// Reads the repository with this id from the forge; stores its name if it has changed.
     pub(super) async fn read_by_id(
         &self,
         account: &ForgeAccount,
@@ -130,13 +131,14 @@ impl Engine {
         Ok(found)
     }
 
-    /// Whether the repository with this id has this name now. Asked after reading under a stored name: if it has not, another
-    /// repository may have answered.
+    /// Whether the repository with this id currently has this name. Checked after a read under a stored name, because
+    /// another repository may have answered if the name has changed.
     pub(super) async fn is_named(&self, account: &ForgeAccount, repo: &RepoRef) -> bool {
         matches!(self.read_by_id(account, repo).await, Ok(Ok(found)) if found.repo == *repo)
     }
 
-    /// Returns the outcome of an effect on the forge whose repository takes no changes: it waits, unless nobody needs it.
+    /// Returns the outcome of an effect whose repository accepts no changes: the effect waits, unless it is no longer
+    /// needed.
     pub(super) async fn wait_for_repository(&self, claimed: &ClaimedEffect, why: String) -> EffectError {
         let open = match claimed.loop_id.clone() {
             Some(id) => match self.store.read(move |c| loops::get(c, &id)).await {

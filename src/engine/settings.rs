@@ -39,19 +39,19 @@ pub struct RepositoryPattern {
 pub struct EngineSettings {
     /// Watched repositories; empty watches all.
     pub repositories: Vec<RepositoryPattern>,
-    /// Source of changes by forge; webhooks for others.
+    /// Source of changes by forge: webhooks or polling. Forges without an entry use webhooks.
     pub updates: HashMap<ForgeName, ForgeUpdates>,
     /// Policy by forge.
     pub policies: HashMap<ForgeName, Policy>,
-    /// Keys that the operator sets, each with where.
+    /// Configuration keys that the operator sets, each with the place where it is set.
     pub key_sources: KeySources,
-    /// Backend of loops that name none.
+    /// Backend of loops that select no other.
     pub default_backend: String,
-    /// Models of a backend, by its name.
+    /// Models of each backend, by backend name.
     pub models: HashMap<String, BackendModels>,
     /// Settings for selecting a backend; backends that cannot be used here are disabled.
     pub backends: BackendsSettings,
-    /// Digest per backend that changes with its settings, program or key.
+    /// Digest per backend, which changes if its settings, program or key change.
     pub fingerprints: BTreeMap<String, String>,
     /// Name of the provider of a backend's models, by the backend's name; unknown ones are missing.
     pub providers: HashMap<String, &'static str>,
@@ -75,7 +75,7 @@ pub struct EngineSettings {
     pub program: Option<PathBuf>,
     /// Folder of prompts and agent output.
     pub logs: PathBuf,
-    /// Retention of these files after a loop's end, and of processed deliveries.
+    /// Time for which these files are kept after a loop's end, and processed deliveries after their receipt.
     pub keep: Duration,
     /// Folder of temporary files of runs.
     pub scratch: PathBuf,
@@ -85,11 +85,11 @@ pub struct EngineSettings {
     pub images: ImageSettings,
     /// Folder of the images of loops, with one subfolder per loop.
     pub image_files: PathBuf,
-    /// Duration of a lease; renewed after a third of it.
+    /// Duration of a lease, which is renewed after a third of this time.
     pub lease: Duration,
     /// Interval of polling for work from other processes.
     pub poll: Duration,
-    /// Wait before the outcome of an ambiguous call is looked up; lists of forges lag.
+    /// Wait before the outcome of an ambiguous call is looked up, because lists of forges lag.
     pub ambiguity_wait: Duration,
     /// Wait after the first failed call; doubles up to `retry_most`.
     pub retry_first: Duration,
@@ -103,27 +103,27 @@ pub struct EngineSettings {
     pub reconcile_live: Duration,
     /// Interval of reconciliation of all watched repositories.
     pub reconcile_idle: Duration,
-    /// Minimum age, in milliseconds, of an event without a delivery that counts as missed.
+    /// Minimum age, in milliseconds, at which an event without a delivery is considered missed.
     pub missed_event_after_ms: i64,
-    /// Whether agents and checks run in bubblewrap.
+    /// Whether agents and checks run in bubblewrap sandboxes.
     pub sandboxed: bool,
-    /// Settings of their sandboxes.
+    /// Settings of these sandboxes.
     pub sandbox: SandboxSettings,
     /// Description of the sandbox for people.
     pub sandbox_words: String,
-    /// Reason no loop may run if the required sandbox is missing.
+    /// Reason why no loop may run, if the required sandbox is missing.
     pub sandbox_refusal: Option<String>,
-    /// Reason no loop of a public repository may run if its sandbox would be too weak.
+    /// Reason why no loop of a public repository may run, if its sandbox would be too weak.
     pub sandbox_refusal_of_public: Option<String>,
     /// Network destinations that agents may reach.
     pub agent_egress: Egress,
     /// Hooks of the operator.
     pub hooks: Vec<HookProgram>,
-    /// Pages of the dashboard that texts link to; `None` if it is on this machine only.
+    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
     pub dashboard: Option<DashboardPages>,
     /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
-    /// Whether the bot's own account may start loops by the label, as it does in a trial with a scripted agent.
+    /// Whether the bot's own account may start loops by the label, as in a trial with a scripted agent.
     pub is_trial: bool,
 }
 
@@ -140,12 +140,12 @@ impl EngineSettings {
         self.policies.get(forge).cloned().unwrap_or_default()
     }
 
-    /// Returns how changes on a forge come in.
+    /// Returns the source of changes of a forge.
     pub fn updates(&self, forge: &ForgeName) -> ForgeUpdates {
         self.updates.get(forge).copied().unwrap_or_default()
     }
 
-    /// Returns the wait before the next step of a task, unless it is woken.
+    /// Returns the wait before the next step of a task; a wake-up ends the wait early.
     pub(super) fn wait_after_step(&self, failed: bool) -> Duration {
         if failed { WAIT_AFTER_FAILURE } else { self.poll }
     }

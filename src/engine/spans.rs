@@ -1,6 +1,6 @@
-//! Spans of a loop's trace: its deliveries, effects, agent runs and calls of models, and the whole loop at its end.
+//! Trace spans of a loop: its deliveries, effects, agent runs and model calls, and the whole loop when it ends.
 //!
-//! Names follow the semantic conventions for generative AI where they apply.
+//! Attribute names follow the OpenTelemetry semantic conventions for generative AI where they apply.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::store::loops;
 use crate::store::outbox::ClaimedEffect;
 use crate::telemetry::{EndedSpan, SpanValue};
 
-/// Facts of a call of a model or of an agent's run.
+/// Data of a model call or an agent run for its span.
 pub(super) struct ModelCall<'c> {
     /// Operation: `invoke_agent` or `chat`.
     pub operation: &'static str,
@@ -22,13 +22,13 @@ pub(super) struct ModelCall<'c> {
     pub backend: &'c str,
     /// Model that was asked for; `None` if the backend chooses.
     pub model: Option<&'c str>,
-    /// Tokens read, including those from a cache, and written.
+    /// Input tokens, including cached ones, and output tokens.
     pub tokens: (u64, u64),
     /// Cost in US dollars; 0 if unknown.
     pub usd: f64,
-    /// Start.
+    /// Time of the start.
     pub started: Timestamp,
-    /// Kind of the error; `None` without one.
+    /// Kind of the error; `None` if the call succeeded.
     pub error: Option<&'c str>,
 }
 
@@ -61,7 +61,7 @@ impl Engine {
         });
     }
 
-    /// Sends the span of a delivery from its arrival until now, if it concerns a loop.
+    /// Sends the span of a delivery, from its arrival until now, if the delivery concerns a loop.
     pub(super) async fn delivery_span(&self, waiting: &WaitingDelivery) {
         if !self.tracer.is_on() {
             return;
@@ -95,7 +95,7 @@ impl Engine {
         found.ok().flatten().map(|(id, ..)| id)
     }
 
-    /// Sends the span of a call of a model or of an agent's run, from its start until now.
+    /// Sends the span of a model call or an agent run, from its start until now.
     pub(super) fn model_span(&self, id: &LoopId, call: &ModelCall<'_>) {
         let ended = self.clock.now();
         self.tracer.send(id, || {

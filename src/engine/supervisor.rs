@@ -47,7 +47,7 @@ pub(super) const INTAKE: usize = 16;
 pub(super) const FORGE_CALLERS: usize = 8;
 /// Maximum number of concurrent acknowledgements of comments per forge.
 pub(super) const SEERS: usize = 2;
-/// Workers in addition to the slots of running loops, for releases and cancellations.
+/// Number of workers in addition to the slots of running loops, for effects that release trees or cancel work.
 const SPARE_WORKERS: usize = 4;
 
 /// Runs the tasks of a role until `engine.stopping` is cancelled, then waits for agents within the grace period.
@@ -123,8 +123,8 @@ fn start<F, Fut>(
 }
 
 impl Engine {
-    /// Waits until work may be available. After a failure, wake-ups are ignored for a while; otherwise tasks that
-    /// fail for the same reason would wake each other.
+    /// Waits until work may be available. After a failure, wake-ups are ignored for a while, because tasks that fail
+    /// for the same reason would otherwise wake each other.
     async fn rest(&self, failed: bool, wake: &Notify) {
         tokio::select! {
             () = wake.notified(), if !failed => {}
@@ -133,8 +133,8 @@ impl Engine {
         }
     }
 
-    /// Runs a future; returns `None` if the service stops and it does not finish within the grace period. Work that
-    /// was not recorded as done is looked up and completed by the next process.
+    /// Runs a future; returns `None` if the service stops and the future does not finish within the grace period.
+    /// Unrecorded work is looked up and completed by the next process.
     pub(super) async fn until_stopped<T>(&self, what: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             outcome = what => Some(outcome),

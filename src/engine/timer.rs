@@ -29,8 +29,8 @@ impl Engine {
         Ok(due)
     }
 
-    /// Adjusts leases and running loops after a change of the system clock, so that leases neither expire early nor
-    /// last too long and loops do not count the difference. Called before anything that depends on either.
+    /// Adjusts leases and running loops after the system clock was changed, so that leases keep their remaining
+    /// duration and loops do not count the difference as elapsed time. Called before any use of either.
     pub(super) async fn follow_clock_changes(&self) -> Result<(), StoreError> {
         let mut watch = self.watch.lock().await;
         let before = watch.clone();

@@ -1,14 +1,15 @@
-//! Parts of the engine that a trial with a scripted agent needs beside its usual work.
+//! Parts of the engine that only a trial with a scripted agent needs.
 
 use super::Engine;
 use super::executor::EffectError;
 use crate::domain::loops::Loop;
 
 impl Engine {
-    /// Deletes the branch of a loop on the forge; `false` if there is none, or somebody else pushed to it.
+    /// Deletes the branch of a loop on the forge. Returns `false` if there is no branch, or if somebody else pushed to
+    /// it.
     ///
     /// # Errors
-    /// Forge or git cannot be asked.
+    /// The forge or git fails.
     pub async fn delete_branch_of(&self, current: &Loop) -> anyhow::Result<bool> {
         let Some(tip) = &current.pushed else { return Ok(false) };
         let repo = &current.place.repo;

@@ -1,4 +1,4 @@
-//! Rights of people in repositories, asked of the forge as for commands.
+//! Rights of people in repositories, queried from the forge in the same way as for commands.
 
 use super::Engine;
 use super::intake::level;
@@ -8,7 +8,7 @@ use crate::domain::trust::viewer::RightFacts;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::{StoreError, forge_state};
 
-/// Reason that a right is not known.
+/// Reason why a right is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RightUnknown {
     /// The forge did not answer.
@@ -20,11 +20,11 @@ pub enum RightUnknown {
 }
 
 impl Engine {
-    /// Asks the forge what an account may do in a repository, which is identified by its numeric id: its name may belong to
-    /// another repository by now. Nobody may see a repository that does not exist any more.
+    /// Queries the forge for the rights of an account in a repository. The repository is identified by its numeric id,
+    /// because its name may belong to another repository by now. Nobody may see a repository that no longer exists.
     ///
     /// # Errors
-    /// Forge or database did not answer.
+    /// The forge or the database did not answer.
     pub async fn right_now(&self, repo: &RepoRef, user: &User) -> Result<RightFacts, RightUnknown> {
         let Some(account) = self.forges.get(&repo.forge) else { return Ok(RightFacts::NOTHING) };
         let (forge, id) = (repo.forge.clone(), repo.id);

@@ -1,5 +1,5 @@
-//! Work effects: trees, agents, checks, commits and pushes. They take long, can be cancelled, and can be repeated
-//! after a crash.
+//! Work effects: they prepare trees, run agents and checks, and create and push commits. They can take long, can be
+//! canceled, and can be repeated after a crash.
 
 mod agent;
 mod answers;
@@ -43,7 +43,7 @@ use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};
 use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
 
-/// Maximum size of a file that checks are detected from, in bytes.
+/// Maximum size of a file that is read to detect checks, in bytes.
 const DETECTED_FROM: usize = 256 * 1024;
 /// Grace period of processes of a lost run before SIGKILL.
 const SURVIVOR_GRACE: Duration = Duration::from_secs(1);
@@ -140,7 +140,8 @@ impl Engine {
         }
     }
 
-    /// Executes a work effect in the loop's tree, which is made again if it is gone, as after a restored backup.
+    /// Executes a work effect in the loop's tree. A missing tree is created again, for example after a backup was
+    /// restored.
     async fn perform(
         &self,
         account: &ForgeAccount,
@@ -207,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Returns the repository of a work effect. Only effects that reach the forge ask it.
+    /// Returns the repository of a work effect. The forge is queried only for effects that reach it.
     async fn work_repository(
         &self,
         account: &ForgeAccount,
@@ -221,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Replaces the refusal of an effect whose repository was renamed meanwhile, or takes no changes.
+    /// Replaces the error of a failed effect if its repository was renamed in the meantime or accepts no changes.
     async fn explained(
         &self,
         account: &ForgeAccount,
@@ -251,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// Returns the input for the loop if the person who authorized it lost the permission.
+    /// Returns the input for the loop if the person who authorized the loop has lost the permission; otherwise `None`.
     async fn authority_lost(
         &self,
         account: &ForgeAccount,
@@ -368,7 +369,7 @@ impl Engine {
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
     }
 
-    /// Reads and validates the repository's file at a commit.
+    /// Reads and validates the repository's configuration file at a commit.
     async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<FileReading, EffectError> {
         let Some((path, bytes)) = self.workspaces.base_file(repo, at, REPOSITORY_FILES).await? else {
             return Ok(FileReading::None);
@@ -379,7 +380,7 @@ impl Engine {
         })
     }
 
-    /// Runs the setup commands of operator and repository in a new tree.
+    /// Runs the setup commands of the operator and the repository in a new tree.
     async fn setup(
         &self,
         current: &Loop,
@@ -414,8 +415,8 @@ impl Engine {
         }
     }
 
-    /// Resets the tree to a commit and runs the setup commands. They succeeded at the start, so a failure is returned
-    /// as a note for the agent.
+    /// Resets the tree to a commit and runs the setup commands. They succeeded at the start of the loop, so a failure
+    /// is returned as a note for the agent.
     async fn fresh_tree(
         &self,
         current: &Loop,
@@ -491,7 +492,7 @@ impl Engine {
         Ok(Receipt::with_input(text, LoopInput::Checked { ticket, report }))
     }
 
-    /// Returns the prefix of the cookies of all processes of a loop.
+    /// Returns the common prefix of the cookies that identify the processes of a loop.
     pub(super) fn cookie_of(&self, id: &LoopId) -> String {
         format!("{}-{id}", self.instance)
     }
@@ -510,7 +511,7 @@ impl Engine {
     }
 }
 
-/// Returns the receipt of work whose repository takes no changes.
+/// Returns the receipt of a work effect whose repository accepts no changes.
 fn unavailable(claimed: &ClaimedEffect, why: String) -> Receipt {
     match claimed.effect.ticket() {
         Some(ticket) => Receipt::with_input(why.clone(), LoopInput::RepositoryUnavailable { ticket, why }),

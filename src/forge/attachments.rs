@@ -1,7 +1,7 @@
-//! Downloads of files that people uploaded to issues: from servers of the forge only, with limits of size and time.
+//! Downloads files that people uploaded to issues: only from the forge's servers, with limits on size and time.
 //!
-//! Invariants: the forge's credential is sent to the forge's own server only; servers on the internet are connected to at public
-//! addresses only; each redirect is checked as the first address is; nothing is read beyond the size limit.
+//! Invariants: the forge's credential is sent only to the forge's own server. Servers on the internet are contacted
+//! only at public addresses. Each redirect is checked like the first address. Nothing is read beyond the size limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::domain::trust::images::{AttachmentAddresses, ServerAccess};
 use crate::net::client;
 use crate::net::resolver::{self, Resolver};
 
-/// Time to connect, TLS included.
+/// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of redirects of a download.
 const MAX_REDIRECTS: usize = 5;
-/// Number of attempts; the second follows a failed connection or an error of the server.
+/// Maximum number of attempts; a second attempt follows a failed connection or a server error.
 const ATTEMPTS: u32 = 2;
 
 /// Client for downloads from one forge.
 pub(super) struct Downloader {
     pub(super) addresses: AttachmentAddresses,
-    /// For the forge and servers of its operator.
+    /// Client for the forge and for other servers of its operator.
     own: reqwest::Client,
-    /// For servers on the internet.
+    /// Client for servers on the internet.
     public: reqwest::Client,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Downloader {
 enum DownloadFailure {
     /// Another attempt may succeed.
     Transient(String),
-    /// The server refuses it now; later, or with another address, it may not.
+    /// The server refuses the request now, but may accept it later or with another address.
     Refused(String),
     /// Another attempt gives the same result.
     Final(String),
@@ -66,7 +66,7 @@ impl Downloader {
     /// Downloads an image. `credential` is the value of the header `Authorization` for the forge's own server.
     ///
     /// # Errors
-    /// The reason why the image is not used; holds no secret and no query of an address.
+    /// The reason why the image is not used. It contains no secret and no query of an address.
     pub(super) async fn image(
         &self,
         address: &Url,
@@ -126,7 +126,7 @@ impl Downloader {
         request.send().await.map_err(|error| unreachable(address, error))
     }
 
-    /// Reads a response up to the limit; files that are no images end at their first bytes.
+    /// Reads a response up to the size limit; stops at the first bytes if the file is not an image.
     async fn body(
         &self,
         status: StatusCode,
@@ -159,7 +159,7 @@ impl Downloader {
     }
 }
 
-/// Describes a failed exchange without the query of its address, which may hold a signature.
+/// Describes a failed request without the query of its address, which may contain a signature.
 fn unreachable(address: &Url, error: reqwest::Error) -> DownloadFailure {
     let refused = resolver::Refused::caused(&error);
     let host = address.host_str().unwrap_or_default();

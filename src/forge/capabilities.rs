@@ -19,12 +19,12 @@ use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
 
-/// Single objects that deliveries report. The signature of a delivery proves only that its sender knows the secret, so each is
-/// requested before the delivery is obeyed.
+/// Queries for single objects that deliveries report. A delivery's signature proves only that its sender knows the
+/// secret, so each object is queried before the delivery takes effect.
 #[async_trait]
 pub trait Confirmations: Send + Sync {
-    /// Returns the last change of a label of an issue; `None` if the forge recorded none. `near` is the reported time, which
-    /// may shorten the search and never changes its result.
+    /// Returns the last change of an issue's label; `None` if the forge recorded none. `near` is the reported time. It
+    /// can make the search faster but never changes the result.
     async fn last_label_change(
         &self,
         repo: &RepoRef,
@@ -39,12 +39,12 @@ pub trait Confirmations: Send + Sync {
     /// Returns a comment on a line of a pull request; `None` if it has no such comment.
     async fn review_comment(&self, repo: &RepoRef, number: Number, id: CommentId)
     -> ForgeResult<Option<ReviewComment>>;
-    /// Whether a delivered comment of a conversation is a comment on a line of a pull request, which the forge does not show in
-    /// the delivery.
+    /// Whether a comment that was delivered as part of a conversation is a comment on a line of a pull request;
+    /// deliveries of some forges do not distinguish them.
     async fn is_review_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<bool> {
         Ok(false)
     }
-    /// Whether a repository belongs to an installation; `true` if the credential is not that of an App.
+    /// Whether a repository belongs to an App's installation; `true` if the credential is not that of an App.
     async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
         Ok(true)
     }
@@ -53,8 +53,8 @@ pub trait Confirmations: Send + Sync {
 /// Deliveries and management of webhooks.
 #[async_trait]
 pub trait Webhooks: Confirmations {
-    /// Parses a verified delivery; pure. `event` is the forge's event header, which is unsigned: the shape of the body
-    /// determines the event, and a header of another event makes the delivery invalid.
+    /// Parses a verified delivery without I/O. `event` is the forge's event header, which is not signed. The shape of
+    /// the body determines the event; a header of another event makes the delivery invalid.
     fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
     /// Returns the installation that a delivery names; `None` if it names none or the credential is not that of an App.
     fn named_installation(&self, _body: &[u8]) -> Option<u64> {
@@ -62,33 +62,34 @@ pub trait Webhooks: Confirmations {
     }
     /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
-    /// Returns the id of the only webhook of a repository that sends to `url`, if it is correct except perhaps for its secret,
-    /// which forges do not report. `None` if there is none, or the forge does not say.
+    /// Returns the id of the webhook of a repository that sends to `url`, if it is the only one and is correct. Its
+    /// secret cannot be checked, because forges do not report it. `None` if there is no such webhook or the forge does
+    /// not report it.
     async fn find_webhook(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<i64>> {
         Ok(None)
     }
-    /// Returns what is wrong with the webhooks of a repository that send to `url`, one phrase each; `None` if one webhook
+    /// Returns the problems of a repository's webhooks that send to `url`, one phrase each; `None` if one webhook
     /// serves all repositories.
     async fn webhook_problems(&self, _repo: &RepoRef, _url: &str) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }
-    /// Whether changes of commit statuses are delivered; if not, CI is looked at at intervals only.
+    /// Whether changes of commit statuses are delivered. If not, CI is only checked at intervals.
     async fn delivers_statuses(&self) -> ForgeResult<bool> {
         Ok(true)
     }
-    /// Returns the attempts of deliveries since a time if one webhook serves all repositories; otherwise `None`.
+    /// Returns the delivery attempts since a time; `None` unless one webhook serves all repositories.
     async fn attempted_deliveries(&self, _since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
         Ok(None)
     }
-    /// Requests that an attempted delivery is sent again, under the same delivery id.
+    /// Asks the forge to repeat a delivery attempt under the same delivery id.
     async fn redeliver(&self, _attempt: i64) -> ForgeResult<()> {
         Ok(())
     }
-    /// Requests a test delivery to a webhook.
+    /// Asks the forge to send a test delivery to a webhook.
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;
 }
 
-/// Lists of recent changes, to find events whose delivery was lost.
+/// Lists of recent changes, which show events whose deliveries were lost.
 #[async_trait]
 pub trait Polling: Send + Sync {
     /// Returns issues and pull requests of any state that changed since a time.
@@ -109,8 +110,8 @@ pub trait Teams: Send + Sync {
     async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
     /// Returns whether the credential can read the members of a team, for commands in this repository.
     async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
-    /// Returns the teams with write access to a repository whose members the credential cannot read, on forges where
-    /// [`Forge::permission`](super::Forge::permission) leaves out what such teams give.
+    /// Returns the teams with write access to a repository whose members the credential cannot read. This matters on
+    /// forges whose [`Forge::permission`](super::Forge::permission) ignores the permissions of such teams.
     async fn hidden_teams(&self, _repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
         Ok(Vec::new())
     }
@@ -119,13 +120,14 @@ pub trait Teams: Send + Sync {
 /// Reviews of pull requests.
 #[async_trait]
 pub trait Reviews: Send + Sync {
-    /// Requests reviews of accounts by login and of teams as `organization/team`; leaves out those that cannot review.
+    /// Requests reviews by accounts (login) and teams (`organization/team`). Those that cannot review are skipped.
     async fn request_reviewers(&self, repo: &RepoRef, number: Number, reviewers: &[String]) -> ForgeResult<()>;
     /// Returns the reviews, oldest first.
     async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
     /// Returns the comments on lines, oldest first.
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
-    /// Answers a comment on a line in its thread, and returns the answer's id; `None` if the forge cannot.
+    /// Replies to a comment on a line in its thread and returns the reply's id; `None` if the forge does not support
+    /// replies.
     async fn answer_remark(
         &self,
         _repo: &RepoRef,
@@ -135,7 +137,7 @@ pub trait Reviews: Send + Sync {
     ) -> ForgeResult<Option<CommentId>> {
         Ok(None)
     }
-    /// Marks the thread of a comment on a line as resolved; without effect if the forge cannot.
+    /// Resolves the thread of a comment on a line; does nothing if the forge does not support it.
     async fn resolve_remark(&self, _repo: &RepoRef, _number: Number, _remark: CommentId) -> ForgeResult<()> {
         Ok(())
     }
@@ -144,22 +146,24 @@ pub trait Reviews: Send + Sync {
 /// Draft pull requests.
 #[async_trait]
 pub trait Drafts: Send + Sync {
-    /// Marks a pull request as ready; without effect if it is ready.
+    /// Marks a pull request as ready for review; does nothing if it is ready.
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
-    /// Makes a pull request a draft; without effect if it is one.
+    /// Converts a pull request to a draft; does nothing if it is a draft.
     async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }
 
-/// Merging of pull requests by the forge once its own rules are satisfied.
+/// Merging of pull requests by the forge as soon as its own rules are satisfied.
 #[async_trait]
 pub trait AutoMerge: Send + Sync {
-    /// Asks the forge to merge a pull request, whose head is `head`, once reviews, checks and protection allow it; it may merge at
-    /// once. Bypasses no rule. `Accepted` if it was asked to before.
+    /// Asks the forge to merge a pull request with the head commit `head` as soon as reviews, checks and branch
+    /// protection allow it, which may be immediately. Rules are not bypassed. Returns `Accepted` if the forge was
+    /// already asked.
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer>;
-    /// Returns why the forge no longer merges a pull request that it was asked to merge: somebody disabled it, or the pull request
-    /// left the merge queue. `None` if it still merges it, has merged it, or cannot tell.
+    /// Returns the reason why the forge no longer merges a pull request that it was asked to merge: somebody disabled
+    /// it, or the pull request left the merge queue. `None` if the forge will merge it, has merged it, or does not
+    /// report this.
     async fn left_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>>;
-    /// Takes that back; without effect if the forge was not asked.
+    /// Cancels the request to merge; does nothing if there is none.
     async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }
 
@@ -173,24 +177,26 @@ pub trait Ci: Send + Sync {
 /// Statuses of commits.
 #[async_trait]
 pub trait CommitStatuses: Send + Sync {
-    /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is that of the status to update; a forge that
-    /// keeps every status adds a newer one.
+    /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is the id of
+    /// the status to update; forges that keep all statuses add a new one instead.
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
 }
 
 /// Times of the recorded changes of an issue, except edits of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedChanges {
-    /// Last change of the title; `None` if it was never changed.
+    /// Time of the last change of the title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
-    /// Newest change of any kind except edits of the text; `None` without one, or if edits are recorded.
+    /// Time of the newest change of any kind except edits of the text; `None` if there is none, or if the forge
+    /// records edits.
     pub last_recorded_at: Option<Timestamp>,
 }
 
-/// History of an issue's labels, and of its text if the forge records that.
+/// History of an issue's labels, and of its text if the forge records edits.
 #[async_trait]
 pub trait IssueHistory: Send + Sync {
-    /// Whether edits of the text are recorded. If not, only the time of the last change tells whether there may have been one.
+    /// Whether the forge records edits of the text. If not, only the time of the last change indicates a possible
+    /// edit.
     fn records_edits(&self) -> bool;
     /// Returns the recorded edits of an issue's text, oldest first.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
@@ -208,9 +214,9 @@ pub trait IssueHistory: Send + Sync {
 /// Reactions to comments.
 #[async_trait]
 pub trait Reactions: Send + Sync {
-    /// Adds a reaction to a comment; without effect if it exists.
+    /// Adds a reaction to a comment; does nothing if the reaction exists.
     async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
-    /// Adds a reaction to a comment on a line of a pull request; without effect if it exists.
+    /// Adds a reaction to a comment on a line of a pull request; does nothing if the reaction exists.
     async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
         self.react(repo, id, reaction).await
     }
@@ -226,18 +232,18 @@ pub trait Minimizing: Send + Sync {
 /// File that a person uploaded to an issue or comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Identifier, as [`AttachmentAddresses`] finds it in texts.
+    /// Identifier, as [`AttachmentAddresses`] extracts it from texts.
     pub id: String,
-    /// Address that the forge gives for downloads; it may be signed and valid for minutes only.
+    /// Download address from the forge, which may be signed and valid only for minutes.
     pub address: Url,
-    /// Name of a file that the forge shows beside the text; `None` if it shows only what is in the text.
+    /// Name of the file if the forge shows it beside the text; `None` if it appears only within the text.
     pub shown_as: Option<String>,
 }
 
 /// Text of an issue, pull request or comment with its uploaded files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachedText {
-    /// Whether it is a comment.
+    /// Whether the text is a comment.
     pub is_comment: bool,
     /// Author; `None` if the account was deleted.
     pub author: Option<User>,
@@ -252,9 +258,9 @@ pub struct AttachedText {
 pub struct DownloadLimits {
     /// Maximum size, in bytes.
     pub max_bytes: u64,
-    /// Words for a file that is larger, as the end of a sentence.
+    /// Phrase for a file that is too large, which completes a sentence.
     pub too_large: String,
-    /// Maximum width and height, in pixels.
+    /// Maximum width and maximum height, in pixels.
     pub max_pixels: u32,
     /// Maximum time.
     pub timeout: Duration,
@@ -274,7 +280,7 @@ pub struct FetchedImage {
 /// Reason why an image was not received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFailure {
-    /// Words for people, as the end of a sentence without secrets.
+    /// Reason for people, as the end of a sentence; contains no secrets.
     pub why: String,
     /// Whether another attempt may succeed.
     pub is_temporary: bool,
@@ -312,30 +318,30 @@ pub trait OwnRepositories: Send + Sync {
 pub trait Login: Send + Sync {
     /// Returns the addresses and the scope of logins; never a scope that allows changes.
     fn login_addresses(&self) -> LoginAddresses;
-    /// Reads the account from the answer of the address [`user`](LoginAddresses::user).
+    /// Parses the account in the response of [`user`](LoginAddresses::user).
     ///
     /// # Errors
-    /// The answer has no account; the message is a phrase.
+    /// A phrase, if the response contains no account.
     fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String>;
-    /// Returns the id of the client of that name that has this redirect address; `None` if there is none, or the forge does not
-    /// tell.
+    /// Returns the id of the login client with this name and redirect address; `None` if there is none, or if the
+    /// forge does not report it.
     async fn find_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<String>> {
         Ok(None)
     }
-    /// Creates the client that logins need as an application of the service's account, or gives an existing one of that name a new
-    /// secret. `None` if only the forge's own pages can do so.
+    /// Creates the login client as an application of the service's account, or creates a new secret for an existing
+    /// one with this name. `None` if this is only possible on the forge's web pages.
     async fn create_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<LoginClient>> {
         Ok(None)
     }
 }
 
-/// Whether a path is wanted.
+/// Predicate that selects paths of files.
 pub type PathFilter = fn(&str) -> bool;
 
 /// Files of a repository.
 #[async_trait]
 pub trait RepositoryFiles: Send + Sync {
-    /// Returns the files directly in a folder of the default branch (the root for an empty path) whose paths are wanted,
-    /// sorted by path, at most 50 and none above 256 KiB; none if there is no such folder.
+    /// Returns the files directly in a folder of the default branch (an empty path is the root) whose paths are
+    /// selected, sorted by path. Returns at most 50 files and none above 256 KiB; empty if the folder does not exist.
     async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>>;
 }

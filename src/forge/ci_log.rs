@@ -1,10 +1,10 @@
-//! Extracts the failing step from the log of a job of GitHub Actions or of Gitea's runner.
+//! Extracts the failing step from a job's log of GitHub Actions or Gitea's runner.
 
 /// Maximum size of a log excerpt, in bytes.
 pub(super) const MAX_LOG_BYTES: usize = 32 * 1024;
 
-/// Returns the failing step of a job's log, without time stamps and at most [`MAX_LOG_BYTES`] from its end. If no failing step is
-/// found, returns the end of the log.
+/// Returns the failing step of a job's log without time stamps, at most its last [`MAX_LOG_BYTES`]. If no failing step
+/// is found, returns the end of the log.
 pub(super) fn failing_part(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().map(without_time).collect();

@@ -38,8 +38,8 @@ pub(super) struct FileContents {
 }
 
 impl FolderContents {
-    /// Returns the wanted paths of files up to the maximum size, sorted, at most [`MAX_FILES`]; none if the path is not a
-    /// folder.
+    /// Returns the selected paths of files up to the maximum size, sorted, at most [`MAX_FILES`]; empty if the path is
+    /// not a folder.
     pub(super) fn files(self, wanted: PathFilter) -> Vec<String> {
         let Self::Folder(entries) = self else { return Vec::new() };
         let files = entries.into_iter().filter(|entry| entry.kind == "file" && entry.size <= MAX_FILE_BYTES);
@@ -54,7 +54,7 @@ impl FileContents {
     /// Decodes the text; replaces invalid UTF-8.
     ///
     /// # Errors
-    /// Message for people if the content is not base64.
+    /// A message for people, if the content is not valid base64.
     pub(super) fn text(&self) -> Result<String, String> {
         let base64: String = self.content.iter().flat_map(|text| text.split_whitespace()).collect();
         let bytes = data_encoding::BASE64

@@ -120,7 +120,7 @@ impl ContractTransport {
         self.script(method, target, status, headers, Bytes::copy_from_slice(body.as_bytes()), false)
     }
 
-    /// Allows a path that the subset does not contain, given as a template.
+    /// Allows a path, given as a template, that is missing from the API description.
     pub(crate) fn outside(&self, method: &str, path: &str) -> &Self {
         self.outside.lock().unwrap().insert(format!("{method} {path}"));
         self
@@ -155,7 +155,7 @@ impl ContractTransport {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Returns the bodies of requests with a method and target.
+    /// Returns the bodies of the recorded requests with a method and target.
     pub(crate) fn bodies(&self, method: &str, target: &str) -> Vec<Value> {
         self.seen().into_iter().filter(|s| s.method == method && s.target == target).map(|s| s.body).collect()
     }
@@ -273,7 +273,7 @@ impl ContractTransport {
         assert!(wrong.is_empty(), "{place}: {wrong:#?}");
     }
 
-    /// Follows a local `$ref`.
+    /// Resolves a local `$ref`.
     fn resolved(&self, value: &Value) -> Value {
         let mut value = value.clone();
         while let Some(pointer) =
@@ -330,7 +330,7 @@ fn fits(template: &str, path: &str) -> bool {
     lengths && template.iter().zip(&path).all(|(t, p)| one(t, p))
 }
 
-/// Returns the part of a path in place of `{name}`.
+/// Returns the part of a path that `{name}` stands for in the template.
 fn part(template: &str, path: &str, name: &str) -> Option<String> {
     let wanted = format!("{{{name}}}");
     template.split('/').zip(path.split('/')).find(|(t, _)| *t == wanted).map(|(_, p)| p.to_owned())
@@ -350,7 +350,7 @@ fn check_scalar(place: &str, schema: &Value, value: &str) {
     }
 }
 
-/// Converts a description to plain JSON Schema: `nullable` becomes a type; in Swagger 2, fields that are not described are
+/// Converts a description to plain JSON Schema: `nullable` becomes a type. For Swagger 2, undescribed fields are
 /// forbidden in schemas without composition.
 fn prepare(value: &mut Value, spec: ContractSpec) {
     match value {

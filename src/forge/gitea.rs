@@ -53,18 +53,19 @@ pub(crate) use self::webhook::parse as parse_delivery;
 
 /// Oldest supported version of Gitea, as (major, minor); Forgejo reports the Gitea version that it corresponds to.
 const MIN_VERSION: (u32, u32) = (1, 22);
-/// First version of Gitea whose answer about a permission leaves out teams, as (major, minor).
+/// First version of Gitea, as (major, minor), whose permission API ignores permissions of teams.
 const TEAMS_LEFT_OUT: (u32, u32) = (1, 25);
-/// First version of Gitea whose webhooks subscribe to commit statuses. 1.23 delivers them to every webhook.
+/// First version of Gitea whose webhooks can subscribe to commit statuses. Version 1.23 delivers them to every
+/// webhook.
 const STATUSES_SUBSCRIBED: (u32, u32, u32) = (1, 24, 0);
 /// First version of Gitea that delivers commit statuses.
 const STATUSES_DELIVERED: (u32, u32, u32) = (1, 23, 0);
-/// First version of Gitea that forgets no automatic merge that it accepted.
+/// First version of Gitea that does not lose accepted automatic merges.
 const MERGES_KEPT: (u32, u32, u32) = (1, 24, 3);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
-/// Events that a webhook must have, as the server lists them; a name includes those that begin with it. Versions that can subscribe
-/// to `status` must have that, too.
+/// Events that a webhook must have, as the server lists them; a name includes events for which it is a prefix.
+/// `status` is also required if the version can subscribe to it.
 const NEEDED_EVENTS: [&str; 8] = [
     "issues",
     "issue_label",
@@ -75,7 +76,7 @@ const NEEDED_EVENTS: [&str; 8] = [
     "pull_request_sync",
     "push",
 ];
-/// User name for git; the server checks only the token.
+/// User name for git, which the server ignores.
 const GIT_USER: &str = "ralph-bot";
 
 /// Settings of a Gitea or Forgejo server.
@@ -83,11 +84,11 @@ const GIT_USER: &str = "ralph-bot";
 pub struct GiteaSettings {
     /// Configured name of the forge.
     pub name: ForgeName,
-    /// Web address, with the path that the server is at.
+    /// Web address of the server, including its path.
     pub url: Url,
     /// Token of the service's account.
     pub token: SecretString,
-    /// Account of the service, for tokens without permission to read it.
+    /// Account of the service; needed if the token has no permission to read it.
     pub own: Option<User>,
     /// Spacing, retries and timeouts of requests.
     pub rates: RateSettings,
@@ -101,9 +102,9 @@ pub struct Gitea {
     downloads: Downloader,
     probed: OnceCell<Probed>,
     own: OnceCell<User>,
-    /// Ids of labels, by their names in lower case.
+    /// Ids of labels by lower-case name, for each repository.
     labels: Mutex<HashMap<RepoId, BTreeMap<String, i64>>>,
-    /// Locks of the makers of labels: one at a time for each repository.
+    /// Locks for creating labels, one per repository.
     makers: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
     hooks: Mutex<HashMap<RepoId, OwnHook>>,
 }
@@ -111,22 +112,22 @@ pub struct Gitea {
 /// Facts about the server.
 struct Probed {
     info: ServerInfo,
-    /// Whether the permission of an account is the lowest that a team gives for any part of a repository. Gitea does so before
-    /// 1.25, Forgejo in all versions; later versions of Gitea leave out teams.
+    /// Whether the reported permission of an account is the lowest that a team gives for any part of a repository.
+    /// True for Gitea before 1.25 and all versions of Forgejo; later versions of Gitea ignore teams.
     lowest_unit: bool,
-    /// Whether commit statuses are delivered. Forgejo does so in no version.
+    /// Whether commit statuses are delivered. No version of Forgejo does so.
     delivers_statuses: bool,
-    /// Whether webhooks subscribe to commit statuses.
+    /// Whether webhooks can subscribe to commit statuses.
     subscribes_to_statuses: bool,
-    /// Whether an automatic merge that was accepted may never happen. Of Forgejo nothing is known.
+    /// Whether the server may lose an accepted automatic merge. Also assumed for Forgejo, for which this is unknown.
     forgets_merges: bool,
 }
 
-/// Webhook that this process created, so that its secret is known.
+/// Webhook that this process created, whose secret is therefore known.
 #[derive(Clone, PartialEq, Eq)]
 struct OwnHook {
     id: i64,
-    /// Signature of the address with the secret; changes if either changes.
+    /// HMAC of the address with the secret, which changes if either changes.
     fingerprint: String,
 }
 
@@ -196,7 +197,8 @@ impl Gitea {
     }
 }
 
-/// Returns the first three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not begin with two.
+/// Returns the three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not begin with two
+/// numbers.
 fn version_numbers(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.split('.');
     let mut number = || parts.next()?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();

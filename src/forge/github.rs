@@ -107,7 +107,7 @@ pub enum GitHubSetupError {
     Key {
         /// The App's id.
         app_id: u64,
-        /// Cause; holds nothing of the key.
+        /// Cause, without any part of the key.
         reason: String,
     },
     /// The HTTP client cannot be created.
@@ -124,7 +124,7 @@ pub struct GitHub {
     downloads: Downloader,
     own_account: OnceCell<User>,
     product: OnceCell<String>,
-    /// Whether the server is known to have no GraphQL; features that need it are then not offered.
+    /// Whether the server is known to lack GraphQL; capabilities that need it are then not offered.
     no_graphql: AtomicBool,
 }
 
@@ -179,12 +179,12 @@ impl GitHub {
     }
 }
 
-/// Converts the result of parsing a response; an error message becomes `Bug`.
+/// Returns the result of parsing a response; an error message becomes `Bug`.
 fn parsed<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
     read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong}")))
 }
 
-/// Treats a failure of one kind as success: the wanted state exists already.
+/// Treats a failure of this kind as success, because the desired state already exists.
 fn ignoring<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeResult<T> {
     match outcome {
         Err(failure) if failure.kind == kind => Ok(T::default()),

@@ -1,8 +1,8 @@
 //! Retries and rate limits: every call to a forge goes through a [`RequestLayer`].
 //!
-//! Invariants: no request is sent during a pause that the forge asked for; mutating requests are sent one at a time, in the pace
-//! of the forge, urgent ones first and decorations last; a request whose effect is unknown is not sent again (the engine looks
-//! up the effect first).
+//! Invariants: no request is sent during a pause that the forge requested. Mutating requests are sent one at a time,
+//! at the forge's pace, urgent ones first and decorations last. A request whose effect is unknown is not repeated; the
+//! engine looks up the effect first.
 
 mod budget;
 mod etag;
@@ -36,68 +36,69 @@ pub use self::limits::jitter;
 pub use self::meter::CallMeter;
 pub use self::reqwest::ReqwestTransport;
 
-/// Maximum size of a response body, in bytes; transports stop reading there.
+/// Maximum size of a response body, in bytes; transports stop reading at this size.
 pub const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
-/// Maximum number of redirects that a read follows.
+/// Maximum number of redirects that a read request follows.
 const MAX_REDIRECTS: usize = 3;
 /// Delay before the first retry, in milliseconds; doubles with each retry.
 const FIRST_BACKOFF_MS: u64 = 250;
 /// Maximum length of a forge's error message in [`ForgeError::detail`], in characters.
 const DETAIL_CHARS: usize = 500;
 
-/// Sends single requests. Returns responses of any status; does not follow redirects and does not retry.
+/// Transport for single requests. Returns responses with any status; does not follow redirects and does not retry.
 #[async_trait]
 pub trait Transport: Send + Sync {
     /// Sends a request; the response body has at most [`MAX_ANSWER_BYTES`].
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError>;
 }
 
-/// A request without a usable response.
+/// Failure of a request that received no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct TransportError {
     /// Whether the request may have reached the server and taken effect.
     pub ambiguous: bool,
-    /// Cause; holds no secret.
+    /// Cause; contains no secret.
     pub detail: String,
 }
 
-/// Priority of a request, set as a request extension; `Normal` if absent.
+/// Priority of a request, set as a request extension; `Normal` if it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RequestPriority {
-    /// Acknowledges a command; sent before all mutating requests that wait.
+    /// Acknowledgment of a command; sent before all waiting mutating requests.
     Urgent,
     /// Part of work in progress.
     #[default]
     Normal,
-    /// Change that only shows a state that is known elsewhere; sent after other mutating requests, and refused when the
-    /// service's own budget of them is nearly used up.
+    /// Change that only shows state that is known elsewhere; sent after other mutating requests, and refused if the
+    /// service's own quota of mutating requests is nearly used up.
     Decoration,
-    /// Polling; refused when the forge's request budget is nearly used up.
+    /// Polling; refused if the forge's request quota is nearly used up.
     Background,
 }
 
-/// Request extension for a POST without effect (a GraphQL query): it is not spaced, and its failure is never ambiguous.
+/// Request extension for a POST that changes nothing, such as a GraphQL query. The request needs no spacing, and its
+/// failure is never ambiguous.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOnly;
 
-/// Request extension that allows redirects to another host, without the request's headers (downloads of logs).
+/// Request extension that allows redirects to another host, without the request's headers, for downloads of logs.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowCrossOrigin;
 
 /// Timeouts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Connecting, including TLS.
+    /// Time limit for connecting, including TLS.
     pub connect: Duration,
-    /// Between two reads.
+    /// Time limit between two reads.
     pub idle: Duration,
-    /// Whole exchange.
+    /// Time limit for the whole exchange.
     pub total: Duration,
 }
 
 impl Timeouts {
-    /// Long enough for a busy server.
+    /// Default timeouts, which are long enough for a busy server.
     pub const USUAL: Self =
         Self { connect: Duration::from_secs(5), idle: Duration::from_secs(15), total: Duration::from_secs(60) };
 }
@@ -105,16 +106,17 @@ impl Timeouts {
 /// Spacing, retries and timeouts of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateSettings {
-    /// Minimum time between two mutating requests, in milliseconds; `None` for the pace of the forge, 0 for no limit.
+    /// Minimum time between two mutating requests, in milliseconds; `None` for the forge's pace, 0 for no limit.
     pub mutation_interval_ms: Option<i64>,
-    /// Maximum time for which an unanswered mutating request delays the next one.
+    /// Maximum time for which a mutating request without a response delays the next one.
     pub mutation_hold: Duration,
-    /// Part of the forge's request budget that is reserved for commands; below it, background requests are refused.
+    /// Part of the forge's request quota that is reserved for commands. If only this part is left, background requests
+    /// are refused.
     pub reserve: u32,
-    /// Maximum number of attempts; at least one is made.
+    /// Maximum number of attempts; the first one is always made.
     pub attempts: u32,
-    /// Time from its creation for which a token may not be known to every server of the forge, so that its refusals are
-    /// retried, in milliseconds.
+    /// Time after its creation, in milliseconds, for which some servers of the forge may not know a token. Refusals
+    /// within this time are retried.
     pub settling_ms: i64,
     /// Timeouts of each attempt.
     pub timeouts: Timeouts,
@@ -133,7 +135,7 @@ impl Default for RateSettings {
     }
 }
 
-/// Sends requests to one server with one credential.
+/// Layer that sends requests to one server with one credential.
 pub struct RequestLayer {
     transport: Arc<dyn Transport>,
     clock: Clock,
@@ -147,7 +149,8 @@ pub struct RequestLayer {
 }
 
 impl RequestLayer {
-    /// Creates a layer with an empty cache and no known limits. `pace` is that of the forge; `rates` may replace it.
+    /// Creates a layer with an empty cache and no known limits. `pace` is the forge's pace, which `rates` can
+    /// override.
     pub fn new(transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings, pace: MutationPace) -> Self {
         Self {
             transport,
@@ -162,7 +165,7 @@ impl RequestLayer {
         }
     }
 
-    /// Counts requests with `meter`.
+    /// Sets the meter that counts requests.
     pub fn metered(self, meter: Arc<CallMeter>) -> Self {
         Self { meter, ..self }
     }
@@ -171,7 +174,7 @@ impl RequestLayer {
     /// messages ("create a comment on acme/app#7").
     ///
     /// # Errors
-    /// All other responses, and requests that were not sent, classified by [`ForgeErrorKind`].
+    /// Other responses, and requests that were not sent, classified by [`ForgeErrorKind`].
     pub async fn call(&self, what: &str, request: Request<Bytes>) -> ForgeResult<Response<Bytes>> {
         let read_only = is_read_only(&request);
         if read_only {
@@ -258,12 +261,13 @@ impl RequestLayer {
         }
     }
 
-    /// Sends nothing for a time, in milliseconds, because a forge asked for it in a way that only its adapter can read.
+    /// Pauses all requests for a time, in milliseconds. Used for requests to pause that only the forge's adapter can
+    /// parse.
     pub fn pause(&self, ms: i64) {
         lock(&self.limits).pause(self.clock.now(), ms);
     }
 
-    /// Fails if the service's own budget of mutating requests is used up; otherwise counts the request.
+    /// Counts a mutating request; fails if the service's own quota of them is used up.
     fn check_budget(&self, what: &str, priority: RequestPriority) -> ForgeResult<()> {
         let Some(budget) = self.pace.budget else { return Ok(()) };
         let decoration = priority == RequestPriority::Decoration;
@@ -275,7 +279,7 @@ impl RequestLayer {
         Err(error(ForgeErrorKind::RateLimited { after_ms }, what, detail))
     }
 
-    /// Fails during a pause that the forge asked for, and for background requests while the budget is reserved.
+    /// Fails during a pause that the forge requested, and for background requests if only the reserved quota is left.
     fn check_limits(&self, what: &str, request: &Request<Bytes>) -> ForgeResult<()> {
         let background = request.extensions().get::<RequestPriority>() == Some(&RequestPriority::Background);
         let reserve = if background { self.rates.reserve } else { 0 };
@@ -299,7 +303,7 @@ impl RequestLayer {
 /// Parses a JSON response.
 ///
 /// # Errors
-/// `Bug` for a web page (a proxy or a wrong address) and for JSON of another shape.
+/// `Bug` for a web page (from a proxy or a wrong address) and for JSON with another structure.
 pub fn json<T: DeserializeOwned>(what: &str, response: &Response<Bytes>) -> ForgeResult<T> {
     serde_json::from_slice(response.body()).map_err(|failure| {
         let detail = if is_web_page(response) {
@@ -312,7 +316,7 @@ pub fn json<T: DeserializeOwned>(what: &str, response: &Response<Bytes>) -> Forg
     })
 }
 
-/// Returns the `rel="next"` address of a `Link` header.
+/// Returns the `rel="next"` address of a `Link` header; `None` if there is none.
 pub fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get("link")?.to_str().ok()?;
     links.split(',').find_map(|link| {
@@ -348,7 +352,7 @@ fn is_redirect(status: StatusCode) -> bool {
 /// Returns the request that follows a redirect.
 ///
 /// # Errors
-/// The redirect is not followed: no usable address, another host, too many, or a mutating request.
+/// The redirect is not followed: invalid address, another host, too many redirects, or a mutating request.
 fn redirected(
     what: &str,
     request: &Request<Bytes>,
@@ -395,7 +399,7 @@ fn redirected(
     Ok(next)
 }
 
-/// Returns scheme, host and port: the scope of a credential.
+/// Returns scheme, host and port of an address, which are the scope of a credential.
 fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     (uri.scheme_str(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(Some(usual)))
@@ -425,7 +429,8 @@ fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, r
     error(kind, what, format!("HTTP {}{message}{}", response.status().as_u16(), sign_on.unwrap_or_default()))
 }
 
-/// Returns the address at which a token is authorized for an organization with single sign-on, as GitHub names it.
+/// Returns the address, as GitHub reports it, at which a token can be authorized for an organization with single
+/// sign-on.
 fn sign_on_address(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get("x-github-sso")?.to_str().ok()?;
     let address = value.strip_prefix("required")?.trim_start_matches([';', ' ']).strip_prefix("url=")?;

@@ -1,5 +1,5 @@
-//! Adapter for a local repository without a forge: the task is an issue, the pushed branch a pull request, and messages go to a
-//! listener. The state is kept in memory only; that of earlier runs is restored from their loops.
+//! Adapter for a local repository without a forge. The task is an issue, the pushed branch is a pull request, and
+//! messages are sent to a listener. State is kept in memory only; that of earlier runs is restored from their loops.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,18 +29,18 @@ use crate::process::{self, ProcessLimits, ProcessSpec};
 pub const NAME: &str = "local";
 /// Numeric id of the bot's account.
 const OWN: UserId = UserId(1);
-/// Numeric id of the user, who gave the task.
+/// Numeric id of the account of the user who gave the task.
 const USER: UserId = UserId(2);
 /// Time limit of git commands on the repository.
 const GIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Message that an adapter of a forge would post.
+/// Message that an adapter for a forge would post.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum LocalMessage {
     /// Comment in Markdown.
     Comment { on: Number, body: String },
-    /// Issue that needs a person.
+    /// Issue that requires a person's attention.
     Issue { title: String, body: String },
     /// Opened pull request.
     Pull { title: String, head: String, base: String },
@@ -82,10 +82,10 @@ fn conflict(what: &str, detail: String) -> ForgeError {
 }
 
 impl Local {
-    /// Opens the repository that contains the folder `dir`; git is searched in `path` and uses `home`.
+    /// Opens the repository that contains the folder `dir`. git is looked up in `path` and uses the home `home`.
     ///
     /// # Errors
-    /// Message for people: no repository, no branch checked out, or no commit.
+    /// A message for people: no repository, no branch checked out, or no commit.
     pub async fn open(
         dir: &Path,
         path: OsString,
@@ -136,7 +136,7 @@ impl Local {
         User { id: USER, login: "you".into(), kind: AccountKind::User }
     }
 
-    /// Adds the issue and the pull request of a loop of an earlier run.
+    /// Restores the issue and the pull request of a loop from an earlier run.
     pub fn restore(&self, known: &Loop) {
         let mut state = self.lock();
         let task = &known.task;
@@ -165,8 +165,8 @@ impl Local {
         state.pulls.insert(pull.number.0, snapshot);
     }
 
-    /// Adds the task as an issue. Its number is greater than `above` and those of all branches `prefix<number>-…`, so that
-    /// branches of earlier runs are not reused.
+    /// Adds the task as an issue. Its number is greater than `above` and than the numbers of all branches
+    /// `prefix<number>-…`, so that branches of earlier runs are not reused.
     ///
     /// # Errors
     /// git cannot list the branches.
@@ -231,7 +231,8 @@ impl Local {
         Ok(exact.and_then(|(sha, _)| Sha::parse(sha)))
     }
 
-    /// Updates a pull request from the branches: its head; closed if its branch was deleted, merged if the base contains it.
+    /// Updates a pull request from the repository's branches: its head commit; closed if its branch was deleted;
+    /// merged if the base contains it.
     async fn with_current_head(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
         let Some(mut pull) = pull else { return Ok(None) };
         match self.head_of(&pull.head_branch).await? {
@@ -247,7 +248,7 @@ impl Local {
         Ok(Some(pull))
     }
 
-    /// Refuses another repository, whose loops the data folder can also contain.
+    /// Fails for another repository, whose loops the data folder can also contain.
     fn only_own(&self, repo: &RepoRef, what: &str) -> ForgeResult<()> {
         if repo.id == self.repo.id {
             return Ok(());
@@ -260,7 +261,7 @@ impl Local {
     }
 }
 
-/// Returns the numeric id of a repository, derived from its path, so that later runs find its mirror and loops.
+/// Returns a numeric id for a repository that is derived from its path, so that later runs find its mirror and loops.
 fn id_of(git_dir: &Path) -> RepoId {
     let digest = Sha256::digest(git_dir.as_os_str().as_encoded_bytes());
     let head = digest.iter().take(8).fold(0_u64, |id, byte| id << 8 | u64::from(*byte));
@@ -270,7 +271,7 @@ fn id_of(git_dir: &Path) -> RepoId {
 /// Runs git on the user's repository and returns its output.
 ///
 /// # Errors
-/// Last line of git's error message.
+/// The last line of git's error message.
 async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
     let mut spec =
         ProcessSpec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");

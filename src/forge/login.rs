@@ -1,5 +1,5 @@
-//! Login of people by OAuth 2.0 with their forge: authorization code with PKCE. The token is used once, to ask whose it is, and is
-//! dropped.
+//! Login with a forge account by OAuth 2.0 (authorization code with PKCE). The token is used once, to determine its
+//! account, and is then discarded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use url::Url;
 use super::http::Transport;
 use crate::domain::model::ids::User;
 
-/// Maximum length of a forge's words in an error, in characters.
+/// Maximum length of a forge's error message, in characters.
 const MAX_WORDS: usize = 200;
 
-/// Client that the forge knows for the login: a GitHub App's own client, an OAuth app, or an application of Gitea or Forgejo.
+/// OAuth client for the login: a GitHub App's own client, an OAuth app, or an application of Gitea or Forgejo.
 #[derive(Debug, Clone)]
 pub struct LoginClient {
     /// Client id.
@@ -31,13 +31,13 @@ pub struct LoginClient {
 /// Addresses of a forge for logins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoginAddresses {
-    /// Page on which a person agrees.
+    /// Page on which a person grants access.
     pub authorize: Url,
     /// Address that exchanges a code for a token.
     pub token: Url,
-    /// Address that says whose a token is.
+    /// Address that returns the account of a token.
     pub user: Url,
-    /// Scope that is asked for; `None` if a token without scopes can say whose it is.
+    /// Requested scope; `None` if a token without scopes can read its own account.
     pub scope: Option<&'static str>,
 }
 
@@ -46,7 +46,7 @@ pub struct LoginAddresses {
 pub struct LoginAccount {
     /// Account.
     pub user: User,
-    /// Whether the forge has suspended it.
+    /// Whether the forge has suspended the account.
     pub suspended: bool,
 }
 
@@ -71,7 +71,8 @@ pub fn challenge(verifier: &str) -> String {
     BASE64URL_NOPAD.encode(&Sha256::digest(verifier))
 }
 
-/// Returns the address of the page on which a person agrees. `state` and `verifier` belong to the browser that begins the login.
+/// Returns the address of the page on which a person grants access. `state` and `verifier` are bound to the browser
+/// that starts the login.
 pub fn authorize_address(
     at: &LoginAddresses,
     client: &LoginClient,
@@ -95,7 +96,7 @@ pub fn authorize_address(
     address
 }
 
-/// Answer of the token endpoint. GitHub reports errors with status 200.
+/// Response of the token endpoint. GitHub reports errors with status 200.
 #[derive(Deserialize)]
 struct TokenAnswer {
     access_token: Option<String>,
@@ -104,7 +105,7 @@ struct TokenAnswer {
     error_description: Option<String>,
 }
 
-/// Code that the forge issued, and what is needed to exchange it.
+/// Code that the forge issued, with the data for exchanging it.
 #[derive(Clone, Copy)]
 pub struct CodeExchange<'a> {
     /// Client.
@@ -117,10 +118,10 @@ pub struct CodeExchange<'a> {
     pub verifier: &'a str,
 }
 
-/// Exchanges a code for a token, asks whose it is, and returns the forge's answer about the account.
+/// Exchanges a code for a token, queries the token's account, and returns the forge's response about the account.
 ///
 /// # Errors
-/// The forge refuses code or client, or cannot be asked.
+/// The forge refuses the code or the client, or does not respond.
 pub async fn account_of_code(
     transport: &Arc<dyn Transport>,
     at: &LoginAddresses,
@@ -188,7 +189,7 @@ async fn send(
     transport.send(request).await.map_err(|error| unavailable(&error))
 }
 
-/// Returns a forge's words on one line, cut.
+/// Returns a forge's message on one line, cut to the maximum length.
 fn plain(words: &str) -> String {
     words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect()
 }
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::forge::http::TransportError;
 
-    /// Transport with prepared answers, which keeps the requests.
+    /// Transport with prepared responses, which records the requests.
     #[derive(Default)]
     struct PreparedAnswers(Mutex<(Vec<(u16, &'static str)>, Vec<Request<Bytes>>)>);
 

@@ -11,10 +11,11 @@ const MAX_DEPTH: usize = 64;
 /// Maximum number of values of a body; bounds memory to a few times the largest body.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Parses a body. Rejects duplicate keys of an object, because two parsers may use different ones; no forge sends them.
+/// Parses a body. Rejects duplicate keys in an object, because two parsers may use different ones of them, and no
+/// forge sends them.
 ///
 /// # Errors
-/// Cause in one line.
+/// The cause, in one line.
 pub fn parse_untrusted(body: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(body).map_err(|error| format!("the body is not UTF-8: {error}"))?;
     let values = Cell::new(0);

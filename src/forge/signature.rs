@@ -1,4 +1,4 @@
-//! Verifies the signature of deliveries: HMAC-SHA256 over the raw body, compared in constant time.
+//! Verifies the signatures of deliveries: HMAC-SHA256 over the raw body, compared in constant time.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,17 +8,17 @@ use sha2::Sha256;
 /// Length of a digest in hexadecimal characters.
 const HEX_CHARS: usize = 64;
 
-/// Signature headers of a forge. Determined by the route, never by a header.
+/// Style of a forge's signature headers. The route determines it, never a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureStyle {
     /// `X-Hub-Signature-256: sha256=<hex>`.
     GitHub,
-    /// `X-Gitea-Signature: <hex>`, or another of its headers.
+    /// `X-Gitea-Signature: <hex>`, or another header that Gitea and Forgejo send.
     Gitea,
 }
 
 impl SignatureStyle {
-    /// Headers with the signature, in lower case; the first one present is used.
+    /// Returns the names of the signature headers in lower case; the first one present is used.
     pub fn header_names(self) -> &'static [&'static str] {
         match self {
             Self::GitHub => &["x-hub-signature-256"],
@@ -27,9 +27,9 @@ impl SignatureStyle {
     }
 }
 
-/// Whether a body was signed with one of the secrets (several during a rotation). `header` is the lower-case name of the
-/// header with `values`. There must be exactly one value: a digest in lower-case hexadecimal, with the prefix `sha256=` in
-/// `x-hub-signature-256` and without a prefix in others. Empty secrets never match.
+/// Whether a body was signed with one of the secrets; there are several during a rotation. `header` is the lower-case
+/// name of the header with `values`. There must be exactly one value: a digest in lower-case hexadecimal, with the
+/// prefix `sha256=` in `x-hub-signature-256` and without a prefix in others. Empty secrets never match.
 pub fn verify(secrets: &[SecretString], header: &str, values: &[&str], body: &[u8]) -> bool {
     let [value] = values else { return false };
     let digest = if header == "x-hub-signature-256" { value.strip_prefix("sha256=") } else { Some(*value) };
@@ -39,8 +39,7 @@ pub fn verify(secrets: &[SecretString], header: &str, values: &[&str], body: &[u
     secrets.iter().fold(false, |found, secret| found | matches(secret, &digest, body))
 }
 
-/// Finds the signature in the headers of a request and verifies it. `values` returns all values of a header by its
-/// lower-case name.
+/// Verifies the signature in the headers of a request. `values` returns all values of a header by its lower-case name.
 pub fn verify_headers<'a>(
     style: SignatureStyle,
     secrets: &[SecretString],

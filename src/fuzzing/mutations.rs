@@ -1,5 +1,5 @@
-//! Inputs that a seeded generator makes from each corpus. `fuzz/` searches by what code an input reaches; this needs no further build
-//! and runs with the other tests.
+//! Inputs that a seeded generator derives from each corpus. Unlike `fuzz/`, which is guided by code coverage, they
+//! need no separate build and run with the other tests.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,15 +11,15 @@ use super::tests::corpus;
 use super::*;
 use crate::clock::Stopwatch;
 
-/// Number of inputs of each target, unless `RALPH_TEST_MUTATIONS` is set.
+/// Number of inputs per target, unless `RALPH_TEST_MUTATIONS` is set.
 const INPUTS: u64 = 100;
 /// Seed, unless `RALPH_TEST_MUTATIONS_SEED` is set.
 const SEED: u64 = 1;
 /// Maximum size of an input, in bytes.
 const LONGEST: usize = 16 * 1024;
-/// Maximum time that an input takes, without optimization and beside other tests.
+/// Maximum time for one input, without optimization and in parallel with other tests.
 const SLOWEST: Duration = Duration::from_secs(30);
-/// Texts that begin, end or break something in one of the formats.
+/// Texts that start, end or break a construct in one of the formats.
 const TOKENS: [&[u8]; 32] = [
     b"\0",
     b"\xff\xfe",
@@ -55,13 +55,13 @@ const TOKENS: [&[u8]; 32] = [
     b"diff --git a/x b/x\n",
 ];
 
-/// Returns a non-empty range of an input.
+/// Returns a random non-empty range within an input.
 fn part(random: &mut Rng, length: usize) -> std::ops::Range<usize> {
     let start = random.usize(..length);
     start..start + 1 + random.usize(..(length - start).min(64))
 }
 
-/// Returns an input of the corpus after up to six changes.
+/// Returns an input of the corpus with up to six changes.
 fn mutated(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let any = |random: &mut Rng| &corpus[random.usize(..corpus.len())];
     let mut input = any(random).clone();
@@ -96,7 +96,8 @@ fn mutated(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     input
 }
 
-/// Tries mutations of a corpus; returns the number of different ones, or the first at which the target panics, with the reason.
+/// Runs a target with mutations of a corpus. Returns the number of different ones, or the first one for which the
+/// target panics, with the panic message.
 fn try_mutations(target: FuzzTarget, corpus: &[Vec<u8>], seed: u64, inputs: u64) -> Result<usize, (Vec<u8>, String)> {
     let mut random = Rng::with_seed(seed);
     let mut different = BTreeSet::new();
@@ -138,7 +139,7 @@ fn properties_hold_for_mutations_of_each_corpus() {
     }
 }
 
-/// The property is broken by a comment of HTML, of which the corpus has none.
+/// A comment in HTML violates the property; the corpus contains none.
 #[test]
 fn mutations_find_an_input_that_breaks_a_property() {
     let breakable: FuzzTarget = |input| assert!(!String::from_utf8_lossy(input).contains("<!--"), "found");

@@ -1,5 +1,5 @@
-//! `POST /webhooks/{forge}`: limits the size, verifies the signature, stores the delivery, answers 202. The path
-//! selects the forge, never a header, because Gitea also sends GitHub's headers.
+//! `POST /webhooks/{forge}`: limits the size, verifies the signature, stores the delivery and responds with 202. The
+//! path selects the forge, not a header, because Gitea also sends GitHub's headers.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::store::inbox::{self, Body as Packed, StoredDelivery};
 
 /// Maximum size of a body; GitHub sends at most 25 MB.
 const BODY_MAX: usize = 26 * 1024 * 1024;
-/// Initial capacity for a body, in bytes; most fit.
+/// Initial capacity for a body, in bytes, which is enough for most.
 const FIRST_ROOM: usize = 32 * 1024;
 /// Maximum length of a delivery id and event name, in bytes.
 const HEADER_MAX: usize = 200;
@@ -111,7 +111,8 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     Ok(new)
 }
 
-/// Returns the secrets that may sign a body: those of the repository that it names, if it has its own, else the forge's.
+/// Returns the secrets that may sign a body: those of the repository in the body if it has its own, otherwise the
+/// forge's.
 fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Refusal> {
     #[derive(Deserialize)]
     struct RepositoryOf {
@@ -131,8 +132,8 @@ fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Re
     Ok(hook.of_repositories.get(&RepoId(id)).unwrap_or(&hook.secrets))
 }
 
-/// Accepts only uncompressed JSON: a form's signature covers something else than its body, and a compressed body may
-/// be a decompression bomb.
+/// Accepts only uncompressed JSON. The signature of a form does not cover its decoded content, and a compressed body
+/// may be a decompression bomb.
 fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -146,15 +147,15 @@ fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the first present header if its value is valid.
+/// Returns the value of the first header that is present, if the value is valid; otherwise `None`.
 fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     let value = names.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
     let sensible = !value.is_empty() && value.len() <= HEADER_MAX && !value.contains(char::is_control);
     sensible.then(|| value.to_owned())
 }
 
-/// Reads a body within the memory limits. A large announced body reserves its size in advance, one without a length
-/// the maximum; small bodies reserve as they arrive, so that open connections alone block nothing.
+/// Reads a body within the memory limits. For a large body the announced size is reserved in advance, or the maximum
+/// if no size is announced. Small bodies reserve memory as they arrive, so that open connections alone block nothing.
 async fn read(
     edge: &HttpState,
     body: Body,

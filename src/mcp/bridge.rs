@@ -1,4 +1,4 @@
-//! Bridge in the sandbox: copies bytes between an agent's pipes and the service's socket.
+//! Bridge in the sandbox, which copies bytes between an agent's pipes and the service's socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const GREETING: Duration = Duration::from_secs(10);
 /// Maximum length of the response to the token, in bytes.
 const MAX_GREETING: u64 = 1024;
 
-/// Reason the bridge ended.
+/// Reason why the bridge ended.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// No service listens on the socket.
@@ -75,7 +75,7 @@ pub async fn bridge(
     }
 }
 
-/// Copies responses until the service closes; each is flushed immediately.
+/// Copies responses until the service closes the connection. Each response is flushed immediately.
 async fn carry_out(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Result<(), BridgeError> {
     let mut buffer = vec![0; 16 * 1024];
     loop {

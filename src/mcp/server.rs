@@ -1,4 +1,4 @@
-//! Server of one run: accepts connections, checks their token and serves them.
+//! Server for one run: accepts connections, checks their tokens and serves them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::tools::Tools;
 use super::{ACCEPTED, MAX_TOKEN_LINE, Session};
 
-/// Maximum number of concurrent connections per run; agents with subagents use several.
+/// Maximum number of concurrent connections per run, because agents with subagents use several.
 const MAX_CONNECTIONS: usize = 8;
 /// Time limit for sending the token.
 const GREETING: Duration = Duration::from_secs(5);
 /// Maximum length of a request, in bytes; longer ones are skipped.
 const MAX_REQUEST: usize = 256 * 1024;
-/// Wait after a connection could not be accepted.
+/// Wait after accepting a connection failed.
 const REST: Duration = Duration::from_millis(100);
 
 /// Serves one run of an agent until `cancel`, which also closes open connections. Errors of a connection do not stop

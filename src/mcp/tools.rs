@@ -26,7 +26,7 @@ use crate::store::{self, StoreError, within};
 
 /// Maximum number of pending requests per connection.
 const MAX_WAITING: usize = 16;
-/// Maximum time of a search.
+/// Time limit of a search.
 const MAX_TIME: Duration = Duration::from_secs(5);
 /// Maximum length of a query for learnings, in characters.
 const MAX_LEARNINGS_QUERY: usize = 2_000;
@@ -58,7 +58,7 @@ struct LearningArguments {
     query: String,
 }
 
-/// Tools served on one connection, or called by an agent that runs in this process.
+/// Tools that are served on one connection, or called by an agent that runs in this process.
 #[derive(Clone)]
 pub struct Tools {
     session: Arc<Session>,
@@ -80,10 +80,10 @@ impl Tools {
         self.list().into_iter().map(described).collect()
     }
 
-    /// Calls a tool with arguments as a model wrote them.
+    /// Calls a tool. `arguments` is the text that the model wrote.
     ///
     /// # Errors
-    /// A sentence for the agent: there is no such tool, the arguments are wrong, or the memory cannot be read.
+    /// A message for the agent: there is no such tool, the arguments are invalid, or the memory cannot be read.
     pub async fn call(&self, name: &str, arguments: &str) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let answer = match serde_json::from_str(arguments) {
@@ -131,8 +131,8 @@ impl Tools {
         answer.map(|text| outbound.answer(&text)).map_err(|text| outbound.answer(&text))
     }
 
-    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool. One at a time of a run, on whatever
-    /// connections.
+    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool. Answers one question
+    /// of a run at a time, across its connections.
     async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
         let _turn = self.session.turn.lock().await;
         Some(match (name, &self.session.learnings) {

@@ -1,4 +1,4 @@
-//! Resolves names and filters addresses that must not be connected to.
+//! Resolves names and removes addresses to which connections are not permitted.
 
 use std::error::Error;
 use std::fmt;
@@ -8,17 +8,17 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::domain::trust::address::not_public;
 
-/// Error: an address is not permitted.
+/// Error for an address that is not permitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
 impl Refused {
-    /// Creates the error for an address of the given kind; `hint` follows the sentence.
+    /// Creates the error for an address of the given kind. `hint` is appended to the sentence.
     pub fn of(address: IpAddr, what: &str, hint: &str) -> Self {
         Self(format!("refused: {address} is not public ({what}){hint}"))
     }
 
-    /// Whether a request failed because of this error.
+    /// Whether this error caused the failure of a request.
     pub fn caused(error: &reqwest::Error) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(inner) = cause {
@@ -41,7 +41,7 @@ impl Error for Refused {}
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// DNS resolver of an HTTP client; returns only permitted addresses.
+/// DNS resolver for HTTP clients that returns only permitted addresses.
 pub struct Resolver {
     /// Whether addresses that are not public are permitted.
     pub allow_private: bool,
@@ -60,10 +60,10 @@ impl Resolve for Resolver {
     }
 }
 
-/// Returns the permitted addresses of a name; at least one.
+/// Returns the permitted addresses of a name, at least one.
 ///
 /// # Errors
-/// The name has no such address.
+/// The name has no permitted address.
 pub async fn resolve(name: &str, allow_private: bool, hint: &str) -> Result<Vec<IpAddr>, BoxError> {
     let all: Vec<IpAddr> = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
     if all.is_empty() {

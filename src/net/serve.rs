@@ -1,4 +1,4 @@
-//! Accepts HTTP connections, with limits on their number and on the time for a request's head.
+//! Accepts HTTP connections, with limits on their number and on the time for receiving a request's head.
 
 use std::future::Future;
 use std::io;
@@ -27,21 +27,22 @@ const MOST_CONNECTIONS: u64 = 8_192;
 /// File descriptors reserved for the database, git, agents and calls to forges.
 const OTHER_FILES: u64 = 512;
 
-/// Address of the other end of a connection, an extension of its requests.
+/// Client address of a connection, which is attached to its requests as an extension.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub SocketAddr);
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Maximum number of concurrent connections, one file descriptor each; further ones wait in the listen queue.
+    /// Maximum number of concurrent connections, each of which needs one file descriptor. Further ones wait in the
+    /// listen queue.
     pub connections: usize,
     /// Time limit for a request's head, including idle time between requests.
     pub head: Duration,
 }
 
 impl ConnectionLimits {
-    /// Returns limits derived from the limit on open files, whose soft value is raised to the hard one.
+    /// Returns limits derived from the maximum number of open files. The soft limit is raised to the hard limit.
     pub fn of_this_process() -> Self {
         let mut files = getrlimit(Resource::Nofile);
         let wanted =
@@ -58,7 +59,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Serves until `stop`, then finishes the current requests.
+/// Serves requests until `stop`, then finishes the current ones.
 ///
 /// # Errors
 /// None at present; the result type is that of other server tasks.

@@ -1,4 +1,4 @@
-//! Captures an output stream: keeps its beginning and its end, and splits it into lines; both masked.
+//! Captures an output stream: keeps its beginning and end, and splits it into lines. Secrets are masked in both.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,25 @@ use super::Masker;
 
 /// Maximum length of a line, in bytes; the rest of a longer one is left out.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
-/// Bytes that are kept on each side of a cut, so that a secret at the cut is recognized.
+/// Number of bytes that are kept beyond each side of a cut, so that a secret at the cut is recognized.
 const SLACK: usize = 16 * 1024;
 
-/// Output of a process on one stream, masked, with invalid UTF-8 replaced.
+/// Output of a process on one stream. Secrets are masked, invalid UTF-8 is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// All of the output, or its beginning.
+    /// Complete output, or its beginning if something was omitted.
     pub head: String,
-    /// End of the output if something was left out; else empty.
+    /// End of the output if something was omitted; otherwise empty.
     pub tail: String,
     /// Total number of bytes that were printed.
     pub total_bytes: u64,
-    /// Approximate number of bytes left out between `head` and `tail` (masking and decoding change lengths); 0 if none.
+    /// Approximate number of bytes omitted between `head` and `tail`, because masking and decoding change lengths; 0
+    /// if none.
     pub left_out: u64,
 }
 
 impl Captured {
-    /// Returns beginning and end, with a line between them that shows how much is missing.
+    /// Returns beginning and end, with a line between them that states the number of omitted bytes.
     pub fn text(&self) -> String {
         if self.left_out == 0 {
             return self.head.clone();
@@ -31,14 +32,14 @@ impl Captured {
         format!("{}\n… {} bytes left out …\n{}", self.head, self.left_out, self.tail)
     }
 
-    /// Returns the end of the output, at most `bytes` of valid text.
+    /// Returns the end of the output, at most `bytes` long, cut at a character boundary.
     pub fn last(&self, bytes: usize) -> &str {
         let text = if self.left_out == 0 { &self.head } else { &self.tail };
         &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
     }
 }
 
-/// Keeps the first and the last bytes of a stream, unmasked.
+/// Buffer for the first and the last bytes of a stream, before masking.
 pub(super) struct HeadAndTail {
     half: usize,
     head: Vec<u8>,
@@ -47,7 +48,7 @@ pub(super) struct HeadAndTail {
 }
 
 impl HeadAndTail {
-    /// Creates a keeper for about `keep` bytes, half at each end.
+    /// Creates a buffer for about `keep` bytes, half for each end.
     pub(super) fn new(keep: usize) -> Self {
         Self { half: keep / 2, head: Vec::new(), tail: VecDeque::new(), total: 0 }
     }
@@ -64,7 +65,7 @@ impl HeadAndTail {
         self.tail.extend(rest);
     }
 
-    /// Decodes, masks and cuts. Masking includes `SLACK` bytes beyond each side of the cut.
+    /// Decodes, masks and cuts the output. Masking covers `SLACK` bytes beyond each side of the cut.
     pub(super) fn finish(self, secrets: &Masker) -> Captured {
         let Self { half, mut head, tail, total } = self;
         let tail: Vec<u8> = tail.into();
@@ -101,7 +102,7 @@ fn decode(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// Returns a masked line. The end of a line that was cut is left out, because it may be a part of a secret.
+/// Returns a line with secrets masked. The end of a line that was cut is omitted, because it may be part of a secret.
 pub(super) fn masked_line(secrets: &Masker, line: &[u8], cut: bool) -> String {
     let text = String::from_utf8_lossy(line);
     if cut {
@@ -129,7 +130,7 @@ impl LineCutter {
         self.extend(bytes);
     }
 
-    /// Ends the stream; the rest is the last line.
+    /// Ends the stream; remaining bytes are the last line.
     pub(super) fn end(&mut self, emit: &mut impl FnMut(&[u8], bool)) {
         if !self.partial.is_empty() {
             self.flush(emit);

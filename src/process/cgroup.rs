@@ -1,8 +1,8 @@
-//! Control groups (version 2) of runs, where the service may create them: in a systemd unit with `Delegate=yes`, or in a container
-//! with its own writable group.
+//! Control groups (cgroup v2) for runs. Used if the service may create them: in a systemd unit with `Delegate=yes`, or
+//! in a container with its own writable group.
 //!
-//! The service moves itself into a group below its own and gives each run one beside it, because a group with processes cannot
-//! pass on controllers. It does so only if no other program is in its group.
+//! The service moves itself into a child group and creates one sibling group per run, because a group that contains
+//! processes cannot delegate controllers. It does so only if no other program is in its group.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,35 +15,35 @@ use crate::domain::trust::limits::SandboxLimits;
 
 /// Controllers without which groups are not used.
 const NEEDED: [&str; 2] = ["memory", "pids"];
-/// Controller that is used if it is there.
+/// Optional controller.
 const CPU: &str = "cpu";
-/// Share of a run in the processors where others want them; the service has 100.
+/// CPU weight of a run relative to other processes; the service has 100.
 const CPU_WEIGHT: u32 = 50;
-/// Processes of bubblewrap and of the shell that starts the program.
+/// Number of processes that bubblewrap and the starting shell add to a run.
 const OWN_PROCESSES: u64 = 4;
-/// Group of the service itself.
+/// Name of the group of the service itself.
 const SERVICE: &str = "service";
-/// Beginning of the names of groups of runs.
+/// Prefix of the names of runs' groups.
 const RUN: &str = "run-";
-/// Time within which the processes of an ended run must leave its group, in steps of 10 ms.
+/// Number of steps of 10 ms within which the processes of an ended run must leave its group.
 const LEAVE_STEPS: u32 = 200;
 
 /// Facts that decide whether control groups are used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GroupFacts {
-    /// Folder of the service's own group.
+    /// Folder of the service's own group; `None` if it is unknown.
     folder: Option<PathBuf>,
-    /// Whether it is the root of all groups of the machine.
+    /// Whether the service's group is the root group of the machine.
     is_root: bool,
-    /// Whether the service may create groups in it.
+    /// Whether the service may create groups in its group.
     writable: bool,
-    /// Controllers that it may pass on.
+    /// Controllers that the group may delegate.
     controllers: Vec<String>,
-    /// Processes in it that are neither the service nor its children.
+    /// Number of processes in the group that are neither the service nor its children.
     others: usize,
 }
 
-/// Returns the folder of the service's own group, or the reason why runs get no groups.
+/// Returns the folder of the service's own group, or the reason why runs get no control groups.
 fn decide(facts: &GroupFacts) -> Result<PathBuf, String> {
     let Some(folder) = &facts.folder else { return Err("the machine has no control groups of version 2".to_owned()) };
     if facts.is_root {
@@ -81,13 +81,13 @@ impl GroupFacts {
     }
 }
 
-/// Whether a process is this one or below it.
+/// Whether a process is this one or one of its descendants.
 fn is_ours(pid: u32) -> bool {
     let parent = |pid: &u32| ProcessStat::of(*pid).map(|process| process.parent).filter(|parent| *parent != 0);
     std::iter::successors(Some(pid), parent).any(|pid| pid == std::process::id())
 }
 
-/// Returns the folder of a process's group, by `/proc/PID/cgroup` and `/proc/PID/mountinfo`.
+/// Returns the folder of a process's group, from the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo`.
 fn folder_of(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
     let own = cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
     mountinfo.lines().find_map(|line| {
@@ -99,7 +99,8 @@ fn folder_of(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
     })
 }
 
-/// Returns the folder in which groups of runs are created; the reason if there is none. Decided once per process.
+/// Returns the folder in which groups of runs are created, or the reason why there is none. Determined once per
+/// process.
 pub(super) fn parent() -> Result<&'static Path, &'static str> {
     static PARENT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = PARENT.get_or_init(|| {
@@ -110,8 +111,8 @@ pub(super) fn parent() -> Result<&'static Path, &'static str> {
     found.as_deref().map_err(String::as_str)
 }
 
-/// Moves the processes of a group into a child group, enables its controllers there, and removes groups that an earlier process
-/// left.
+/// Moves the processes of a group into a child group, enables controllers for other child groups, and removes groups
+/// that an earlier process left.
 fn take_over(folder: &Path) -> io::Result<()> {
     for left in fs::read_dir(folder)?.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(RUN)) {
         // Groups of another service that runs in this one have processes, and stay.
@@ -137,7 +138,7 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Group of one run; its processes are killed when it is dropped.
+/// Control group of one run. Its processes are killed when it is dropped.
 #[derive(Debug)]
 pub(super) struct RunCgroup {
     folder: PathBuf,
@@ -148,7 +149,7 @@ impl RunCgroup {
     /// Creates a group with limits.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses the operation.
     pub(super) fn create(parent: &Path, limits: SandboxLimits) -> io::Result<Self> {
         let folder = parent.join(format!("{RUN}{}", uuid::Uuid::now_v7().simple()));
         fs::create_dir(&folder)?;
@@ -165,12 +166,12 @@ impl RunCgroup {
     /// Opens the file to which a process writes 0 to enter the group.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses the operation.
     pub(super) fn entrance(&self) -> io::Result<OwnedFd> {
         Ok(OpenOptions::new().write(true).open(self.folder.join("cgroup.procs"))?.into())
     }
 
-    /// Returns the reason if a limit was reached.
+    /// Returns the reason if a limit was reached; otherwise `None`.
     pub(super) fn exceeded(&self) -> Option<String> {
         let count = |file: &str, key: &str| {
             let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
@@ -192,7 +193,7 @@ impl RunCgroup {
         let _ = write(&self.folder, "cgroup.kill", "1");
     }
 
-    /// Kills the processes in the group and removes it when they are gone.
+    /// Kills the processes in the group, and removes the group when they have ended.
     pub(super) async fn end(self) {
         self.kill();
         for _ in 0..LEAVE_STEPS {
@@ -214,10 +215,10 @@ impl Drop for RunCgroup {
     }
 }
 
-/// Enters a group. Called between fork and exec; does not allocate.
+/// Moves this process into a group. Called between fork and exec, so it does not allocate.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the operation.
 pub(super) fn enter(entrance: &OwnedFd) -> io::Result<()> {
     rustix::io::write(entrance, b"0")?;
     Ok(())
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// A folder with files like those of the kernel, which does not enforce anything.
+    /// Uses a folder with files like the kernel's, which enforces nothing.
     #[tokio::test]
     async fn group_of_a_run_has_its_limits_and_tells_what_was_reached() {
         let folder = tempfile::tempdir().unwrap();
@@ -306,7 +307,7 @@ mod tests {
         group.end().await;
     }
 
-    /// With the kernel's own groups, where this process may create them.
+    /// Uses the kernel's control groups, if this process may create them.
     #[tokio::test]
     async fn kernel_enforces_the_limits_of_a_group() {
         let parent = match parent() {

@@ -1,10 +1,11 @@
-//! Starts a child that borrows the service's memory until it becomes the program, as `vfork` and `posix_spawn` do, but with steps of its
-//! own in between. `std` and tokio fork for that, which copies the page tables of the service; see
-//! docs/decisions/0203-children-borrow-the-services-memory-until-they-become-their-program.md.
+//! Starts a child that shares the service's memory until it executes the program. This is like `vfork` and
+//! `posix_spawn`, but with custom steps in between. `std` and tokio fork for such steps, which copies the page tables
+//! of the service; see docs/decisions/0203-children-borrow-the-services-memory-until-they-become-their-program.md.
 //!
-//! Invariants: the calling thread stands still until the child has become the program or has ended, so that nothing the child uses is
-//! changed or freed meanwhile, but other threads go on; the child makes system calls only, on values that exist already: it neither
-//! allocates nor locks nor panics; no signal handler of the service runs in it; it has a stack of its own.
+//! Invariants: the calling thread is suspended until the child has executed the program or has ended, so nothing that
+//! the child uses is changed or freed; other threads continue. The child only makes system calls on existing values:
+//! it does not allocate, lock or panic. No signal handler of the service runs in the child. The child has its own
+//! stack.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
@@ -21,23 +22,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Shell of scripts without a first line like `#!/bin/sh`, as `execvp` chooses it.
+/// Shell for scripts without a first line like `#!/bin/sh`, the same as in `execvp`.
 const SHELL: &CStr = c"/bin/sh";
 /// Size of the child's stack, in bytes. Its deepest frame has a buffer of 4 KiB.
 const STACK: usize = 256 * 1024;
 /// Highest number of a signal.
 const LAST_SIGNAL: c_int = 64;
 
-/// Children that were dropped before they ended; they are reaped when the next one starts or is dropped.
+/// Children that were dropped before they ended. They are reaped when the next child is started or dropped.
 static DROPPED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Steps of a child before it becomes the program. They must not allocate, lock or panic.
+/// Steps of a child before it executes the program. They must not allocate, lock or panic.
 pub(super) type Preparation = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// Program to start, with everything that the child gets but its standard input.
+/// Program to start, with everything that the child gets except standard input.
 pub(super) struct DirectSpawn {
     program: CString,
-    /// Arguments, the program first.
+    /// Arguments including the program's name as the first one.
     arguments: Vec<CString>,
     environment: Vec<CString>,
     folder: CString,
@@ -47,16 +48,16 @@ pub(super) struct DirectSpawn {
     kill_on_drop: bool,
 }
 
-/// Child that was started directly.
+/// Child that was started by `DirectSpawn`.
 pub(super) struct DirectChild {
     pid: Pid,
-    /// Becomes readable when the child ends.
+    /// File descriptor that becomes readable when the child ends.
     end: AsyncFd<OwnedFd>,
     status: Option<ExitStatus>,
     kill_on_drop: bool,
 }
 
-/// Whether the kernel can tell the end of a child by a descriptor (Linux 5.3).
+/// Whether the kernel can report the end of a child through a file descriptor (Linux 5.3).
 pub(super) fn is_available() -> bool {
     static AVAILABLE: LazyLock<bool> =
         LazyLock::new(|| pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).is_ok());
@@ -64,8 +65,9 @@ pub(super) fn is_available() -> bool {
 }
 
 impl DirectSpawn {
-    /// Prepares a program: its path and its arguments without it, its complete environment (of a name that is given twice, the last
-    /// value), its working directory, and its outputs. It is not killed when it is dropped unless [`Self::kill_on_drop`] says so.
+    /// Prepares a program with its path, arguments (without the program's name), complete environment, working
+    /// directory and outputs. If a variable occurs twice, its last value is used. The child is not killed when it is
+    /// dropped unless [`Self::kill_on_drop`] is set.
     ///
     /// # Errors
     /// `InvalidInput` if a text contains a zero byte.
@@ -92,7 +94,7 @@ impl DirectSpawn {
         })
     }
 
-    /// Kills the child when it is dropped before its end.
+    /// Sets whether the child is killed when it is dropped before its end.
     pub(super) fn kill_on_drop(mut self, kill: bool) -> Self {
         self.kill_on_drop = kill;
         self
@@ -101,7 +103,7 @@ impl DirectSpawn {
     /// Starts the child with this standard input. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// Those of the preparation, and those of `execve`.
+    /// Those of the preparation steps and of `execve`.
     pub(super) fn spawn(&self, stdin: &OwnedFd) -> io::Result<DirectChild> {
         reap_dropped();
         let (_, own) = self.arguments.split_at(1);
@@ -121,21 +123,21 @@ impl DirectSpawn {
     }
 }
 
-/// Child on its way, in memory that it shares with the thread that waits for it.
+/// Data of a child that is being started, in memory that the child shares with the waiting thread.
 struct Launch<'a> {
     spawn: &'a DirectSpawn,
     stdin: &'a OwnedFd,
-    /// Arguments as `execve` takes them.
+    /// Arguments for `execve`.
     of_program: Vec<*const c_char>,
-    /// Arguments of the shell that runs a script without an interpreter line.
+    /// Arguments for the shell that runs a script without an interpreter line.
     of_shell: Vec<*const c_char>,
     environment: Vec<*const c_char>,
-    /// Number of the error that kept the child from becoming the program; 0 for none.
+    /// Error number that prevented the child from executing the program; 0 for none.
     error: c_int,
 }
 
 impl Launch<'_> {
-    /// Returns the PID of the child once it has become the program, or has ended with an error.
+    /// Returns the PID of the child when it has executed the program, or the error with which it has ended.
     #[expect(unsafe_code, reason = "neither std nor rustix has a child that shares memory")]
     fn start(&mut self) -> io::Result<Pid> {
         let mut stack: Vec<u128> = Vec::with_capacity(STACK / size_of::<u128>());
@@ -152,7 +154,7 @@ impl Launch<'_> {
         Pid::from_raw(pid).filter(|_| pid > 0).ok_or(error)
     }
 
-    /// Becomes the program; returns only on an error.
+    /// Executes the program; returns only on an error.
     #[expect(unsafe_code, reason = "the system calls of a child")]
     fn run(&self) -> io::Result<()> {
         let Self { spawn, stdin, of_program, of_shell, environment, .. } = self;
@@ -177,7 +179,7 @@ impl Launch<'_> {
     }
 }
 
-/// First function of the child.
+/// Entry point of the child.
 #[expect(unsafe_code, reason = "C calls it")]
 extern "C" fn child(launch: *mut c_void) -> c_int {
     // SAFETY: it is the launch that `start` passed, which its thread does not touch meanwhile.
@@ -192,7 +194,8 @@ fn checked(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives up the handlers of the service, which would run in its memory, and its ignorance of SIGPIPE, as `std` does.
+/// Resets signal handlers, which would otherwise run in the service's memory, and stops ignoring SIGPIPE, as `std`
+/// does.
 #[expect(unsafe_code, reason = "rustix does not handle signals")]
 fn default_signal_handlers() {
     for signal in 1..=LAST_SIGNAL {
@@ -210,7 +213,7 @@ fn default_signal_handlers() {
     }
 }
 
-/// Blocks all signals of this thread until it is dropped.
+/// Guard that blocks all signals of this thread until it is dropped.
 struct BlockedSignals {
     before: libc::sigset_t,
 }
@@ -247,15 +250,15 @@ impl DirectChild {
         Ok(Self { pid, end, status: None, kill_on_drop })
     }
 
-    /// Returns the PID, which no other process has before the end was waited for.
+    /// Returns the PID, which is not reused before the child was waited for.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Waits for the end. Dropping the future loses nothing; another call returns the same status.
+    /// Waits for the end of the child. Cancel safe: after the future is dropped, another call returns the same status.
     ///
     /// # Errors
-    /// The system does not tell the status.
+    /// The system does not report the status.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.status {
@@ -282,7 +285,7 @@ impl Drop for DirectChild {
     }
 }
 
-/// Returns the status of a child that has ended.
+/// Returns the status of a child that has ended; `None` if it is still running.
 fn reap(pid: Pid) -> io::Result<Option<ExitStatus>> {
     let ended = waitpid(Some(pid), WaitOptions::NOHANG)?;
     Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
@@ -296,7 +299,7 @@ fn reap_dropped() {
     DROPPED.lock().unwrap_or_else(PoisonError::into_inner).retain(|pid| matches!(reap(*pid), Ok(None)));
 }
 
-/// Returns an array as `execve` takes it, ended by a null pointer. It is valid as long as the strings are.
+/// Returns a null-terminated array for `execve`. It is valid as long as the strings are.
 fn pointers<'a>(strings: impl Iterator<Item = &'a CStr>) -> Vec<*const c_char> {
     strings.map(CStr::as_ptr).chain([std::ptr::null()]).collect()
 }

@@ -1,4 +1,4 @@
-//! Disk space that folders of a run use, measured without following links and within bounds.
+//! Disk space of a run's folders, measured with limits and without following links.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -9,21 +9,21 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat
 
 use crate::clock::Stopwatch;
 
-/// Maximum number of files and folders; a run that has more exceeds its limit.
+/// Maximum number of files and folders that are counted; a run that has more exceeds its limit.
 const MOST_FILES: u64 = 4_000_000;
-/// Maximum depth that is measured; each level needs a descriptor.
+/// Maximum depth of folders that is measured, because each level needs a descriptor.
 const MOST_DEPTH: usize = 128;
-/// Size of a block in the number of blocks of a file.
+/// Size of the blocks that `stat` counts, in bytes.
 const BLOCK: u64 = 512;
-/// Part of the free inodes of a file system that a run may use.
+/// Divisor of the free inodes of a file system: a run may use one part of this many.
 const INODES_PART: u64 = 4;
-/// Decrease of free space after which the folders are measured again.
+/// Decrease of free space, in bytes, after which the folders are measured again.
 const NOTABLE: u64 = 32 << 20;
 /// Decrease of free inodes after which the folders are measured again.
 const NOTABLE_FILES: u64 = 20_000;
-/// Time after which they are measured again in any case.
+/// Time after which the folders are measured again in any case.
 const AT_LEAST: Duration = Duration::from_secs(60);
-/// Part of the time that measuring may take.
+/// Divisor of the time: at most one part of this many is spent on measuring.
 const SHARE: u32 = 20;
 
 /// Space used by folders.
@@ -33,22 +33,22 @@ pub(super) struct DiskUse {
     pub(super) bytes: u64,
     /// Number of files and folders.
     pub(super) files: u64,
-    /// Whether some folders could not be read or are too deep.
+    /// Whether some folders could not be read or are nested too deeply.
     pub(super) incomplete: bool,
 }
 
-/// Measures the folders of a run when their file system has lost space.
+/// Watcher that measures the folders of a run when their file system has lost space.
 #[derive(Debug)]
 pub(super) struct DiskWatch {
     folders: Vec<PathBuf>,
     limit: u64,
     free_at_start: u64,
     free: u64,
-    /// Free inodes at the last look; `None` where the file system has no fixed number.
+    /// Free inodes at the last check; `None` if the file system has no fixed number.
     inodes: Option<u64>,
     /// Free inodes at the start.
     inodes_at_start: Option<u64>,
-    /// Number of files at the first look.
+    /// Number of files at the first measurement.
     files_at_start: Option<u64>,
     measured: Stopwatch,
     took: Duration,
@@ -56,7 +56,7 @@ pub(super) struct DiskWatch {
 }
 
 impl DiskWatch {
-    /// Watches these folders; the limit is in bytes.
+    /// Creates a watcher for these folders; the limit is in bytes.
     pub(super) fn new(folders: Vec<PathBuf>, limit: u64) -> Self {
         let (free, inodes) = (free(&folders), free_inodes(&folders));
         // Measured at the first look, because folders may be large before the run.
@@ -75,18 +75,20 @@ impl DiskWatch {
         }
     }
 
-    /// Returns the number of files above which a run ends: a part of those that the file system has room for beside those of the start.
+    /// Returns the number of files above which a run is stopped: those at the start plus a part of the inodes that
+    /// were free.
     fn most_files(&self) -> u64 {
         let new = self.inodes_at_start.map_or(MOST_FILES, |free| free / INODES_PART);
         self.files_at_start.unwrap_or(0).saturating_add(new).min(MOST_FILES)
     }
 
-    /// Device of the folders.
+    /// Returns the devices of the folders.
     pub(super) fn devices(&self) -> BTreeSet<u64> {
         self.folders.iter().filter_map(|folder| Some(statat(CWD, folder, AtFlags::empty()).ok()?.st_dev)).collect()
     }
 
-    /// Returns the reason if the limit is exceeded; `deleted` are bytes in files without a name. Blocking.
+    /// Returns the reason if the limit is exceeded. `deleted` is the number of bytes in deleted files that are still
+    /// open. Blocking.
     pub(super) fn exceeded(&mut self, deleted: u64) -> Option<String> {
         let free_now = free(&self.folders);
         let is_first = self.took == AT_LEAST;
@@ -120,7 +122,7 @@ impl DiskWatch {
     }
 }
 
-/// Returns the free bytes of the file system of a folder; `None` if it cannot be asked.
+/// Returns the free bytes of a folder's file system; `None` if they cannot be determined.
 pub fn free_space(folder: &Path) -> Option<u64> {
     statvfs(folder).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize))
 }
@@ -130,12 +132,12 @@ fn free(folders: &[PathBuf]) -> u64 {
     folders.first().and_then(|folder| free_space(folder)).unwrap_or(u64::MAX)
 }
 
-/// Returns the free inodes of the file system of the first folder; `None` where it has no fixed number of them.
+/// Returns the free inodes of the first folder's file system; `None` if it has no fixed number of inodes.
 fn free_inodes(folders: &[PathBuf]) -> Option<u64> {
     statvfs(folders.first()?).ok().filter(|found| found.f_files > 0).map(|found| found.f_favail)
 }
 
-/// Measures folders; stops above `limit` bytes.
+/// Measures folders; stops when they exceed `limit` bytes.
 fn used(folders: &[PathBuf], limit: u64) -> DiskUse {
     let (mut found, mut linked) = (DiskUse::default(), BTreeSet::new());
     for folder in folders {

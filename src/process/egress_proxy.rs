@@ -1,9 +1,10 @@
-//! Egress proxy of a sandbox without a network: it listens on the sandbox's loopback and connects to allowed hosts only.
+//! Egress proxy for a sandbox without a network. It listens on the sandbox's loopback and connects to allowed hosts
+//! only.
 //!
-//! The listening sockets are created inside by [`sandbox_exec`], which passes them to the service over an inherited socket pair
-//! and then becomes the program. The service accepts and serves their connections outside, so no process inside can change the
-//! rules, and no names are resolved inside. An allowed server on this machine's loopback also gets its own port on the
-//! sandbox's loopback, for programs that use no proxy for local addresses.
+//! [`sandbox_exec`] creates the listening sockets inside the sandbox, passes them to the service over an inherited
+//! socket pair, and then executes the program. The service accepts and serves their connections outside, so no process
+//! inside can change the rules, and names are not resolved inside. An allowed server on this machine's loopback also
+//! gets its own port on the sandbox's loopback, for programs that use no proxy for local addresses.
 
 mod proxy;
 
@@ -30,7 +31,7 @@ use tokio::task::JoinSet;
 use self::proxy::{Proxy, ProxyRoute};
 use crate::domain::trust::egress::{Hosts, Target};
 
-/// Number of the descriptor over which the sockets are passed.
+/// Number of the descriptor over which the sockets are passed to the service.
 pub(super) const PROXY_FD: RawFd = 64;
 /// Port of the proxy on the sandbox's loopback.
 pub(super) const PROXY_PORT: u16 = 3128;
@@ -44,23 +45,24 @@ const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of refused servers that are recorded per run.
 const MAX_REFUSED: usize = 50;
 
-/// Settings of the egress proxy of a sandbox.
+/// Settings of a sandbox's egress proxy.
 #[derive(Debug, Clone)]
 pub struct EgressSettings {
     /// Allowed hosts.
     pub hosts: Hosts,
-    /// Absolute path of this program, which opens the proxy's port inside (see [`sandbox_exec`]).
+    /// Absolute path of this program, which opens the proxy's port inside the sandbox (see [`sandbox_exec`]).
     pub helper: PathBuf,
     /// Servers to which connections were refused.
     pub refused: RefusedHosts,
 }
 
-/// Servers to which connections from a sandbox were refused, each once, up to a maximum. Clones share the list.
+/// Servers to which a sandbox was refused connections, without repetitions, up to a maximum number. Clones share the
+/// list.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
 
 impl RefusedHosts {
-    /// Adds a server; returns whether it is new and there was room for it.
+    /// Adds a server; returns `true` if it is new and the maximum was not reached.
     fn add(&self, target: &Target) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.len() < MAX_REFUSED && known.insert(target.clone())
@@ -72,15 +74,15 @@ impl RefusedHosts {
     }
 }
 
-/// Way by which connections of a sandbox arrive.
+/// Way in which the service receives a sandbox's connections.
 pub(super) enum ProxyEntrance {
-    /// Listening sockets are passed from inside over this one.
+    /// Over listening sockets that are passed from inside the sandbox through this socket.
     Passed(UnixStream),
-    /// At this socket on the machine's loopback, where the sandbox has no network of its own.
+    /// At this listener on the machine's loopback, for a sandbox that shares the machine's network.
     Here(tokio::net::TcpListener),
 }
 
-/// Listens on the machine's loopback for a sandbox without a network of its own; returns the port, too.
+/// Listens on the machine's loopback for a sandbox that shares the machine's network; also returns the port.
 pub(super) fn listen_here() -> io::Result<(ProxyEntrance, u16)> {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = socket.local_addr()?.port();
@@ -93,7 +95,7 @@ pub(super) fn ports_here(egress: &EgressSettings) -> impl Iterator<Item = u16> {
     egress.hosts.on_loopback().into_iter().map(|target| target.port)
 }
 
-/// Creates the socket pair: the service's end, and the program's.
+/// Creates the socket pair over which sockets are passed: the service's end and the program's end.
 pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -119,15 +121,15 @@ pub(super) fn environment(port: u16) -> impl Iterator<Item = (&'static str, Stri
     names.into_iter().map(move |name| (name, proxy.clone())).chain(own_machine).chain([for_node])
 }
 
-/// Returns the ports on the sandbox's loopback with the route of each.
+/// Returns the ports on the sandbox's loopback, each with its destination.
 fn routes(egress: &EgressSettings) -> Vec<(u16, ProxyRoute)> {
     let straight = egress.hosts.on_loopback().into_iter().filter(|target| target.port != PROXY_PORT);
     let straight = straight.map(|target| (target.port, ProxyRoute::Direct(target)));
     [(PROXY_PORT, ProxyRoute::Proxy)].into_iter().chain(straight).take(MAX_SOCKETS).collect()
 }
 
-/// Listens on these ports of the sandbox's loopback, passes the sockets to the service, and becomes the program. Called inside
-/// a sandbox; returns only if it fails.
+/// Listens on these ports of the sandbox's loopback, passes the sockets to the service, and executes the program.
+/// Called inside a sandbox; returns only on an error.
 pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
     if let Err(error) = pass_sockets(ports) {
         return error;
@@ -158,7 +160,7 @@ fn pass_sockets(ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves a sandbox as soon as its sockets arrive. Never returns.
+/// Serves a sandbox when its sockets have arrived. Never returns.
 pub(super) async fn serve(entrance: ProxyEntrance, egress: &EgressSettings) -> Infallible {
     let proxy = || Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone()));
     let ours = match entrance {
@@ -176,7 +178,7 @@ pub(super) async fn serve(entrance: ProxyEntrance, egress: &EgressSettings) -> I
     std::future::pending().await
 }
 
-/// Receives the sockets.
+/// Receives the listening sockets from the sandbox.
 async fn receive_sockets(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> {
     let receive = || {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];

@@ -1,18 +1,20 @@
-//! Out-of-memory handling: scores of processes, and the number of processes that the kernel killed.
+//! Handling of low memory: OOM scores of processes, and the number of processes that the kernel killed.
 
-/// Added to the service's own OOM score for its children, out of 1000, so that the kernel kills them first.
+/// Difference between the OOM scores of children and of the service, out of 1000, which makes the kernel kill children
+/// first.
 const ADDED: i32 = 500;
-/// Maximum score.
+/// Maximum OOM score.
 const HIGHEST: i32 = 1_000;
 
-/// Returns the number of processes that the kernel killed for lack of memory since it booted; `None` if it is unknown.
+/// Returns the number of processes that the kernel has killed since boot because memory ran out; `None` if it is
+/// unknown.
 pub(super) fn killed_so_far() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Raises the OOM score of a process and of its future children above the service's own. Best effort: some systems do not
-/// allow it.
+/// Raises the OOM score of a process and its future children above the service's own. Failures are ignored, because
+/// some systems do not allow it.
 pub(super) fn raise_oom_score(pid: u32) {
     let own_score = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
     // The child cannot do it: until it executes the program, it cannot write its own entry in /proc.

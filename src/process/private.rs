@@ -1,6 +1,6 @@
 //! Files and folders that only the service's user can read: databases, prompts, logs, tokens.
 //!
-//! Permissions are given at creation; those of existing files and folders stay as they are.
+//! Permissions are set on creation; those of existing files and folders are not changed.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ const FOLDER: u32 = 0o700;
 /// Mode of files.
 const FILE: u32 = 0o600;
 
-/// Creates a folder, and those above it that are missing, with mode 0700.
+/// Creates a folder and its missing parents with mode 0700.
 ///
 /// # Errors
-/// It cannot be created.
+/// A folder cannot be created.
 pub fn create_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER).create(folder)
 }
@@ -23,15 +23,15 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
 /// Creates an empty file with mode 0600 unless the file exists.
 ///
 /// # Errors
-/// It cannot be created or opened for writing.
+/// The file cannot be created or opened for writing.
 pub fn create_file(file: &Path) -> io::Result<()> {
     OpenOptions::new().append(true).create(true).mode(FILE).open(file).map(drop)
 }
 
-/// Writes a file, which is created with mode 0600 or replaced.
+/// Writes a file; creates it with mode 0600 or replaces its content.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn write(file: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut opened = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE).open(file)?;
     opened.write_all(content.as_ref())

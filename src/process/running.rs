@@ -1,4 +1,4 @@
-//! Runs one child to its end: reads its output, enforces its limits, and kills remaining processes.
+//! Runs one child to its end: reads its output, enforces its limits, and kills its remaining processes.
 
 mod bubblewrap;
 
@@ -28,22 +28,22 @@ use crate::clock::Stopwatch;
 
 pub(super) use bubblewrap::installed as installed_bubblewrap;
 
-/// Time for which output is read after the main process has ended, because its children may still print.
+/// Time for which output is read after the main process has ended, because its children may still write.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Maximum time between SIGTERM and SIGKILL when a run is cancelled; cancellation takes at most 5 s in total.
+/// Maximum time between SIGTERM and SIGKILL when a run is canceled. Cancellation takes at most 5 s in total.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
-/// Maximum wait for a killed process to disappear; it may be in uninterruptible I/O.
+/// Maximum wait for a killed process to end, because it may be in uninterruptible I/O.
 const KILL_WAIT: Duration = Duration::from_secs(5);
-/// SIGKILL, and the exit code of a shell or sandbox whose process was killed by it.
+/// Number of SIGKILL, and the exit code of a shell or sandbox whose process was killed by it.
 const KILLED: i32 = 9;
 const KILLED_WITHIN: i32 = 128 + KILLED;
 /// Bytes read at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its output.
 ///
-/// `lines` is called for each line while the program runs and may end it. Dropping the future kills the program.
-/// Must not be called from a blocking-pool thread: bubblewrap dies with the *thread* that started it.
+/// `lines` is called for each line while the program runs and can stop the program. Dropping the future kills the
+/// program. Must not be called from a blocking-pool thread, because bubblewrap dies with the *thread* that started it.
 ///
 /// # Errors
 /// The program did not run. The end of a program that ran is in [`Finished::ended`].
@@ -140,7 +140,7 @@ async fn watch_to_end(
     Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration })
 }
 
-/// First event while waiting for a process.
+/// First event that ends the wait for a process.
 enum WaitOutcome {
     Exited(std::io::Result<ExitStatus>),
     Over(ProcessEnd),
@@ -154,7 +154,7 @@ struct Watch<'a> {
     cancel: &'a CancellationToken,
 }
 
-/// Reads and waits until the process exits, a limit is reached, or the reader asks to stop.
+/// Reads output and waits until the process exits, a limit is reached, or the callback for lines stops it.
 async fn until_end(child: &mut RunningChild, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
     let idle_limit = watch.idle;
     let mut idle = Box::pin(silence(idle_limit));
@@ -177,7 +177,7 @@ async fn until_end(child: &mut RunningChild, output: &mut Output<'_>, watch: &mu
     }
 }
 
-/// Completes when the processes of a sandbox exceed a limit; never without a sandbox.
+/// Completes when a sandbox exceeds a limit; never completes without a sandbox.
 fn exceeded_limit(
     pid: Option<u32>,
     sandbox: &Sandbox,
@@ -195,7 +195,7 @@ fn exceeded_limit(
     }
 }
 
-/// Completes after `limit`; never if there is none.
+/// Completes after `limit`; never completes if it is `None`.
 async fn silence(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
@@ -203,7 +203,7 @@ async fn silence(limit: Option<Duration>) {
     }
 }
 
-/// Both outputs of a child, kept within limits and split into lines.
+/// Both output streams of a child, stored within limits and split into lines.
 struct Output<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
@@ -228,7 +228,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Reads one chunk of either output; never returns if both have ended.
+    /// Reads one chunk of either stream; never returns if both have ended.
     async fn read(&mut self) -> LineDecision {
         let [out, err] = &mut self.buffers;
         let (index, read) = tokio::select! {
@@ -245,7 +245,7 @@ impl<'a> Output<'a> {
         self.take(index, read)
     }
 
-    /// Keeps a chunk and reports the lines it completes; a chunk of 0 bytes is the end of the output.
+    /// Stores a chunk and reports the lines that it completes. A chunk of 0 bytes is the end of the stream.
     fn take(&mut self, index: usize, read: usize) -> LineDecision {
         let bytes = &self.buffers[index][..read];
         self.keepers[index].push(bytes);
@@ -269,7 +269,7 @@ impl<'a> Output<'a> {
         flow
     }
 
-    /// Reads until both outputs have ended. Lines are still reported, but the reader's decisions are ignored.
+    /// Reads until both streams have ended. Lines are still reported, but decisions of the callback are ignored.
     async fn drain(&mut self) {
         while self.stdout.is_some() || self.stderr.is_some() {
             self.read().await;
@@ -286,7 +286,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Returns the number of bytes read; 0 at the end and on an error. Never returns if there is no reader.
+/// Returns the number of bytes read; 0 at the end and on an error. Never returns if `from` is `None`.
 async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffer: &mut [u8]) -> usize {
     match from {
         Some(reader) => reader.read(buffer).await.unwrap_or(0),
@@ -294,12 +294,12 @@ async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffe
     }
 }
 
-/// Kills all processes of a run, at the latest when dropped.
+/// Guard that kills all processes of a run when it is dropped at the latest.
 struct KillGuard {
     group: Option<Pid>,
     cookie: Option<Cookie>,
     sandboxed: bool,
-    /// Signal that ends the main process, and with it all others of its sandbox.
+    /// Signal that kills the main process and thereby all processes of its sandbox.
     kill: Signal,
 }
 
@@ -314,7 +314,8 @@ impl KillGuard {
         Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None), kill }
     }
 
-    /// Sends SIGTERM, waits for `grace`, sends SIGKILL. Output is read meanwhile, so that the process does not block.
+    /// Sends SIGTERM, waits for `grace`, and sends SIGKILL. Output is read in the meantime, so that the process does
+    /// not block.
     async fn end(
         &self,
         child: &mut RunningChild,
@@ -334,7 +335,8 @@ impl KillGuard {
         }
     }
 
-    /// Sends SIGTERM. In a sandbox only to the processes inside: if bubblewrap ended, they would be killed without grace.
+    /// Sends SIGTERM. In a sandbox, only processes inside receive it, because the end of bubblewrap would kill them
+    /// immediately.
     fn terminate(&self) {
         let inside = self.cookie.as_ref().map(|c| survivors(c.as_str())).unwrap_or_default();
         let inside: Vec<_> = inside.iter().filter(|s| Some(s.pid()) != self.group).collect();
@@ -386,7 +388,7 @@ impl Drop for KillGuard {
     }
 }
 
-/// Returns the status if the process exits in time.
+/// Returns the exit status if the process exits within a time; otherwise `None`.
 async fn exit_within(
     child: &mut RunningChild,
     output: &mut Output<'_>,

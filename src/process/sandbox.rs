@@ -1,14 +1,15 @@
-//! Sandbox of a child: none, or a view of the machine that bubblewrap builds.
+//! Sandbox of a child: none, or a restricted view of the machine that bubblewrap builds.
 //!
-//! The view is an allow list (`domain::trust::visible`): the system's programs and libraries and the parts of `/etc` that they
-//! need, read-only; the folders that the caller names; an empty `/tmp`, and new `/proc` and `/dev`; the host's network, or single
-//! hosts, only if requested. What the service owns is hidden in all of it. PID, IPC and host name have namespaces of their own. All processes end with bubblewrap, and bubblewrap ends with
-//! the service. System calls are filtered (`seccomp`). Where bubblewrap cannot create namespaces, programs can be confined
-//! without them (`landlock`), which shows the same files and less else.
+//! The view is an allow list (`domain::trust::visible`). It contains the system's programs and libraries and the
+//! required parts of `/etc`, all read-only; the folders that the caller names; an empty `/tmp`; and new `/proc` and
+//! `/dev`. The host's network, or single hosts, can be reached only if requested. Files of the service are hidden.
+//! PID, IPC and host name have their own namespaces. All processes end with bubblewrap, and bubblewrap ends with the
+//! service. System calls are filtered (`seccomp`). Where bubblewrap cannot create namespaces, programs can be confined
+//! without them (`landlock`), which shows the same files but provides weaker isolation otherwise.
 //!
-//! Programs never have the host's uid 0. Where the service has another user, bubblewrap creates a user namespace, and programs
-//! keep the service's user. Where the service is root, programs have a user of their own, which reaches the view's folders
-//! through mounts with mapped owners (`mounts`); no owner or permission of a file is ever changed.
+//! Programs never have the host's uid 0. If the service is not root, bubblewrap creates a user namespace, and programs
+//! keep the service's user. If the service is root, programs have a different user, which accesses the view's folders
+//! through mounts with mapped owners (`mounts`). The owner and permissions of files are never changed.
 
 mod arguments;
 mod attempts;
@@ -51,20 +52,21 @@ pub use tools::{tool_environment, tools};
 pub use user::SandboxUser;
 pub(super) use user::{UserLease, pipe_of};
 
-/// First version that can forbid nested user namespaces.
+/// First version of bubblewrap that can forbid nested user namespaces.
 const FORBIDS_NESTING: (u32, u32) = (0, 8);
-/// First version that limits the size of folders in memory.
+/// First version of bubblewrap that can limit the size of a tmpfs.
 const LIMITS_SIZES: (u32, u32) = (0, 7);
-/// Numbers of the descriptors from which bubblewrap reads the filters of system calls, `/etc/passwd`, `/etc/group` and the
-/// environment, and of the one to which it writes its status.
+/// Range of the descriptors that bubblewrap uses: it reads the filters of system calls, `/etc/passwd`, `/etc/group`
+/// and the environment from some, and writes its status to one.
 const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 10;
-/// Capabilities with which the working directory is entered and a program's user is set; the program does not have them.
+/// Capabilities that are needed to enter the working directory and set the program's user. The program does not have
+/// them.
 const USER_CAPABILITIES: [&str; 4] = ["CAP_DAC_READ_SEARCH", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
-/// Name of the exit code in bubblewrap's status.
+/// Key of the exit code in bubblewrap's status.
 const EXIT_CODE: &[u8] = b"\"exit-code\"";
-/// Reason not to start a program.
+/// Reason why a program cannot be started.
 const TOO_MANY_FILES: &str = "there are more files than descriptors for them";
-/// Home in a sandbox if it is in memory.
+/// Path of the home in a sandbox if the home is a tmpfs.
 const EMPTY_HOME: &str = "/home/agent";
 
 /// Sandbox of a child.
@@ -73,31 +75,31 @@ pub enum Sandbox {
     /// No sandbox: the child can access everything that the service can.
     #[default]
     None,
-    /// A sandbox with this view.
+    /// Sandbox with this view.
     View(Box<SandboxView>),
 }
 
 impl Sandbox {
-    /// Returns the sandbox with this view.
+    /// Creates a sandbox with this view.
     pub fn of(view: SandboxView) -> Self {
         Self::View(Box::new(view))
     }
 }
 
-/// A view of the machine. Paths are absolute and exist; a deeper path takes precedence over one above it, so a read-only folder
-/// can be inside a writable one.
+/// View of the machine. Paths are absolute and exist. A deeper path takes precedence over a path above it, so a
+/// read-only folder can be inside a writable one.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxView {
-    /// Writable folders and files, at their own paths.
+    /// Writable folders and files, mounted at the same paths.
     pub writable: Vec<PathBuf>,
-    /// Read-only folders and files, at their own paths (toolchains, the agent's program). Files with credentials directly in
-    /// such a folder appear empty.
+    /// Read-only folders and files, such as toolchains and the agent's program, mounted at the same paths. Files with
+    /// credentials directly in such a folder appear empty.
     pub read_only: Vec<PathBuf>,
     /// Home folder.
     pub home: ScratchHome,
     /// Network access.
     pub network: Network,
-    /// Settings that it shares with other sandboxes.
+    /// Settings that all sandboxes of the service share.
     pub settings: SandboxSettings,
 }
 
@@ -106,15 +108,15 @@ pub struct SandboxView {
 pub struct SandboxSettings {
     /// Mechanism that confines programs.
     pub mechanism: SandboxMechanism,
-    /// First of the users of programs where the service is the host's root.
+    /// First of the users for programs, which is used if the service is the host's root.
     pub user: SandboxUser,
     /// Limits of the processes of one run.
     pub limits: SandboxLimits,
-    /// Paths that no sandbox shows.
+    /// Paths that are hidden in every sandbox.
     pub hidden: Arc<[HiddenPath]>,
-    /// Copies of the parts of `/etc` that sandboxes show; without them each part is a mount of its own, which takes longer.
+    /// Copies of the parts of `/etc` that sandboxes show; `None` to mount each part separately, which takes longer.
     pub etc: Option<Arc<EtcCopies>>,
-    /// Defences to leave out, so that tests see that the probe notices it; without effect in release builds.
+    /// Defenses to disable, so that tests can check that the probe notices it. Ignored in release builds.
     pub without: Vec<Defence>,
 }
 
@@ -124,71 +126,71 @@ pub enum SandboxMechanism {
     /// Namespaces that bubblewrap creates (tier A).
     #[default]
     Bubblewrap,
-    /// Landlock, by the program at this path, which is this one (tier B).
+    /// Landlock, set up by the program at this path, which is ralph-bot itself (tier B).
     Landlock(PathBuf),
 }
 
-/// A mechanism that is ready.
+/// Mechanism that is available on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SandboxBuilder<'a> {
     Bubblewrap(&'a Bubblewrap),
     Landlock(&'a Path),
 }
 
-/// A defence that tests can leave out.
+/// Defense that tests can disable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defence {
     /// The allow list of files that are readable.
     Reads,
     /// The allow list of files that are writable.
     Writes,
-    /// Covers on sockets of the machine.
+    /// Hiding sockets of the machine.
     Sockets,
     /// The network namespace.
     Network,
     /// The PID namespace and the new `/proc`.
     Processes,
-    /// Read-only and hidden files of the kernel.
+    /// Read-only and hidden files in `/proc`.
     KernelFiles,
     /// Filters of system calls.
     Filter,
-    /// A session keyring of its own.
+    /// A separate session keyring.
     Keyring,
     /// A user other than root.
     User,
 }
 
 impl SandboxSettings {
-    /// Whether programs can connect to Unix sockets of the service that are shown to them.
+    /// Whether programs can connect to Unix sockets of the service that are visible to them.
     pub fn reaches_sockets(&self) -> bool {
         self.mechanism == SandboxMechanism::Bubblewrap
     }
 
-    /// Whether a defence is in place.
+    /// Whether a defense is enabled.
     pub(super) fn has(&self, defence: Defence) -> bool {
         !(cfg!(debug_assertions) && self.without.contains(&defence))
     }
 }
 
-/// Network access of a sandbox. It always has a loopback interface.
+/// Network access of a sandbox. A loopback interface is always available.
 #[derive(Debug, Clone, Default)]
 pub enum Network {
-    /// None.
+    /// No access.
     #[default]
     None,
-    /// The network of this machine.
+    /// Access to the network of this machine.
     Host,
-    /// Allowed hosts only, through a proxy.
+    /// Access to allowed hosts only, through a proxy.
     Only(EgressSettings),
 }
 
 impl Network {
-    /// Returns access to the whole network or none.
+    /// Returns access to the whole network if `all`, otherwise none.
     pub fn all_or_nothing(all: bool) -> Self {
         if all { Self::Host } else { Self::None }
     }
 
-    /// Adds allowed hosts, if access is limited to hosts.
+    /// Adds allowed hosts if access is limited to hosts; otherwise does nothing.
     pub fn with(mut self, further: impl IntoIterator<Item = Target>) -> Self {
         if let Self::Only(egress) = &mut self {
             further.into_iter().for_each(|target| egress.hosts.add(target));
@@ -197,10 +199,10 @@ impl Network {
     }
 }
 
-/// Home folder in a sandbox; never the operator's.
+/// Home folder in a sandbox. It is never the operator's home.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ScratchHome {
-    /// An empty folder in memory that is lost at the end.
+    /// Empty tmpfs, which is lost at the end.
     #[default]
     Memory,
     /// This writable folder.
@@ -208,7 +210,7 @@ pub enum ScratchHome {
 }
 
 impl ScratchHome {
-    /// Returns the path inside the sandbox.
+    /// Returns the path of the home inside the sandbox.
     pub fn folder(&self) -> &Path {
         match self {
             Self::Memory => Path::new(EMPTY_HOME),
@@ -217,11 +219,11 @@ impl ScratchHome {
     }
 }
 
-/// The installed bubblewrap.
+/// Installed bubblewrap program.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
     pub(super) program: PathBuf,
-    /// Version that it prints.
+    /// Version that bubblewrap prints.
     pub(super) version: String,
 }
 
@@ -233,11 +235,11 @@ impl Bubblewrap {
 }
 
 impl SandboxView {
-    /// Prepares starting a program in this view with this environment. `ports` are those of servers on this machine that it
-    /// may reach without a network of its own.
+    /// Prepares starting a program in this view with this environment. `ports` are the ports of servers on this
+    /// machine that the program may reach without access to the network.
     ///
     /// # Errors
-    /// The reason, with what to do.
+    /// The reason, with advice.
     pub(super) fn prepare(
         &self,
         builder: SandboxBuilder<'_>,
@@ -311,26 +313,27 @@ impl SandboxView {
 pub(super) struct Prepared {
     /// Program that builds the sandbox.
     pub(super) program: PathBuf,
-    /// Its arguments, up to the program.
+    /// Arguments of that program, which precede the program to run.
     pub(super) arguments: Vec<OsString>,
-    /// Descriptors that it reads, by number.
+    /// Descriptors that the program reads, by number.
     pub(super) files: Vec<(RawFd, OwnedFd)>,
-    /// Mounts to attach before bubblewrap starts.
+    /// Mounts to attach before bubblewrap starts; `None` if none are needed.
     pub(super) mounts: Option<Mounts>,
-    /// User of the program, if it is not the service's; no other run has it meanwhile.
+    /// Separate user of the program, which no other run has at the same time; `None` for the service's user.
     pub(super) user: Option<UserLease>,
-    /// Folder of the run, removed when this is dropped.
+    /// Temporary folder of the run, which is removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
-    /// Messages of bubblewrap about the sandbox, where it builds it.
+    /// Status messages of bubblewrap; `None` if another mechanism is used.
     pub(super) status: Option<SandboxStatus>,
 }
 
-/// Messages of bubblewrap on a descriptor that programs in the sandbox do not have.
+/// Status messages of bubblewrap, on a descriptor that programs in the sandbox do not have.
 #[derive(Debug)]
 pub(super) struct SandboxStatus(File);
 
 impl SandboxStatus {
-    /// Whether the sandbox was built and its first program started. bubblewrap tells the exit code of that program only.
+    /// Whether the sandbox was built and its first program was started. bubblewrap reports the exit code of that
+    /// program only.
     pub(super) fn is_built(&self) -> bool {
         let mut text = [0; 4096];
         let length = self.0.read_at(&mut text, 0).unwrap_or(0);

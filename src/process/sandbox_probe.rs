@@ -18,12 +18,12 @@ use super::{COOKIE_VARIABLE, LineDecision, ProcessLimits, ProcessSpec, cgroup, e
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time within which a connection or datagram that was sent arrives.
+/// Time limit for a sent connection or datagram to arrive.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(50);
-/// File outside whose permissions the script tries to change.
+/// Name of a file outside the sandbox whose permissions the script tries to change.
 const FILE_WITH_MODE: &str = "mode";
 
-/// Script that tries to escape. It opens files of the kernel for writing, and writes nothing to them.
+/// Script that tries to escape. It opens kernel files for writing but writes nothing to them.
 const SCRIPT: &str = r#"
 echo ran >ran || echo no-tree
 cat "$OUTSIDE/secret" 2>/dev/null
@@ -54,9 +54,9 @@ grep -Eq '^Cap(Prm|Eff|Inh):.*[1-9a-f]' /proc/self/status && echo "called anythi
 [ -z "$PROGRAM" ] || "$PROGRAM" sandbox-attempts --socket "$OUTSIDE/socket" --name "$NAME"
 echo end
 "#;
-/// Advice where the view or the namespaces do not hold, which no setting of the service influences.
+/// Advice if the view or the namespaces do not isolate, which no setting of the service can change.
 const UPDATE: &str = "update bubblewrap and the kernel";
-/// Advice where programs keep rights of root.
+/// Advice if programs keep rights of root.
 const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
 /// Level of isolation of agents and checks on this machine.
@@ -64,17 +64,18 @@ const NOT_AS_ROOT: &str = "run the service as a user other than root";
 pub enum SandboxTier {
     /// No isolation.
     C,
-    /// Files and network without namespaces (Landlock); every attempt to escape failed but those that need a namespace.
+    /// Files and network are isolated without namespaces (Landlock). Attempts to escape fail except those that only a
+    /// namespace prevents.
     B,
-    /// bubblewrap, and every attempt to escape failed.
+    /// bubblewrap isolates, and every attempt to escape fails.
     A,
 }
 
 impl SandboxTier {
-    /// All tiers, from the weakest.
+    /// All tiers, the weakest first.
     pub const ALL: [Self; 3] = [Self::C, Self::B, Self::A];
 
-    /// Name of what isolates, for metrics.
+    /// Returns the name of the mechanism, for metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::A => "namespaces",
@@ -94,7 +95,7 @@ impl std::fmt::Display for SandboxTier {
     }
 }
 
-/// One attempt to escape.
+/// Attempt to escape from a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscapeTest {
     /// Description of the attempt.
@@ -112,17 +113,17 @@ pub struct EscapeTest {
 pub struct SandboxProbe {
     /// Level of isolation.
     pub tier: SandboxTier,
-    /// Version of bubblewrap, or the reason why the sandbox cannot be used and what to do.
+    /// Version of bubblewrap, or the reason why the sandbox cannot be used, with advice.
     pub bubblewrap: Result<String, String>,
-    /// Attempts; empty if bubblewrap does not run.
+    /// Attempts in a sandbox of bubblewrap; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
-    /// Attempts without namespaces, or the reason why programs cannot be confined by Landlock; `None` if it was not tried,
-    /// because bubblewrap isolates.
+    /// Attempts in a sandbox without namespaces, or the reason why Landlock cannot confine programs; `None` if this
+    /// was not tested, because bubblewrap isolates.
     pub landlock: Option<Result<Vec<EscapeTest>, String>>,
 }
 
 impl SandboxProbe {
-    /// Returns why bubblewrap does not isolate on this machine.
+    /// Returns the reason why bubblewrap does not isolate on this machine.
     pub fn why_no_namespaces(&self) -> String {
         match &self.bubblewrap {
             Ok(version) => {
@@ -135,35 +136,36 @@ impl SandboxProbe {
 }
 
 impl EscapeTest {
-    /// Whether it is prevented only in a sandbox with namespaces (tier A).
+    /// Whether only a sandbox with namespaces (tier A) prevents this attempt.
     pub fn needs_namespaces(&self) -> bool {
         NEED_NAMESPACES.contains(&self.name)
     }
 }
 
-/// Attempts that need namespaces to be prevented.
+/// Names of the attempts that only namespaces prevent.
 const NEED_NAMESPACES: [&str; 3] = [CHANGE_MODES, SEE_PROCESSES, READ_KERNEL];
 const CHANGE_MODES: &str = "change permissions of files outside the tree";
 const SEE_PROCESSES: &str = "see processes and network interfaces of the machine";
 const READ_KERNEL: &str = "read data of the kernel";
 
-/// Returns whether the kernel enforces the limits of runs on this machine; the reason if they are only measured.
+/// Checks that the kernel enforces the limits of runs on this machine. The error is the reason why they are only
+/// measured.
 pub fn enforces_limits() -> Result<(), &'static str> {
     cgroup::parent().map(drop)
 }
 
-/// Settings, place and program of the probe.
+/// Settings and working folder of the probe.
 #[derive(Debug, Clone)]
 pub struct ProbeSettings {
-    /// Settings of sandboxes.
+    /// Settings of the sandboxes.
     pub settings: SandboxSettings,
-    /// Folder of the service's data. The probe works in it, or in the nearest folder above that exists, because sandboxes
+    /// Folder of the service's data. The probe works in this folder or its nearest existing parent, because sandboxes
     /// depend on the file system.
     pub folder: PathBuf,
-    /// This program, which makes attempts that shells cannot make; `None` leaves them out.
+    /// Path of ralph-bot itself, which makes attempts that shells cannot make; `None` to skip them.
     pub program: Option<PathBuf>,
-    /// Time within which processes must end with their sandbox. The kernel ends them at once, but on a busy machine seconds
-    /// pass until they are gone; survivors would sleep for minutes.
+    /// Time within which processes must end after their sandbox has ended. The kernel kills them immediately, but on a
+    /// busy machine it can take seconds until they are gone; surviving processes would sleep for minutes.
     pub end_timeout: Duration,
 }
 
@@ -178,8 +180,8 @@ impl Default for ProbeSettings {
     }
 }
 
-/// Builds a sandbox like that of an agent and tries to escape from it; where it does not hold, also one without namespaces. Takes
-/// about a second.
+/// Builds a sandbox like that of an agent and tries to escape from it. If it does not isolate, a sandbox without
+/// namespaces is tested as well. Takes about one second.
 pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
     let tried = match installed_bubblewrap().await {
         Ok(bubblewrap) => attempts(settings).await.map(|escapes| (bubblewrap.version.clone(), escapes)),
@@ -201,7 +203,7 @@ pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
 /// Tries to escape from a sandbox without namespaces.
 ///
 /// # Errors
-/// Programs cannot be confined: the reason, with what to do.
+/// The reason why programs cannot be confined, with advice.
 pub async fn probe_landlock(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
     let program = settings.program.clone().ok_or("the path of this program is unknown")?;
     let mut settings = settings.clone();
@@ -221,7 +223,7 @@ async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
     Ok(escapes)
 }
 
-/// A view, and things outside of it that must not be reached.
+/// View, and objects outside of it that must not be reachable.
 struct EscapeSetup {
     view: SandboxView,
     tree: PathBuf,
@@ -230,10 +232,10 @@ struct EscapeSetup {
     listener: TcpListener,
     datagrams: UdpSocket,
     end_timeout: Duration,
-    /// Mode of a file outside.
+    /// Mode of the file outside.
     mode: u32,
     canary: String,
-    /// Sockets of the file system and of the abstract namespace, whose name is the reversed canary.
+    /// Sockets in the file system and in the abstract namespace; the abstract name is the reversed canary.
     _sockets: Vec<UnixListener>,
 }
 
@@ -278,7 +280,7 @@ impl EscapeSetup {
         spec
     }
 
-    /// Runs a script in the sandbox that tries to escape, while a process outside has a canary in its environment.
+    /// Runs the script that tries to escape in the sandbox, while a process outside has a canary in its environment.
     async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
         let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
         let udp_port = self.datagrams.local_addr().map_err(|e| e.to_string())?.port();
@@ -321,7 +323,7 @@ impl EscapeSetup {
         Ok(self.results(&seen, &in_environment, reached))
     }
 
-    /// Reads the script's output.
+    /// Parses the script's output.
     fn results(&self, seen: &str, in_environment: &str, reached: bool) -> Vec<EscapeTest> {
         let test = |name, fix, broken: bool| EscapeTest {
             name,
@@ -350,8 +352,8 @@ impl EscapeSetup {
         ]
     }
 
-    /// Starts a daemon inside and kills bubblewrap only; all processes must end. Beforehand, no program may have the uid of the
-    /// host's root.
+    /// Starts a daemon inside and kills only bubblewrap, after which all processes must end. Also checks that no
+    /// program has the uid of the host's root.
     async fn survival(&self) -> Result<Vec<EscapeTest>, String> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
         let mut spec = self.spec(script, Sandbox::of(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
@@ -379,7 +381,7 @@ impl EscapeSetup {
     }
 }
 
-/// Returns the name of a process other than bubblewrap if one of its uids is that of root.
+/// Returns the name of a process other than bubblewrap if one of its uids is that of root; otherwise `None`.
 fn program_of_root(pid: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

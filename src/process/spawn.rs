@@ -28,22 +28,23 @@ use super::survivors::{COOKIE_VARIABLE, Cookie};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 
-/// Allowed numbers of further descriptors in the child.
+/// Allowed numbers for further descriptors in the child.
 const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
-/// Maximum bytes for a further descriptor: they are written to a pipe, whose capacity is 64 KiB, before it is read.
+/// Maximum number of bytes for a further descriptor. They are written before the pipe is read, and its capacity is 64
+/// KiB.
 const MAX_FD_BYTES: usize = 60 * 1024;
-/// Maximum number of open files of a process in a sandbox, and of a user's on their way through sockets.
+/// Maximum number of open files of a process in a sandbox, and of files that a user has in transit through sockets.
 const MOST_DESCRIPTORS: u64 = 16_384;
-/// Added to the niceness of a sandbox, so that the service gets processors first.
+/// Value that is added to the niceness of a sandbox, so that the service has priority.
 const NICE: i32 = 5;
-/// Maximum attempts to start a program that is briefly held open for writing by a child of another thread.
+/// Maximum number of attempts to start a program that a child of another thread briefly holds open for writing.
 const MAX_BUSY_ATTEMPTS: u32 = 10;
 
-/// Protects this process's memory and environment: no core dumps, and `/proc` entries that other processes of the same user
-/// cannot read. Called once, at the start of `main`.
+/// Protects this process's memory and environment: disables core dumps, and makes `/proc` entries unreadable for other
+/// processes of the same user. Called once, at the start of `main`.
 ///
 /// # Errors
-/// The system refuses; the program can continue without protection.
+/// The system refuses; the program can continue without this protection.
 pub fn harden() -> io::Result<()> {
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -86,30 +87,30 @@ fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
-/// A started program, and how its egress proxy is reached.
+/// Started program, and the way in which its egress proxy receives connections.
 pub(super) struct Started {
     pub(super) child: RunningChild,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) entrance: Option<ProxyEntrance>,
-    /// User of the run, which no other run has until this is dropped.
+    /// User of the run, which no other run gets until this is dropped.
     pub(super) user: Option<UserLease>,
-    /// Control group of the run, if it has one.
+    /// Control group of the run; `None` if it has none.
     pub(super) group: Option<Arc<RunCgroup>>,
-    /// Folder of the run, removed when this is dropped.
+    /// Temporary folder of the run, which is removed when this is dropped.
     pub(super) folder: Option<tempfile::TempDir>,
-    /// Messages of bubblewrap about the sandbox.
+    /// Status messages of bubblewrap.
     pub(super) status: Option<SandboxStatus>,
 }
 
-/// Child of a run. It is killed when it is dropped, except for the supervisor of a sandbox.
+/// Child of a run. It is killed when it is dropped, unless it is the supervisor of a sandbox.
 pub(super) enum RunningChild {
     Direct(DirectChild),
     Forked(Child),
 }
 
 impl RunningChild {
-    /// Returns the PID; `None` once its end was waited for.
+    /// Returns the PID; `None` if the child was already waited for.
     pub(super) fn id(&self) -> Option<u32> {
         match self {
             Self::Direct(child) => u32::try_from(child.pid().as_raw_pid()).ok(),
@@ -117,7 +118,7 @@ impl RunningChild {
         }
     }
 
-    /// Waits for the end. Dropping the future loses nothing; another call returns the same status.
+    /// Waits for the end of the child. Cancel safe: after the future is dropped, another call returns the same status.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         match self {
             Self::Direct(child) => child.wait().await,
@@ -126,7 +127,7 @@ impl RunningChild {
     }
 }
 
-/// Prepared child.
+/// Child that is ready to be started.
 enum Launcher {
     Direct(DirectSpawn),
     Forked(Box<Command>),
@@ -141,7 +142,7 @@ impl Launcher {
     }
 }
 
-/// View of a sandbox, and what builds it.
+/// View of a sandbox, and the mechanism that builds it.
 type BuiltSandbox<'a> = (&'a SandboxView, SandboxBuilder<'a>);
 
 /// Starts the program of `spec`, in a sandbox if one is given.
@@ -242,7 +243,7 @@ fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {
     (COOKIE_VARIABLE.into(), cookie.as_str().into())
 }
 
-/// Call of a program: of that of the run, or of what builds its sandbox around it.
+/// Command line of the program, or of the program that builds its sandbox.
 struct ProgramCall {
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -270,13 +271,13 @@ impl ProgramCall {
         call
     }
 
-    /// Returns it as a child that borrows the memory of the service until it becomes the program.
+    /// Returns the call as a child that shares the service's memory until it executes the program.
     fn direct(&self, outputs: [OwnedFd; 2], preparation: Preparation) -> io::Result<DirectSpawn> {
         let arguments = self.arguments.iter().map(OsString::as_os_str);
         DirectSpawn::new(&self.program, arguments, &self.environment, &self.folder, outputs, preparation)
     }
 
-    /// Returns it as a child that is forked.
+    /// Returns the call as a child that is forked.
     #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
     fn forked(&self, preparation: Preparation) -> Command {
         #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
@@ -289,8 +290,9 @@ impl ProgramCall {
     }
 }
 
-/// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap does not get it, neither as its own, which would let the program
-/// make it load libraries, nor by --setenv, because every user of the machine can read arguments.
+/// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap itself does not get
+/// these variables: in its environment, the program could make it load libraries, and arguments of `--setenv` are
+/// readable for every user of the machine.
 fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(OsString, OsString)> {
     let mut environment = spec.env.clone();
     environment.push(("HOME".into(), view.home.folder().into()));
@@ -321,7 +323,8 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns a pipe of `user` for each further descriptor, filled, with its writing end closed; sorted by number in the child.
+/// Returns a pipe that belongs to `user` for each further descriptor, sorted by number in the child. Each pipe is
+/// filled and its writing end is closed.
 fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut sorted: Vec<&(i32, Vec<u8>)> = given.iter().collect();
     sorted.sort_by_key(|(number, _)| *number);
@@ -344,28 +347,29 @@ fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Resul
         .collect()
 }
 
-/// Creates the control group of a run; `None` where the service has none, and on errors, because limits are measured as well.
+/// Creates the control group of a run; `None` if the service cannot create groups or on errors, because the limits are
+/// also measured.
 fn group_of_run(limits: SandboxLimits) -> Option<RunCgroup> {
     let created = RunCgroup::create(cgroup::parent().ok()?, limits);
     created.inspect_err(|error| tracing::warn!(%error, "a run has no control group; its limits are only measured")).ok()
 }
 
-/// Work of a child before it becomes the program.
+/// Preparation of a child before it executes the program.
 struct ChildSetup {
-    /// Its descriptors above 2, by number.
+    /// Descriptors of the child above 2, by number.
     given: Vec<(RawFd, OwnedFd)>,
     mounts: Option<Mounts>,
-    /// File through which it enters its control group.
+    /// File through which the child enters its control group; `None` without one.
     entrance: Option<OwnedFd>,
-    /// Limits in a sandbox.
+    /// Limits of the sandbox; `None` without a sandbox.
     limits: Option<SandboxLimits>,
-    /// Whether it gets a session keyring of its own.
+    /// Whether the child gets its own session keyring.
     keyring: bool,
 }
 
-/// Returns the steps of a child before it becomes the program: own session, no core dumps, only the given descriptors; for a sandbox also
-/// its control group, limits and mounts, and a keyring of its own. They are system calls only, on values that exist already; nothing
-/// allocates, locks or panics.
+/// Returns the steps of a child before it executes the program: its own session, no core dumps, only the given
+/// descriptors. In a sandbox, also its control group, limits, mounts and keyring. The steps only make system calls on
+/// existing values; they do not allocate, lock or panic.
 fn preparation(setup: ChildSetup) -> Preparation {
     let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
     Box::new(move || {
@@ -397,7 +401,7 @@ fn place(source: &OwnedFd, number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits what each process of a sandbox may use by itself, and lets others go first. Does not allocate.
+/// Limits the resources of each process in a sandbox and lowers its priority. Does not allocate.
 fn limit_resources(limits: SandboxLimits) -> io::Result<()> {
     for (resource, most) in [(Resource::Fsize, (limits.disk_mib + 1) << 20), (Resource::Nofile, MOST_DESCRIPTORS)] {
         let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
@@ -437,7 +441,7 @@ mod tests {
 
     use super::*;
 
-    /// Applies where the kernel cannot tell the end of a child by a descriptor.
+    /// Covers kernels that cannot report the end of a child through a file descriptor.
     #[tokio::test]
     async fn forked_child_has_own_session_folder_and_descriptors() {
         let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";

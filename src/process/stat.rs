@@ -2,25 +2,25 @@
 
 use std::fs;
 
-/// A process at one moment.
+/// State of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessStat {
     /// Id.
     pub pid: u32,
     /// Id of the parent.
     pub parent: u32,
-    /// Whether it ended and its parent has not asked for its status yet.
+    /// Whether the process has ended but its parent has not read its exit status.
     pub zombie: bool,
     /// Number of threads.
     pub threads: u64,
-    /// Start, in clock ticks since the start of the machine.
+    /// Start, in clock ticks since boot.
     pub started: u64,
     /// Resident memory, in pages.
     pub pages: u64,
 }
 
 impl ProcessStat {
-    /// Reads the fields of a process; `None` if there is none with this id.
+    /// Reads the fields of a process; `None` if there is no process with this id.
     pub fn of(pid: u32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }

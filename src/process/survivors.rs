@@ -1,4 +1,4 @@
-//! Finds and ends processes by a mark in their environment, also those that left their process group.
+//! Finds and ends processes by a mark in their environment, including those that left their process group.
 
 use std::fs;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::stat::ProcessStat;
 
-/// Environment variable that contains the mark.
+/// Name of the environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
-/// Intervals at which known processes are looked at between two searches for all, in milliseconds. Those of a sandbox usually
-/// end within the first one.
+/// Intervals at which known processes are checked between two searches of all processes, in milliseconds. Processes of
+/// a sandbox usually end within the first interval.
 const LOOKS_MS: [u64; 5] = [1, 2, 4, 8, 8];
-/// Maximum wait for killed processes to disappear.
+/// Maximum wait for killed processes to end.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
-/// Mark in the environment of a run that all its children inherit: `<instance>-<loop>-<attempt>`.
+/// Mark in the environment of a run, which all of its child processes inherit: `<instance>-<loop>-<attempt>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie(String);
 
 impl Cookie {
-    /// Creates a mark. `instance` is the random name of this installation, so that two on one machine do not interfere.
-    /// [`survivors`] finds all attempts of a loop by `<instance>-<loop>` and all loops by `<instance>`.
+    /// Creates a mark. `instance` is the random name of this installation, so that two installations on one machine do
+    /// not interfere. [`survivors`] finds all attempts of a loop by `<instance>-<loop>` and all loops by `<instance>`.
     pub fn new(instance: &str, loop_id: &str, attempt: u32) -> Self {
         Self(format!("{instance}-{loop_id}-{attempt}"))
     }
@@ -32,7 +32,7 @@ impl Cookie {
     }
 }
 
-/// A running process with a mark.
+/// Running process with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Survivor {
     pid: Pid,
@@ -54,7 +54,7 @@ impl Survivor {
         }
     }
 
-    /// Whether this process still has memory, which it gives up early at its end, with the mark.
+    /// Whether this process still has memory. Processes release their memory, including the mark, early when they end.
     fn is_running(&self) -> bool {
         start_time(self.pid) == Some(self.started) && environment(self.pid).is_some_and(|found| !found.is_empty())
     }
@@ -65,8 +65,8 @@ pub fn is_alive(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(start_time).is_some()
 }
 
-/// Returns the running processes whose mark is `cookie` or begins with `cookie` and `-`. Processes of other users are not
-/// visible. Returns none for an empty mark.
+/// Returns the running processes whose mark is `cookie` or begins with `cookie` and `-`. Processes of other users are
+/// not visible. Returns none if `cookie` is empty.
 pub fn survivors(cookie: &str) -> Vec<Survivor> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     if cookie.is_empty() {
@@ -89,8 +89,8 @@ pub fn survivors(cookie: &str) -> Vec<Survivor> {
         .collect()
 }
 
-/// Sends SIGTERM to all processes with the mark, waits for `grace`, and sends SIGKILL until none remains. Returns the number
-/// of remaining processes: 0, except for processes in uninterruptible I/O.
+/// Sends SIGTERM to all processes with the mark, waits for `grace`, and sends SIGKILL until none remains. Returns the
+/// number of remaining processes, which is 0 except for processes in uninterruptible I/O.
 pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
     let mut remaining = survivors(cookie);
     if remaining.is_empty() {
@@ -120,7 +120,7 @@ pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
     if remaining.is_empty() { 0 } else { survivors(cookie).len() }
 }
 
-/// Waits until these processes have ended, for a short time at most, and searches again: they may have started others.
+/// Waits for a short time until these processes have ended, and searches again, because they may have started others.
 async fn searched_after_end(known: &[Survivor], cookie: &str) -> Vec<Survivor> {
     for wait in LOOKS_MS {
         tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -143,7 +143,7 @@ fn carries(environment: &[u8], cookie: &str) -> bool {
         .any(|rest| rest.is_empty() || rest[0] == b'-')
 }
 
-/// Returns the start of a process, in clock ticks since the start of the machine; `None` for a zombie or if there is none.
+/// Returns the start of a process, in clock ticks since boot; `None` if it is a zombie or does not exist.
 fn start_time(pid: Pid) -> Option<u64> {
     let stat = ProcessStat::of(u32::try_from(pid.as_raw_pid()).ok()?)?;
     (!stat.zombie).then_some(stat.started)

@@ -1,4 +1,4 @@
-//! System calls of the sandbox that rustix does not have.
+//! System calls of the sandbox that rustix does not provide.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// `KEYCTL_JOIN_SESSION_KEYRING` of `keyctl(2)`.
 const JOIN_SESSION_KEYRING: libc::c_long = 1;
 
-/// Maps the owners of all files of a detached mount by a user namespace; set-user-ID bits and device files lose their effect.
-/// Needs Linux 5.12.
+/// Maps the owners of all files in a detached mount by a user namespace. Set-user-ID bits and device files lose their
+/// effect. Requires Linux 5.12.
 ///
 /// # Errors
 /// The kernel or the file system does not support it, or the service lacks `CAP_SYS_ADMIN`.
@@ -36,7 +36,7 @@ pub(super) fn map_owners(mount: impl AsFd, user_namespace: impl AsFd) -> io::Res
 /// Gives this process a new session keyring. Does not allocate.
 ///
 /// # Errors
-/// The kernel has no keys, or a filter of system calls forbids it.
+/// The kernel does not support keyrings, or a filter of system calls forbids the call.
 #[expect(unsafe_code, reason = "rustix has no keyctl")]
 pub(super) fn join_new_keyring() -> io::Result<()> {
     // SAFETY: without a name the call reads no memory.

@@ -1,4 +1,4 @@
-//! Files in folders that agents write to: each may be a link, or a pipe that nobody writes to.
+//! Reads files in folders that agents write to. Such a file can be a link, or a pipe that blocks readers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file for reading. Follows no link in place of the file, and never waits.
+/// Opens a regular file for reading. Does not follow a link in place of the file, and never blocks.
 ///
 /// # Errors
-/// It cannot be opened, or is no regular file.
+/// The file cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -21,7 +21,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the first `limit` bytes of a regular file as text; invalid UTF-8 is replaced. `None` if there is no such file.
+/// Returns the first `limit` bytes of a regular file as text; invalid UTF-8 is replaced. `None` if there is no such
+/// file.
 pub fn read_text(path: &Path, limit: u64) -> Option<String> {
     let mut bytes = Vec::new();
     open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;

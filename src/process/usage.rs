@@ -1,4 +1,4 @@
-//! Memory, processes and disk space of a sandbox while it runs, and their limits.
+//! Memory, processes and disk space of a running sandbox, and their limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,34 +14,36 @@ use crate::domain::trust::limits::SandboxLimits;
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Size of a block in the number of blocks of a file.
+/// Size of the blocks that `stat` counts, in bytes.
 const BLOCK: u64 = 512;
-/// Bytes that a socket can hold by the kernel's own default, where the machine's settings name no more.
+/// Number of bytes that a socket can hold by the kernel's default, if the machine's settings do not set a larger
+/// number.
 const SOCKET_DEFAULT: u64 = 212_992;
-/// Bytes that a pipe can hold of a user whose pipes have `fs.pipe-user-pages-soft` pages together.
+/// Number of bytes that a pipe can hold if its user's pipes have reached `fs.pipe-user-pages-soft` pages in total.
 const PIPE: u64 = 8 << 10;
-/// Maximum number of descriptors that the processes of a run may have open together. Reading more takes too long.
+/// Maximum number of descriptors that the processes of a run may have open in total, because reading more takes too
+/// long.
 const MOST_OPEN: u64 = 131_072;
-/// Folders in memory of a sandbox.
+/// Folders of a sandbox that are in memory.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
 
-/// Memory and processes at one moment.
+/// Memory and processes of a sandbox at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     memory_mib: u64,
     processes: u64,
-    /// Bytes of files without a name in the run's folders.
+    /// Number of bytes in deleted files that are still open in the run's folders.
     deleted: u64,
-    /// Open sockets, each counted once.
+    /// Number of open sockets, each counted once.
     sockets: u64,
-    /// Open pipes, each counted once.
+    /// Number of open pipes, each counted once.
     pipes: u64,
-    /// Open descriptors, at most one more than a run may have.
+    /// Number of open descriptors, at most one more than a run may have.
     descriptors: u64,
 }
 
-/// Returns the reason if a limit is exceeded. `socket` is the number of bytes that a socket can hold; 0 if a control group counts what
-/// sockets and pipes hold.
+/// Returns the reason if a limit is exceeded; otherwise `None`. `socket` is the number of bytes that a socket can
+/// hold, or 0 if a control group accounts for sockets and pipes.
 fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
     let Usage { sockets, pipes, .. } = usage;
     let of_pipes = if socket == 0 { 0 } else { pipes.saturating_mul(PIPE) };
@@ -63,8 +65,8 @@ fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
     }
 }
 
-/// Measures the process `root` and its descendants, and these writable folders; completes with the reason when they exceed a
-/// limit. `group` is the control group in which the kernel limits them, if there is one.
+/// Measures the process `root`, its descendants, and these writable folders; completes with the reason when they
+/// exceed a limit. `group` is the control group in which the kernel limits them, if there is one.
 pub(super) async fn exceeded(
     root: u32,
     limits: SandboxLimits,
@@ -94,7 +96,7 @@ pub(super) async fn exceeded(
     }
 }
 
-/// Measures a run. `shared_at_start` is what the machine's files in memory took when it began, in KiB.
+/// Measures a run. `shared_at_start` is the size of the machine's files in memory when the run started, in KiB.
 fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_start: u64) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -121,23 +123,23 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
     Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted, sockets, pipes, descriptors }
 }
 
-/// Files without a name, sockets and pipes that processes have open.
+/// Deleted files, sockets and pipes that processes have open.
 #[derive(Debug, Default)]
 struct OpenFiles {
-    /// Bytes of files in memory without a name.
+    /// Number of bytes in deleted files that are in memory.
     in_memory: u64,
-    /// Bytes of files without a name on the run's devices.
+    /// Number of bytes in deleted files on the run's devices.
     deleted: u64,
     /// Number of sockets.
     sockets: u64,
     /// Number of pipes.
     pipes: u64,
-    /// Number of descriptors, at most one more than are looked at.
+    /// Number of descriptors, at most one more than are examined.
     descriptors: u64,
 }
 
-/// Counts the files without a name, the sockets and the pipes that processes have open, each once. `devices` are those of the run's
-/// folders. Stops after `most` descriptors.
+/// Counts the deleted files, sockets and pipes that processes have open, each once. `devices` are the devices of the
+/// run's folders. Stops after `most` descriptors.
 fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>, most: u64) -> OpenFiles {
     let (mut known, mut found) = (BTreeSet::new(), OpenFiles::default());
     for pid in pids {
@@ -164,8 +166,8 @@ fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>, most: u6
     found
 }
 
-/// Returns the bytes that a socket can hold. Programs in a sandbox without a control group cannot ask for more
-/// ([`super::sandbox`]); the last message may exceed the buffer by a quarter.
+/// Returns the number of bytes that a socket can hold. Programs in a sandbox without a control group cannot request
+/// more ([`super::sandbox`]); the last message may exceed the buffer by a quarter.
 fn bytes_of_socket() -> u64 {
     let setting = |name| {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
@@ -175,7 +177,7 @@ fn bytes_of_socket() -> u64 {
     most.saturating_add(most / 4)
 }
 
-/// Returns the bytes in a sandbox's folders in memory, seen through one of its processes.
+/// Returns the number of bytes in a sandbox's in-memory folders, read through one of its processes.
 fn folders_in_memory(pid: u32) -> u64 {
     let used = |folder: &&str| {
         let found = rustix::fs::statvfs(format!("/proc/{pid}/root/{folder}")).ok()?;
@@ -185,14 +187,14 @@ fn folders_in_memory(pid: u32) -> u64 {
     if is_sandbox { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
-/// Returns what files in memory and shared memory take on this machine, in KiB; 0 if the kernel does not tell.
+/// Returns the size of files in memory and shared memory on this machine, in KiB; 0 if the kernel does not report it.
 fn shared_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Shmem:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Whether files wait in sockets of a process to be received.
+/// Whether sockets of a process contain passed files that were not received yet.
 fn has_files_in_flight(pid: u32) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     let text = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
@@ -200,13 +202,14 @@ fn has_files_in_flight(pid: u32) -> bool {
     text.filter_map(count).any(|count| count > 0)
 }
 
-/// Returns the size of a process's page tables, in KiB. They are no part of its resident memory.
+/// Returns the size of a process's page tables, in KiB, which are not part of its resident memory; `None` if it is
+/// unknown.
 fn page_tables_kib(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("VmPTE:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
 
-/// Returns the proportional set size of a process, in KiB.
+/// Returns the proportional set size of a process, in KiB; `None` if it is unknown.
 fn proportional_kib(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
@@ -299,7 +302,7 @@ mod tests {
         drop((pipes, copies));
     }
 
-    /// Reading untouched memory maps a page of zeros, which is no memory of the process; its page tables are.
+    /// Reading untouched memory maps a page of zeros, which uses no memory of the process except its page tables.
     /// See docs/threats.md#s10.
     #[test]
     #[expect(unsafe_code, reason = "memory is mapped and read")]

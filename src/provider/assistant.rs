@@ -1,4 +1,5 @@
-//! Questions to a model with structured answers: JSON that is checked against a schema, requested at most twice.
+//! Questions to a model with structured answers: JSON that is checked against a schema. An invalid answer is requested
+//! once more.
 //!
 //! Callers have a fallback without a model, so a failure never ends a loop.
 
@@ -22,16 +23,16 @@ const MAX_TEXT: usize = 256 * 1024;
 const MAX_STARTS: usize = 200;
 /// Maximum number of characters of an invalid answer that are sent back to the model.
 const MAX_ECHO: usize = 8_000;
-/// Added to the time limit of the client, so that our time limit is reached first.
+/// Addition to the client's time limit, so that the limit of this module is reached first.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Answers requests: a client of an endpoint, or a command.
+/// Model that answers requests: a client of an endpoint, or a command.
 #[async_trait]
 pub trait Assistant: Send + Sync {
     /// Sends one request.
     ///
     /// # Errors
-    /// There is no answer.
+    /// There is no response.
     async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError>;
 }
 
@@ -42,18 +43,18 @@ impl Assistant for ApiClient {
     }
 }
 
-/// A question.
+/// Question to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// System prompt; empty for none.
     pub system: String,
-    /// Question with everything that is needed to answer it.
+    /// Prompt that contains everything needed for the answer.
     pub prompt: String,
     /// Schema of the answer.
     pub schema: AnswerSchema,
 }
 
-/// Limits of a question, for both attempts together.
+/// Limits of a question, which apply to both attempts together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskLimits {
     /// Name of the model.
@@ -64,20 +65,20 @@ pub struct AskLimits {
     pub timeout: Duration,
 }
 
-/// Usage of a question, also if it failed.
+/// Usage of a question, including a failed one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Spent {
     /// Tokens of all attempts.
     pub usage: TokenUsage,
-    /// Whether `usage` is partly estimated from lengths because a server did not count.
+    /// Whether part of `usage` is estimated from text lengths because a server did not report it.
     pub estimated: bool,
     /// Number of requests.
     pub calls: u32,
-    /// Model of the last answer, by the provider's name; empty if there was none.
+    /// Name of the model that answered last, as the provider calls it; empty if there was no answer.
     pub model: String,
 }
 
-/// A valid answer.
+/// Valid answer with its usage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssistantAnswer<T> {
     /// Parsed answer.
@@ -101,7 +102,7 @@ pub struct AssistantFailure {
 /// Kind of failure of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantFault {
-    /// The request failed; with signs of a limit.
+    /// The request failed; contains signs of a limit, if any.
     Call(Box<LimitSignals>),
     /// The time limit was reached.
     Time,
@@ -109,15 +110,15 @@ pub enum AssistantFault {
     Answer,
 }
 
-/// A check in addition to the schema: returns the answer, or a description of the problem.
+/// Check in addition to the schema. Returns the answer, or a description of the problem.
 pub type AnswerRule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
 
-/// Asks a question and checks the answer; if it is invalid, asks once more and describes the problem.
+/// Asks a question and checks the answer. If it is invalid, asks once more with a description of the problem.
 ///
 /// # Errors
-/// The request fails, the time limit is reached, the model refuses, or the second answer is invalid too. A failed request is
-/// not repeated, except one that was refused with status 400 or 422: it is sent again without a schema, because not every
-/// server supports them.
+/// The request fails, the time limit is reached, the model refuses, or the second answer is invalid as well. Failed
+/// requests are not repeated, with one exception: after a refusal with status 400 or 422, the request is sent again
+/// without a schema, because not every server supports schemas.
 pub async fn ask<T: DeserializeOwned>(
     assistant: &dyn Assistant,
     question: &Question,
@@ -198,7 +199,7 @@ impl Spent {
         self.model.clone_from(&answer.model);
     }
 
-    /// Adds a request whose tokens were not counted, with an answer of `answered` bytes.
+    /// Adds a request whose tokens were not reported, with an answer of `answered` bytes.
     fn estimate(&mut self, request: &ChatRequest, answered: usize) {
         let text = |message: &ChatMessage| match message {
             ChatMessage::User(text) => text.len(),
@@ -220,7 +221,7 @@ fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, S
     serde_json::from_value(found).map_err(|error| format!("it does not match: {error}{cut}"))
 }
 
-/// Reads an answer from a text in which a model was asked to write it.
+/// Reads an answer from a model's text.
 ///
 /// # Errors
 /// The problem, as the end of a sentence.
@@ -229,7 +230,8 @@ pub fn read_answer<T: DeserializeOwned>(schema: &Value, text: &str) -> Result<T,
     serde_json::from_value(found).map_err(|error| format!("its answer is unusable: {error}"))
 }
 
-/// Returns the first JSON value in a text that matches the schema: the whole text, in a code fence, or within the text.
+/// Returns the first JSON value in a text that matches the schema. Tries the whole text, then code fences, then any
+/// position in the text.
 fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
     let text = text.trim().trim_start_matches('\u{feff}');
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];

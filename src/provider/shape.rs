@@ -1,13 +1,13 @@
-//! Checks a value against a JSON Schema, with the keywords that our schemas use.
+//! Checks a value against a JSON Schema that uses the keywords of the service's schemas.
 //!
-//! Supported: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `minItems`, `maxItems`,
-//! `minLength`, `maxLength`, `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `anyOf`, `oneOf`, `allOf`,
-//! `$ref` within the document. Other keywords are ignored and left to serde. A complete validator would add thirty
-//! crates.
+//! Supported: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `minItems`,
+//! `maxItems`, `minLength`, `maxLength`, `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `anyOf`,
+//! `oneOf`, `allOf`, `$ref` within the document. Other keywords are ignored and left to serde. A complete validator
+//! would add thirty crates.
 
 use serde_json::{Map, Value};
 
-/// Maximum nesting of schemas; a schema can refer to itself.
+/// Maximum nesting of schemas, because a schema can refer to itself.
 const MAX_DEPTH: usize = 64;
 
 /// Describes the first problem of `value`, with its position as a JSON pointer; `None` if it is valid.
@@ -61,7 +61,7 @@ fn is(kind: &str, value: &Value) -> bool {
     }
 }
 
-/// Compares two values; 1 and 1.0 are equal.
+/// Whether two JSON values are equal; 1 equals 1.0.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
@@ -75,7 +75,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Checks lengths and bounds.
+/// Checks lengths and numeric limits.
 fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
     let rule = |name: &str| rules.get(name).and_then(Value::as_f64);
     let count = |length: usize, unit: &str, least: &str, most: &str| {
@@ -108,7 +108,7 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Checks fields and entries.
+/// Checks the fields of an object and the entries of a list.
 fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
     match value {
         Value::Object(fields) => {

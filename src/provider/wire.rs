@@ -1,7 +1,8 @@
-//! Wire formats of providers: conversion of requests and answers to and from JSON, without I/O.
+//! Wire formats of providers: conversion of requests and responses to and from JSON, without I/O.
 //!
-//! Parsing is lenient: unknown fields and parts are ignored, missing ones have a defined meaning. Requests are strict: mistakes of
-//! a model that a server would refuse (a name with spaces, arguments that are not JSON) are corrected before they are sent back.
+//! Parsing is lenient: unknown fields and parts are ignored, and missing ones have a defined meaning. Requests are
+//! strict: a model's mistakes that a server would reject, such as a tool name with spaces or arguments that are not
+//! JSON, are corrected before they are sent back.
 
 pub(super) mod chat;
 pub(super) mod fault;
@@ -14,7 +15,7 @@ use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
 use crate::domain::providers::prices::TokenUsage;
 use fault::ProviderError;
 
-/// Maximum length of the name of a tool.
+/// Maximum length of a tool's name, in characters.
 const MAX_NAME: usize = 64;
 
 /// Wire format of a server.
@@ -38,7 +39,7 @@ impl Wire {
         }
     }
 
-    /// Returns the segments of the path after the version.
+    /// Returns the path segments of the endpoint, after the version.
     pub(super) fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],
@@ -57,10 +58,10 @@ impl Wire {
         }
     }
 
-    /// Parses the answer to `request`.
+    /// Parses the response to `request`.
     ///
     /// # Errors
-    /// The server reported an error, or the answer has a different format.
+    /// The server reported an error, or the response has a different format.
     pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
@@ -74,16 +75,16 @@ impl Wire {
     }
 }
 
-/// Reason why an answer could not be parsed.
+/// Reason why a response could not be parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AnswerError {
     /// The server reported an error.
     Provider(ProviderError),
-    /// The answer has a different format; describes what is missing.
+    /// The response has a different format; the text describes what is missing.
     Foreign(String),
 }
 
-/// Returns the model's name in the answer, else the requested one.
+/// Returns the name of the model in the response, otherwise the requested one.
 fn model_of(document: &Value, request: &ChatRequest) -> String {
     match document["model"].as_str() {
         Some(model) if !model.is_empty() => model.to_owned(),
@@ -97,12 +98,12 @@ fn count(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)).unwrap_or(0)
 }
 
-/// Returns the usage; `None` if all numbers are 0, because the server does not count.
+/// Returns the usage; `None` if all numbers are 0, which means that the server does not report usage.
 fn counted(usage: TokenUsage) -> Option<TokenUsage> {
     (usage.total() > 0).then_some(usage)
 }
 
-/// Returns arguments to send back; invalid ones become an empty object.
+/// Returns the arguments of a call to send back. Invalid arguments become an empty object.
 fn arguments_object(arguments: &str) -> Value {
     match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
@@ -117,7 +118,7 @@ fn safe_name(name: &str) -> String {
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// Adds a call; if its id is missing or not unique, it gets a new one.
+/// Adds a tool call. A missing or duplicate id is replaced.
 fn add_call(calls: &mut Vec<ToolCall>, id: Option<&str>, name: &str, arguments: &Value) {
     let taken = |id: &str| calls.iter().any(|call| call.id == id);
     let id = match id {

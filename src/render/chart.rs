@@ -4,7 +4,7 @@ use minijinja::{Error, Value};
 
 /// Number of cells of a progress bar.
 const CELLS: u32 = 20;
-/// Maximum number of iterations in a chart; the last ones are shown.
+/// Maximum number of iterations in a chart; the last ones are drawn.
 const POINTS: usize = 40;
 
 /// Formats a percentage as a bar, such as `` `██████░░░░░░░░░░░░░░` ``.
@@ -14,8 +14,8 @@ pub(super) fn bar(percent: u32) -> String {
     format!("`{}{}`", "█".repeat(full), "░".repeat(CELLS as usize - full))
 }
 
-/// Draws the completion of the last measured iterations as bars and their control signal as a line; empty for fewer than
-/// two iterations. Mermaid draws no legend, so the title names both.
+/// Draws the completion of the last measured iterations as bars and their control signal as a line. Empty for fewer
+/// than two iterations. The title names both, because Mermaid draws no legend.
 pub(super) fn completion(rows: &Value) -> Result<String, Error> {
     let mut all: Vec<Value> = rows.try_iter()?.collect();
     all.retain(|row| row.get_attr("completion_percent").is_ok_and(|percent| !percent.is_none()));

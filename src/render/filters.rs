@@ -1,4 +1,4 @@
-//! Filters of the templates: each escapes its value and returns Markdown.
+//! Filters for templates. Each escapes its value and returns Markdown.
 
 use minijinja::{Environment, Error, ErrorKind, Value};
 
@@ -45,7 +45,7 @@ pub(super) fn frame(text: &str) -> String {
     text
 }
 
-/// Formats inline code for a table cell, where a pipe would end the cell even within code.
+/// Formats inline code for a table cell. A pipe is escaped, because it would end the cell even within code.
 fn code_cell(text: &str) -> String {
     let code = outbound::inline_code(text);
     let mut cell = String::with_capacity(code.len());
@@ -59,7 +59,7 @@ fn code_cell(text: &str) -> String {
     cell
 }
 
-/// Links the code of a path, with or without a line, to its page if `links` has its address.
+/// Links the code of a path, with or without a line number, to its page if `links` contains the address.
 fn linked(place: &str, code: String, links: &Value) -> Value {
     let address = links.get_item(&Value::from(place)).ok();
     let address = address.as_ref().and_then(|found| found.as_str()).filter(|found| is_plain_address(found));
@@ -89,7 +89,7 @@ fn plain(text: &str) -> String {
     })
 }
 
-/// Mentions a person; a text that cannot be a login becomes plain text.
+/// Formats a mention of a person. A text that cannot be a login becomes plain text.
 fn mention(login: &str) -> String {
     let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_login = login.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -105,7 +105,7 @@ fn quote(text: &str) -> String {
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats a link; only its text if the address is not http(s) or contains characters that could end the link.
+/// Formats a link. Only its text remains if the address is not http(s) or contains characters that could end the link.
 fn link(link: &Value) -> Result<Value, Error> {
     let part = |name: &str| link.get_attr(name).map(|value| value.as_str().unwrap_or_default().to_owned());
     let (text, address) = (part("text")?, part("url")?);
@@ -153,7 +153,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Begins a text with a capital letter, unless its first word is more than lower-case letters: a path, a name in code, a number.
+/// Capitalizes the first letter of a text, unless its first word is not a plain lower-case word, such as a path, a
+/// name in code or a number.
 fn capital(text: &str) -> String {
     let text = text.trim_start();
     let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '!', '?']);

@@ -1,4 +1,4 @@
-//! Hidden, signed line that identifies a text of the bot, also after a crash.
+//! Hidden, signed line by which a text of the bot is recognized, even after a crash.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Maximum size of a marker with the empty lines around it, in bytes.
+/// Maximum size of a marker including the empty lines around it, in bytes.
 pub(super) const MAX_BYTES: usize = 1_024;
 
 const BEGIN: &str = "<!-- ralph:1 ";
@@ -49,7 +49,8 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Signs the marker of the text `key` of `subject` (such as a loop's id) on the issue with the key `place`.
+    /// Creates the signed marker for the text `key` of `subject` (such as a loop's id) on the issue with the key
+    /// `place`.
     pub fn new(subject: &str, key: &str, place: &str, secret: &MarkerKey) -> Self {
         let fields = format!("{} {} {}", field(subject), field(key), field(place));
         let code = HEXLOWER.encode(&secret.over(&fields).finalize().into_bytes()[..CODE_BYTES]);
@@ -67,7 +68,7 @@ impl Marker {
     }
 }
 
-/// Percent-encodes every character of a field that could end it or the HTML comment around it.
+/// Percent-encodes every character of a field that could end the field or the surrounding HTML comment.
 fn field(text: &str) -> String {
     let mut field = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -82,8 +83,8 @@ fn field(text: &str) -> String {
     if field.is_empty() { "%".to_owned() } else { field }
 }
 
-/// Returns the marker on the last line of a text, if its signature is valid. Markers on other lines are quotations. The
-/// caller compares it with the expected marker, because a valid one may have been copied from another place.
+/// Returns the marker on the last line of a text if its signature is valid. Markers on other lines are quotations. The
+/// caller must compare it with the expected marker, because a valid marker may have been copied from another place.
 pub fn find_marker(body: &str, secret: &MarkerKey) -> Option<Marker> {
     let line = body.trim_end().lines().next_back()?.trim_end();
     let (fields, code) = line.strip_prefix(BEGIN)?.strip_suffix(END)?.rsplit_once(' ')?;

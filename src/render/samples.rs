@@ -1,4 +1,4 @@
-//! Sample views of each kind, and replacement of all their text by hostile text.
+//! Sample views of each kind, and replacement of all their texts with hostile text.
 
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ pub(super) fn iteration() -> IterationView {
     }
 }
 
-/// Returns an approved plan, in a text about its loop.
+/// Returns a line about an approved plan.
 fn plan_line() -> PlanLine {
     PlanLine {
         hash: "1a2b3c4d".into(),
@@ -431,7 +431,7 @@ pub(super) fn all() -> Vec<View> {
     ]
 }
 
-/// Replaces all free text of a view by `text`; values that the templates branch on stay.
+/// Replaces all free text of a view with `text`. Values that templates branch on are kept.
 pub(super) fn with_text(view: &View, text: &str) -> View {
     fn replace(name: &str, value: &mut Value, text: &str) {
         match value {

@@ -1,26 +1,27 @@
-//! Shortens values before rendering so that texts fit into a comment and no block is cut.
+//! Shortens values before rendering, so that texts fit into a comment and Markdown blocks stay complete.
 
 use serde_json::Value;
 
 use crate::domain::trust::{outbound, sanitize};
 
-/// Limits per kind of value.
+/// Limits by kind of value.
 pub(super) struct SizeLimits {
-    /// Maximum lines of one check's output.
+    /// Maximum number of lines of one check's output.
     output_lines: usize,
-    /// Maximum bytes of one check's output.
+    /// Maximum number of bytes of one check's output.
     output_bytes: usize,
-    /// Maximum rows of a table of iterations; the last ones stay.
+    /// Maximum number of rows in a table of iterations; the last ones are kept.
     rows: usize,
-    /// Maximum entries of any other list; the first ones stay.
+    /// Maximum number of entries in any other list; the first ones are kept.
     items: usize,
-    /// Maximum bytes of the text of the task and of the plan, of which the beginning stays.
+    /// Maximum number of bytes of the task's and the plan's texts; the beginning is kept.
     task_bytes: usize,
-    /// Maximum bytes of any other text.
+    /// Maximum number of bytes of any other text.
     text_bytes: usize,
 }
 
-/// Levels in the order in which they are tried: outputs shrink first, then rows, then the rest. The last one always fits.
+/// Limits in the order in which they are tried. Outputs are shortened first, then tables, then the rest. The last
+/// limits always suffice.
 pub(super) const LEVELS: &[SizeLimits] = &[
     SizeLimits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
     SizeLimits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
@@ -30,7 +31,7 @@ pub(super) const LEVELS: &[SizeLimits] = &[
     SizeLimits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, task_bytes: 300, text_bytes: 100 },
 ];
 
-/// Applies limits to every value and adds `<name>_left_out`, the number of removed entries, beside each list.
+/// Applies limits to every value. Beside each list, adds `<name>_left_out`, the number of removed entries.
 pub(super) fn shrink(value: Value, limits: &SizeLimits) -> Value {
     match value {
         Value::Object(map) => {
@@ -51,9 +52,10 @@ pub(super) fn shrink(value: Value, limits: &SizeLimits) -> Value {
     }
 }
 
-/// Whether the values are too large to be worth rendering.
+/// Whether the values are so large that rendering them cannot succeed.
 pub(super) fn is_hopeless(value: &Value) -> bool {
-    /// Factor above which JSON cannot fit: names and punctuation make it up to three times as long as its text.
+    /// Factor above which JSON values cannot fit, because names and punctuation make JSON up to three times as long as
+    /// its text.
     const TIMES: usize = 4;
     value.to_string().len() > TIMES * super::MAX_BYTES
 }
@@ -62,7 +64,7 @@ fn most(name: &str, limits: &SizeLimits) -> usize {
     if is_history(name) { limits.rows } else { limits.items }
 }
 
-/// Whether the last entries of a list matter, not the first.
+/// Whether the last entries of a list are kept instead of the first.
 fn is_history(name: &str) -> bool {
     matches!(name, "rows" | "recent")
 }
@@ -89,7 +91,7 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
     }
 }
 
-/// Returns the first lines within `bytes`, and a line with the number of bytes that are not shown.
+/// Returns the first lines within `bytes`, followed by a line with the number of omitted bytes.
 fn beginning(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();

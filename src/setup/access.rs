@@ -1,4 +1,4 @@
-//! Access to the set-up: for the holder of the token that `serve` prints, in browsers that entered it.
+//! Access to the setup for browsers that entered the token which `ralph-bot serve` prints.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ const COOKIE: &str = "ralph-setup";
 /// Maximum number of browsers that are remembered; the oldest are forgotten.
 const MAX_BROWSERS: usize = 16;
 
-/// Token and the browsers that entered it.
+/// Access token, and the browsers that entered it.
 pub(super) struct SetupAccess {
     token: SecretString,
     browsers: Mutex<Vec<String>>,
     failed: Mutex<FailedAttempts>,
 }
 
-/// A browser that entered the token: the value of its cookie.
+/// Browser that entered the token, identified by the value of its cookie.
 #[derive(Clone)]
 pub(super) struct SetupBrowser(String);
 
@@ -42,28 +42,28 @@ fn digest(value: &str) -> String {
 }
 
 impl SetupBrowser {
-    /// Returns a name of the browser that can be stored.
+    /// Returns an identifier of the browser that can be stored.
     pub(super) fn name(&self) -> String {
         digest(&self.0)
     }
 
-    /// Returns the value that its forms send back.
+    /// Returns the value that the browser's forms must send back.
     pub(super) fn csrf(&self) -> String {
         let mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes()).map(|mac| mac.chain_update("csrf").finalize());
         mac.map(|mac| BASE64URL_NOPAD.encode(&mac.into_bytes())).unwrap_or_default()
     }
 
-    /// Whether a form has this browser's value.
+    /// Whether a form contains this browser's value.
     pub(super) fn sent(&self, csrf: &str) -> bool {
         !csrf.is_empty() && same(&self.csrf(), csrf)
     }
 }
 
 impl SetupAccess {
-    /// Creates the access with a new token.
+    /// Creates the access control with a new token.
     ///
     /// # Errors
-    /// There are no random numbers.
+    /// The system provides no random numbers.
     pub(super) fn new() -> std::io::Result<Self> {
         let token = random_secret()?.into();
         Ok(Self { token, browsers: Mutex::default(), failed: Mutex::default() })
@@ -74,16 +74,17 @@ impl SetupAccess {
         &self.token
     }
 
-    /// Returns the milliseconds that an address has to wait after failed attempts; `None` if it need not.
+    /// Returns the time, in milliseconds, that an address has to wait after failed attempts; `None` if it need not
+    /// wait.
     pub(super) fn wait_ms(&self, from: IpAddr, now: Timestamp) -> Option<i64> {
         lock(&self.failed).wait_ms(from, now)
     }
 
-    /// Lets a browser in that brings the token, and returns the header that sets its cookie; `None` for another token, which
-    /// counts as a failed attempt.
+    /// Admits a browser that sends the token, and returns the header that sets its cookie. `None` for a wrong token,
+    /// which counts as a failed attempt.
     ///
     /// # Errors
-    /// There are no random numbers.
+    /// The system provides no random numbers.
     pub(super) fn enter(
         &self,
         token: &str,
@@ -110,7 +111,7 @@ impl SetupAccess {
         Ok(Some(cookie))
     }
 
-    /// Returns the browser of a request, if it entered the token.
+    /// Returns the browser of a request; `None` if it has not entered the token.
     pub(super) fn browser(&self, headers: &HeaderMap) -> Option<SetupBrowser> {
         let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
         let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -121,7 +122,8 @@ impl SetupAccess {
     }
 }
 
-/// Returns the origin at which a browser reaches this server, with the scheme that it or a proxy in front says.
+/// Returns the origin at which a browser reaches this server. The scheme is that of the browser's or a proxy's
+/// headers.
 pub(super) fn own_origin(headers: &HeaderMap) -> String {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text("host").unwrap_or("localhost");
@@ -131,7 +133,7 @@ pub(super) fn own_origin(headers: &HeaderMap) -> String {
     format!("{}://{host}", if secure { "https" } else { "http" })
 }
 
-/// Whether a change comes from a page of this server, by what the browser says.
+/// Whether a change comes from a page of this server, according to the browser's headers.
 pub(super) fn is_own_change(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     is_from_own_page(text("origin"), text("sec-fetch-site"), &own_origin(headers))

@@ -1,6 +1,6 @@
-//! Everything that the service needs on a forge, made through the forge's API and tested: webhooks, labels, the client of logins.
+//! Creates and tests everything that the service needs on a forge: webhooks, labels, the OAuth client for logins.
 //!
-//! All of it can be repeated: what is as it should be stays as it is.
+//! All steps can be repeated; correct objects are not changed.
 
 use std::collections::HashMap;
 use std::future::IntoFuture as _;
@@ -38,24 +38,24 @@ pub struct WebhookSetup {
     pub good: bool,
 }
 
-/// Scope of [`complete`].
+/// Options of [`complete`].
 #[derive(Clone, Copy)]
 pub struct CompleteOptions<'a> {
     /// Repositories, `owner/name`.
     pub repositories: &'a [String],
-    /// Maximum time for a test delivery to arrive.
+    /// Maximum time until a test delivery arrives.
     pub patience: Duration,
-    /// Routes at the service's address, if somebody listens there already.
+    /// Routes at the service's address, if a server already listens there; otherwise `None`.
     pub routes: Option<&'a DeliveryRoutes>,
 }
 
-/// Error of the set-up on a forge.
+/// Error of the setup on a forge.
 #[derive(Debug, thiserror::Error)]
 pub enum CompleteError {
-    /// Something is asked for that cannot be done.
+    /// The request is impossible.
     #[error("{0}")]
     Usage(String),
-    /// It failed.
+    /// A step failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -64,11 +64,11 @@ fn failed(what: &dyn std::fmt::Display) -> CompleteError {
     CompleteError::Failed(what.to_string())
 }
 
-/// Makes and tests what the service needs on a forge: the client of logins, and in each repository labels and the webhook. A step
-/// that fails does not stop the others.
+/// Creates and tests everything that the service needs on a forge: the OAuth client for logins, and labels and the
+/// webhook in each repository. A step that fails does not stop the others.
 ///
 /// # Errors
-/// The forge cannot be asked, a repository is unknown, or the service's address is occupied.
+/// The forge cannot be queried, a repository is unknown, or the service's address is in use.
 pub async fn complete(
     config: &Config,
     forge: &ForgeConfig,
@@ -112,7 +112,7 @@ pub async fn complete(
     Ok(report)
 }
 
-/// Makes the client of logins unless there is one that works.
+/// Creates the OAuth client for logins, unless there is one that works.
 async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge, report: &mut SetupReport) {
     let usable = config.server.public_url.as_ref().filter(|public| matches!(public.path(), "" | "/"));
     let (Some(public), Some(login)) = (usable, adapter.login()) else { return };
@@ -165,10 +165,10 @@ pub(super) fn hook_address(public: &url::Url, forge: &ForgeConfig) -> String {
     format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name)
 }
 
-/// Creates and tests a webhook for each of `repositories` (`owner/name`), with a secret of its own.
+/// Creates and tests a webhook for each of `repositories` (`owner/name`), each with its own secret.
 ///
 /// # Errors
-/// Fails without a public address, on an error of the forge, an unknown repository, or an occupied port.
+/// There is no public address, the forge reports an error, a repository is unknown, or the port is in use.
 pub async fn create_webhooks(
     config: &Config,
     forge: &ForgeConfig,
@@ -201,7 +201,7 @@ pub async fn create_webhooks(
     Ok(WebhookSetup { lines, good })
 }
 
-/// Creation of webhooks.
+/// Parameters for the creation of webhooks.
 struct WebhookCreation<'a> {
     existing: ExistingSecret,
     patience: Duration,
@@ -209,7 +209,7 @@ struct WebhookCreation<'a> {
 }
 
 impl WebhookCreation<'_> {
-    /// Creates and tests the webhooks of repositories, while it listens for their deliveries.
+    /// Creates and tests the webhooks of repositories while it listens for their deliveries.
     async fn all(
         &self,
         config: &Config,
@@ -285,7 +285,7 @@ struct WebhookTest<'a> {
 }
 
 impl WebhookTest<'_> {
-    /// Sets up one repository after the other; one that fails does not stop the others.
+    /// Sets up the repositories one after another. A failure does not stop the others.
     async fn all(&self, repositories: &[Repository]) -> Vec<super::ReportedStep> {
         let mut steps = Vec::new();
         for found in repositories {
@@ -331,7 +331,7 @@ impl WebhookTest<'_> {
         })
     }
 
-    /// Waits for more than `before` deliveries; `false` if none comes in time.
+    /// Waits for more than `before` deliveries; returns `false` if none arrives in time.
     async fn comes_after(&self, before: u64) -> anyhow::Result<bool> {
         let more = async {
             while self.received().await? <= before {
@@ -368,7 +368,7 @@ fn advice(forge: &ForgeConfig, public: &url::Url, url: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the steps to create the GitHub App, which only GitHub's own pages can do.
+/// Returns the steps to create the GitHub App, which is only possible on GitHub's web pages.
 fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
     let web = forge.url.as_str().trim_end_matches('/');
     let manifest = MANIFEST.replace("https://ralph.example.org/webhooks/github", url);

@@ -1,4 +1,4 @@
-//! Routes for deliveries while the set-up listens: those of the test or of the trial that waits for one.
+//! Routes for deliveries while the setup server listens. They belong to the current test or trial.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,17 +9,18 @@ use axum::response::{IntoResponse, Response};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
-/// Place for the routes that take deliveries at the moment.
+/// Shared slot for the routes that currently receive deliveries.
 #[derive(Clone, Default)]
 pub struct DeliveryRoutes(Arc<Mutex<Option<Router>>>);
 
 impl DeliveryRoutes {
-    /// Sets the routes; `None` refuses deliveries, which forges repeat or the service finds by its look at the forge.
+    /// Sets the routes. With `None`, deliveries are refused; forges repeat them, or the service finds their events
+    /// later by polling.
     pub fn set(&self, routes: Option<Router>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = routes;
     }
 
-    /// Returns the routes that forward deliveries.
+    /// Returns a router that forwards deliveries to the current routes.
     pub fn router(&self) -> Router {
         // A route with a parameter would add it to those of the inner routes.
         Router::new().fallback(forward).with_state(self.clone())

@@ -1,4 +1,4 @@
-//! Files of the set-up: created with mode 0600, never overwritten.
+//! Files of the setup, which are created with mode 0600 and never overwritten.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -7,24 +7,24 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::webhook_secrets::write_private;
 
-/// Result of the creation of a file.
+/// Result of creating a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileCreation {
-    /// It was created.
+    /// The file was created.
     Created,
-    /// It exists with this content.
+    /// The file already exists with the same content.
     Same,
 }
 
-/// Returns what to do about a file that exists.
+/// Returns advice about a file that already exists.
 pub(super) fn in_the_way(path: &Path) -> String {
     format!("{} exists and is not overwritten; move it away, or choose another name for the forge", path.display())
 }
 
-/// Creates a file that only its owner can read. What could not be written completely is removed.
+/// Creates a file that only its owner can read. An incompletely written file is removed.
 ///
 /// # Errors
-/// It exists with another content, or cannot be written; the message names it and says what to do.
+/// The file exists with other content or cannot be written; the message names the file and contains advice.
 pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, String> {
     match write_private(path, text.expose_secret()) {
         Ok(()) => Ok(FileCreation::Created),
@@ -40,10 +40,10 @@ pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, S
     }
 }
 
-/// Creates the operator's file, or replaces it if it still has the text `known`.
+/// Creates the operator's file, or replaces it if it still contains the text `known`.
 ///
 /// # Errors
-/// It cannot be written, or was changed meanwhile.
+/// The file cannot be written, or was changed in the meantime.
 pub(super) fn write_config(path: &Path, known: Option<&str>, text: &str) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: &dyn std::fmt::Display| {

@@ -1,7 +1,7 @@
-//! GitHub App from its manifest: what is asked for, GitHub's answer, and the files that are written.
+//! GitHub App from its manifest: the person's request, GitHub's response, and the files that are written.
 //!
-//! GitHub tells the App's secrets once. Its answer is kept in a file of its own until all others are written, so that a full disk,
-//! a file in the way or a killed process loses nothing.
+//! GitHub reveals the App's secrets only once. Its response is stored in a separate file until all other files are
+//! written, so that a full disk, an existing file or a killed process loses nothing.
 
 use std::path::PathBuf;
 
@@ -18,39 +18,39 @@ use crate::config::{ForgeConfig, ForgeKind, github_api, login_clients};
 use crate::domain::model::ids::ForgeName;
 use crate::forge::github::manifest::{self, AppPlan, ConversionFailure, CreatedApp, is_login};
 
-/// File that keeps GitHub's answer until it is used.
+/// Name of the file that stores GitHub's response until it is used.
 const KEPT_ANSWER: &str = "github-app-answer.json";
 
-/// Request of a person.
+/// Request of a person for a GitHub App.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppRequest {
     /// Name of the forge in the configuration.
     pub name: String,
     /// Web address of Enterprise Server or GHE.com; `None` for github.com.
     pub url: Option<String>,
-    /// Address of the REST API, if it is not the usual one.
+    /// Address of the REST API; `None` for the default one.
     pub api_url: Option<String>,
     /// Organization that owns the App; `None` for the person's account.
     pub organization: Option<String>,
-    /// Address at which GitHub reaches the service; `None` polls.
+    /// Address at which GitHub reaches the service; `None` if the service polls.
     pub public_url: Option<String>,
-    /// Backend of a new configuration.
+    /// Backend to use in a new configuration.
     pub backend: String,
 }
 
-/// GitHub's answer with what was asked for.
+/// GitHub's response together with the request.
 #[derive(Serialize, Deserialize)]
 struct KeptAnswer {
     request: AppRequest,
     answer: String,
 }
 
-/// An App that may be created: what the person's browser posts.
+/// App that is ready to be created, whose form the person's browser posts.
 #[derive(Debug, Clone)]
 pub struct AppStart {
     /// Request.
     pub request: AppRequest,
-    /// Plan of the App.
+    /// Description of the App to create.
     pub plan: AppPlan,
 }
 
@@ -59,24 +59,24 @@ pub struct AppStart {
 pub struct CreatedForge {
     /// Name of the forge in the configuration.
     pub name: ForgeName,
-    /// Page on which the App is installed.
+    /// Address of the page for installing the App.
     pub installation_page: Url,
     /// Report of the steps.
     pub report: SetupReport,
 }
 
-/// Failed creation.
+/// Reason why the creation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupFailure {
-    /// It can be repeated; the message says what to do.
+    /// The step can be repeated; the message contains advice.
     #[error("{0}")]
     Failed(String),
-    /// GitHub's answer could not be kept anywhere: it has to be shown.
+    /// GitHub's response could not be stored and has to be shown to the person.
     #[error("GitHub's answer could not be written ({why}); it is shown here, once: store it as {file}, then try again")]
     Shown {
         /// Reason.
         why: String,
-        /// File that it belongs into.
+        /// Name of the file that should contain the response.
         file: String,
         /// Content of the file.
         answer: SecretString,
@@ -103,7 +103,7 @@ pub(super) fn address(what: &str, text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Checks the name of a forge, which is part of file names and addresses.
+/// Checks the name of a forge, which becomes part of file names and addresses.
 pub(super) fn forge_name(name: &str) -> Result<(), String> {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !plain || name.is_empty() || name.starts_with('-') || name.len() > 40 {
@@ -126,7 +126,7 @@ impl AppRequest {
         self.public_url.as_deref().map(|text| address("public address", text)).transpose()
     }
 
-    /// Returns the file of the App's key.
+    /// Returns the name of the file for the App's private key.
     fn key_file(&self) -> String {
         format!("{}-app-key.pem", self.name)
     }
@@ -148,7 +148,8 @@ impl AppRequest {
         }
     }
 
-    /// Returns the file of the App's client for logins; `None` if people cannot be sent back to the dashboard.
+    /// Returns the path of the file for the App's OAuth client; `None` if the dashboard has no address for the
+    /// redirect after a login.
     fn login_file(&self, place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
         let Some(public) = self.public()? else { return Ok(None) };
         if !matches!(public.path(), "" | "/") {
@@ -158,11 +159,11 @@ impl AppRequest {
         Ok(Some(login_clients::path(&base.data_dir, &ForgeName::new(&self.name))))
     }
 
-    /// Checks the request, and that all files could be written, before anybody is sent to GitHub. `redirect` and `installed` are the
-    /// addresses to which GitHub sends the browser.
+    /// Checks the request, and that all files can be written, before the person is sent to GitHub. `redirect` and
+    /// `installed` are the addresses to which GitHub redirects the browser.
     ///
     /// # Errors
-    /// A value is wrong, a file is in the way, or the folder cannot be written; the message says what to do.
+    /// A value is invalid, a file already exists, or the folder is not writable; the message contains advice.
     pub fn start(
         self,
         place: &OperatorFileLocation,
@@ -209,7 +210,8 @@ impl AppRequest {
     /// Exchanges GitHub's code for the App, and writes its files and the configuration.
     ///
     /// # Errors
-    /// GitHub refuses the code or cannot be asked, or a file cannot be written; then GitHub's answer is kept.
+    /// GitHub refuses the code or does not respond, or a file cannot be written; in the latter case GitHub's response
+    /// is stored.
     pub async fn finish(self, place: &OperatorFileLocation, code: &str) -> Result<CreatedForge, SetupFailure> {
         let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(why.to_string());
         let transport = manifest::transport().map_err(|error| failed(&error))?;
@@ -226,20 +228,21 @@ impl AppRequest {
     }
 }
 
-/// Returns the file with an answer of GitHub that was not used completely; `None` if there is none.
+/// Returns the file with a response of GitHub that was not used completely; `None` if there is none.
 ///
 /// # Errors
-/// It cannot be looked for.
+/// The folder cannot be read.
 pub fn pending(place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
     let file = place.beside(KEPT_ANSWER);
     let exists = file.try_exists().map_err(|error| format!("cannot look for {}: {error}", file.display()))?;
     Ok(exists.then_some(file))
 }
 
-/// Writes the files and the configuration of the App in the kept answer, and removes the answer. Can be repeated.
+/// Writes the files and the configuration of the App in the stored response, and removes the response. Can be
+/// repeated.
 ///
 /// # Errors
-/// A file is in the way or cannot be written; the message says what to do, and the answer stays.
+/// A file already exists or cannot be written. The message contains advice, and the response remains stored.
 pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
     let kept = place.beside(KEPT_ANSWER);
     let again =
@@ -303,10 +306,10 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
     Ok(CreatedForge { name: ForgeName::new(&request.name), installation_page: created.installation_page(&web), report })
 }
 
-/// Returns the names of the repositories on which an App is installed, or that a token reaches.
+/// Returns the names of the repositories on which an App is installed, or which a token can access.
 ///
 /// # Errors
-/// The forge cannot be asked.
+/// The forge cannot be queried.
 pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, String> {
     let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
     let found = adapter.repositories().await.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Pages of the set-up, and what their forms do.
+//! Pages of the setup, and handlers of their forms.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::net::serve::PeerAddress;
 use crate::web::stand_alone_page;
 
-/// Seconds after which a page that shows something unfinished is loaded again.
+/// Number of seconds after which a page that shows running work is reloaded.
 const RELOAD: &str = "2";
-/// Seconds between two looks at the App's installation.
+/// Number of seconds between two checks of the App's installation.
 const INSTALLATION_RELOAD: &str = "5";
-/// Path to which GitHub sends the browser with a code.
+/// Path to which GitHub redirects the browser with a code.
 pub(super) const CREATED: &str = "/setup/github/created";
 
 type SetupFields = HashMap<String, String>;
@@ -156,7 +156,7 @@ fn backend_of(fields: &SetupFields) -> Result<String, String> {
     if agent_names().contains(&name.as_str()) { Ok(name) } else { Err(format!("there is no backend `{name}`")) }
 }
 
-/// Returns what was entered, so that a form that is shown again has it. Never a token.
+/// Returns the entered values, so that a form that is shown again contains them. Tokens are left out.
 fn entered(state: &SetupState, fields: Option<&SetupFields>) -> Value {
     let of = |name: &str| fields.and_then(|fields| text_of(fields, name)).unwrap_or_default();
     let is_token_form = fields.is_some_and(|fields| fields.contains_key("token"));
@@ -174,7 +174,7 @@ fn entered(state: &SetupState, fields: Option<&SetupFields>) -> Value {
     })
 }
 
-/// Returns the last page, which leads to the dashboard.
+/// Returns the last page, which links to the dashboard.
 fn done(state: &SetupState) -> Response {
     let config = configured(state).ok().flatten().map(|(config, _)| config);
     let (dashboard, has_login) = config.as_ref().map_or((None, false), app::address_after_setup);
@@ -182,7 +182,7 @@ fn done(state: &SetupState) -> Response {
     page(StatusCode::OK, context, &[])
 }
 
-/// Returns the page of the present stage.
+/// Returns the page for the current stage of the setup.
 async fn overview(
     state: &Arc<SetupState>,
     browser: &SetupBrowser,
@@ -284,7 +284,7 @@ async fn of_forge(
     response
 }
 
-/// Returns the page on which an App is installed, by its bot's account.
+/// Returns the address of the page for installing an App, which is derived from the login of its bot.
 async fn installation_page(forge: &ForgeConfig) -> Option<String> {
     let adapter = app::connect(forge, &Options::default()).ok()?;
     let own = adapter.own_account().await.ok()?;
@@ -294,7 +294,7 @@ async fn installation_page(forge: &ForgeConfig) -> Option<String> {
     Some(page.into())
 }
 
-/// Returns the page with the form that goes to GitHub.
+/// Returns the page with the form that is posted to GitHub.
 fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -> Response {
     let base = state.origin(browser);
     let redirect = Url::parse(&format!("{base}{CREATED}"));
@@ -342,14 +342,14 @@ async fn github(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     }
 }
 
-/// Query with which GitHub sends the browser back.
+/// Query of GitHub's redirect.
 #[derive(Default, Deserialize)]
 struct CreatedQuery {
     code: Option<String>,
     state: Option<String>,
 }
 
-/// Ends the creation of an App.
+/// Finishes the creation of an App after GitHub's redirect.
 async fn created(
     State(state): State<Arc<SetupState>>,
     headers: HeaderMap,
@@ -432,7 +432,7 @@ async fn token(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(fi
     }
 }
 
-/// Makes and tests what the service needs on the forge, and adds it to the report.
+/// Creates and tests everything that the service needs on the forge, and adds the steps to the report.
 async fn completed(state: &SetupState, repositories: &[String]) {
     let mut report: SetupReport = state.report();
     let outcome = match configured(state) {

@@ -1,4 +1,4 @@
-//! Server of the set-up: the page `/setup`, health, and deliveries for tests and trials.
+//! HTTP server of the setup: the page `/setup`, health, and deliveries for tests and trials.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl SetupServer {
         Ok(Self { address, state, task, stop })
     }
 
-    /// Returns the address for people to open. It has the token: it is printed once, and never logged.
+    /// Returns the address for people to open. It contains the token, so it is printed once and never logged.
     pub fn link(&self) -> SecretString {
         let base = self.state.place.base().ok().and_then(|config| config.server.public_url);
         let base = base.filter(|_| self.state.mode == SetupMode::Service && !self.address.ip().is_loopback());
@@ -67,17 +67,17 @@ impl SetupServer {
         SecretString::from(format!("{base}/setup?token={}", self.state.access.token().expose_secret()))
     }
 
-    /// Waits until the service can start.
+    /// Waits until the configured service can start.
     pub async fn finished(&self) {
         self.state.finished.cancelled().await;
     }
 
-    /// Waits until an App was created. `failed` gets the reason of each attempt that failed.
+    /// Waits until an App was created. `failed` is called with the reason of each failed attempt.
     pub async fn created(&self, failed: impl Fn(&str)) -> CreatedForge {
         self.state.until_created(failed).await
     }
 
-    /// Stops listening, after the current requests are answered.
+    /// Stops listening after the current requests are finished.
     pub async fn stop(self) {
         self.state.finished.cancel();
         self.stop.cancel();
@@ -108,7 +108,7 @@ async fn ready(State(state): State<Arc<SetupState>>) -> impl IntoResponse {
     (StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-/// Sets the headers that every answer has.
+/// Sets the headers of all responses.
 async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

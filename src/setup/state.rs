@@ -1,4 +1,4 @@
-//! State of the set-up: what was asked for, what came of it, and the trial that runs.
+//! State of the setup server: the request, the report, and the trial.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,19 +18,19 @@ use crate::clock::Clock;
 use crate::config::ForgeConfig;
 use crate::domain::trust::setup_state::{SetupStates, StateRefusal};
 
-/// Maximum number of lines of a trial that are shown.
+/// Maximum number of shown lines of a trial.
 const MAX_LINES: usize = 200;
 
 /// Purpose of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupMode {
-    /// The whole set-up of a service without a forge.
+    /// Complete setup of a service without a forge.
     Service,
-    /// The creation of one App, which the command line asked for.
+    /// Creation of one App, as requested on the command line.
     CreateApp(AppRequest),
 }
 
-/// A trial that runs or ran.
+/// Trial that is running or has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrialJob {
     pub(super) running: bool,
@@ -47,11 +47,11 @@ pub(super) struct SetupState {
     pub(super) patience: Duration,
     pub(super) access: SetupAccess,
     pub(super) deliveries: DeliveryRoutes,
-    /// Cancelled once the service can start.
+    /// Canceled when the configured service can start.
     pub(super) finished: CancellationToken,
     address: SocketAddr,
     states: Mutex<SetupStates<AppRequest>>,
-    /// Origin at which each browser reaches the server.
+    /// Origin at which each browser reaches the server, by browser.
     origins: Mutex<HashMap<String, String>>,
     created: Mutex<Option<CreatedForge>>,
     failure: Mutex<Option<String>>,
@@ -60,7 +60,7 @@ pub(super) struct SetupState {
     job: Arc<Mutex<TrialJob>>,
 }
 
-/// Locks a value of the state; code under the locks only assigns, so it is valid even after a panic.
+/// Locks a value of the state. Code under the locks only assigns values, so they are valid even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,7 +69,7 @@ impl SetupState {
     /// Creates the state of a server at `address`.
     ///
     /// # Errors
-    /// There are no random numbers.
+    /// The system provides no random numbers.
     pub(super) fn new(
         place: OperatorFileLocation,
         mode: SetupMode,
@@ -95,7 +95,7 @@ impl SetupState {
         })
     }
 
-    /// Waits until an App was created. `failed` gets the reason of each attempt that failed.
+    /// Waits until an App was created. `failed` is called with the reason of each failed attempt.
     pub(super) async fn until_created(&self, failed: impl Fn(&str)) -> CreatedForge {
         loop {
             let changed = self.changed.notified();
@@ -160,7 +160,7 @@ impl SetupState {
         *lock(&self.job) = TrialJob { lines, ..TrialJob::default() };
     }
 
-    /// Begins a trial beside the pages.
+    /// Starts a trial in the background.
     pub(super) fn begin_trial(self: &Arc<Self>, forge: ForgeConfig, wanted: TrialRepository) -> Result<(), String> {
         let mut job = lock(&self.job);
         if job.running {

@@ -1,4 +1,4 @@
-//! Forge that is reached with the token of the bot's account: checked first, then stored and configured.
+//! Setup of a forge that is accessed with a token of the bot's account. The token is checked, stored and configured.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -15,11 +15,11 @@ use crate::forge::{ForgeError, ForgeErrorKind};
 /// Source of a token.
 #[derive(Debug, Clone)]
 pub enum TokenSource {
-    /// Environment variable with its value.
+    /// Environment variable, with its value.
     Variable(String, SecretString),
-    /// File that the operator has, with its content.
+    /// Existing file of the operator, with its content.
     File(String, SecretString),
-    /// Given now; it is stored in a file.
+    /// Token that a person entered. It is stored in a new file.
     Given(SecretString),
 }
 
@@ -31,7 +31,7 @@ impl TokenSource {
     }
 }
 
-/// Request of a person.
+/// Request of a person for a forge with a token.
 #[derive(Debug, Clone)]
 pub struct BotTokenRequest {
     /// Name of the forge in the configuration.
@@ -40,9 +40,9 @@ pub struct BotTokenRequest {
     pub url: String,
     /// Token of the bot's account.
     pub token: TokenSource,
-    /// Address at which the forge reaches the service; `None` polls.
+    /// Address at which the forge reaches the service; `None` if the service polls.
     pub public_url: Option<String>,
-    /// Backend of a new configuration.
+    /// Backend to use in a new configuration.
     pub backend: String,
 }
 
@@ -72,11 +72,12 @@ impl BotTokenRequest {
         }
     }
 
-    /// Asks the forge whose the token is, then writes the token, a webhook secret and the configuration. A configuration that has
-    /// this forge is left as it is.
+    /// Queries the account of the token, then writes the token, a webhook secret and the configuration. An existing
+    /// configuration with this forge is not changed.
     ///
     /// # Errors
-    /// The forge refuses the token or cannot be asked, a file is in the way, or one cannot be written. The message says what to do.
+    /// The forge refuses the token or does not respond, a file already exists, or a file cannot be written. The
+    /// message contains advice.
     pub async fn configure(&self, place: &OperatorFileLocation) -> Result<SetupReport, String> {
         forge_name(&self.name)?;
         let url = address("address of the server", &self.url)?;
@@ -139,7 +140,7 @@ impl BotTokenRequest {
     }
 }
 
-/// Asks the forge whose the token is, and returns a sentence about it.
+/// Queries the account of the token, and returns a sentence about it.
 async fn whose_token(forge: &ForgeConfig) -> Result<String, String> {
     let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
     // A server that does not accept the token says so about everything.

@@ -1,7 +1,7 @@
-//! Trial: a labeled issue becomes a verified pull request by the service itself, with a scripted agent instead of a model.
+//! Trial: the service turns a labeled issue into a verified pull request, with a scripted agent instead of a model.
 //!
-//! The service runs as it is configured, with a data folder, a backend and one repository of the trial's own. It may start a loop
-//! for its own label, because nobody else's account is at hand.
+//! The service runs with its configuration, but with the trial's own data folder, backend and repository. It may start
+//! a loop for a label that it set itself, because no other account is available.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::engine::{EngineSettings, label_specs};
 use crate::forge::{Forge, NewIssue, Repository};
 use crate::store::loops;
 
-/// Maximum time until a loop has begun: a delivery that does not come, or a few polls.
+/// Maximum time until a loop has started, which is long enough for a lost delivery and a few polls.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time until the pull request is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Polling interval for the loop's state.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time for which the pull request's description may still be written after the loop is ready.
+/// Time for which the pull request's description may still be updated after the loop is ready.
 const SETTLING: Duration = Duration::from_secs(30);
 const AGENT: &str = include_str!("../../templates/demo/trial-agent.sh");
 const ISSUE: &str = include_str!("../../templates/demo/trial-issue.md");
@@ -39,17 +39,17 @@ const OWN_REPOSITORY: &str = "ralph-trial";
 /// Repository of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrialRepository {
-    /// One that the bot reaches, `owner/name`.
+    /// Existing repository that the bot can access, `owner/name`.
     Named(String),
-    /// A new private one of the bot's account.
+    /// New private repository of the bot's account.
     New,
 }
 
 impl TrialRepository {
-    /// Reads a person's choice: `new`, or `owner/name`.
+    /// Parses `new` or `owner/name`.
     ///
     /// # Errors
-    /// It is neither.
+    /// The text is neither.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         match text.split_once('/') {
@@ -73,7 +73,7 @@ pub struct TrialOutcome {
     pub iterations: u32,
 }
 
-/// Objects that a trial made on the forge, to be removed on request.
+/// Objects that a trial created on the forge, which are removed on request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct TrialRecord {
     forge: ForgeName,
@@ -106,7 +106,7 @@ fn recorded(folder: &Path) -> anyhow::Result<Option<TrialRecord>> {
     }
 }
 
-/// Finds the repository of a trial, or creates it; the second value says which.
+/// Finds the repository of a trial, or creates it. The second value is `true` if it was created.
 async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Result<(Repository, bool)> {
     let known = adapter.repositories().await?;
     let called = |name: &str| known.iter().find(|found| found.repo.full_name().eq_ignore_ascii_case(name)).cloned();
@@ -139,7 +139,7 @@ async fn repository(adapter: &dyn Forge, wanted: &TrialRepository) -> anyhow::Re
     Ok((found, created))
 }
 
-/// Makes the webhook of a repository, if its deliveries need one and there is none.
+/// Creates the webhook of a repository, if the service needs webhooks and there is none.
 async fn webhook(whole: &Config, forge: &ForgeConfig, adapter: &dyn Forge, repo: &RepoRef) -> anyhow::Result<()> {
     let is_app = matches!(forge.auth, ForgeAuth::App { .. });
     let (Some(webhooks), Some(public)) = (adapter.webhooks(), &whole.server.public_url) else { return Ok(()) };
@@ -155,7 +155,7 @@ async fn webhook(whole: &Config, forge: &ForgeConfig, adapter: &dyn Forge, repo:
     Ok(())
 }
 
-/// A service of a trial, with what it needs.
+/// Running service of a trial.
 struct TrialService {
     app: Application,
     config: Config,
@@ -190,11 +190,12 @@ fn options(config: &Config, listen: bool) -> Options {
     Options { tune, listen, ..Options::of(config) }
 }
 
-/// Runs a trial: opens an issue, labels it, and watches until its pull request is ready. `routes` takes deliveries if somebody
-/// listens at the service's address already. `say` gets a line for each event.
+/// Runs a trial: opens an issue, adds the label, and waits until its pull request is ready. `routes` receives
+/// deliveries if a server already listens at the service's address. `say` is called with a line for each event.
 ///
 /// # Errors
-/// A step failed; the message says which and what to do. What was made on the forge stays until [`clean_up`].
+/// A step failed; the message names it and contains advice. Objects that were created on the forge remain until
+/// [`clean_up`].
 pub async fn run(
     place: &OperatorFileLocation,
     forge: &ForgeConfig,
@@ -268,7 +269,7 @@ impl TrialService {
         Ok(TrialOutcome { issue: opened.url, pull, iterations: ready.spent.iterations })
     }
 
-    /// Waits for the first poll of the repository, before which nothing is news.
+    /// Waits for the first poll of the repository, because the first poll reports no changes.
     async fn first_look(&self, repo: &RepoRef) {
         let key = format!("polled/{}/{}", repo.forge, repo.id.0);
         let polled = async {
@@ -333,7 +334,7 @@ impl TrialService {
         Ok(ready)
     }
 
-    /// Waits until everything was sent to the forge.
+    /// Waits until all effects on the forge were executed.
     async fn settle(&self) {
         let idle = async {
             loop {
@@ -348,11 +349,12 @@ impl TrialService {
     }
 }
 
-/// Removes what the last trial made on the forge: closes its pull request and issue, and deletes its branch, or the repository that
-/// was created for it. Returns a line for each; none if there was no trial. Can be repeated.
+/// Removes the objects that the last trial created on the forge: closes its pull request and issue, and deletes its
+/// branch, or the repository if it was created for the trial. Returns a line for each; empty if there was no trial.
+/// Can be repeated.
 ///
 /// # Errors
-/// The forge cannot be asked; what is left stays recorded.
+/// The forge cannot be queried; remaining objects stay recorded.
 pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String>> {
     let whole = place.config()?;
     let folder = folder(&whole);
@@ -387,7 +389,7 @@ pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String
     Ok(lines)
 }
 
-/// Whether a trial left something on the forge.
+/// Whether a trial left objects on the forge.
 pub(super) fn is_recorded(place: &OperatorFileLocation) -> bool {
     place.base().is_ok_and(|config| record_file(&folder(&config)).exists())
 }

@@ -1,4 +1,5 @@
-//! Audit of changes in the dashboard and by the API: who asked for which, from where, and with what result. Rows can only be added.
+//! Audit log of changes through the dashboard and the API: the person, the request, its address and its result. Rows
+//! can only be added.
 
 use std::net::IpAddr;
 
@@ -10,24 +11,24 @@ use crate::domain::model::ids::{ForgeName, Timestamp, User};
 
 /// Maximum length of a stored path, in characters.
 const MAX_PATH: usize = 300;
-/// Login of the operator of the machine, who has no account.
+/// Login that is stored for the operator of the machine, who has no account.
 const OPERATOR: &str = "operator";
 
-/// Way in which a request says who sends it.
+/// Way in which a request is authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessVia {
-    /// It begins a session.
+    /// Login: the request starts a session.
     Login,
     /// Session of a browser.
     Session,
-    /// Token that `serve` prints.
+    /// Token that `ralph-bot serve` prints.
     PrintedToken,
     /// Personal token of this name.
     PersonalToken(String),
 }
 
 impl AccessVia {
-    /// Returns the way in words, and the name of the personal token.
+    /// Returns the stored word for the way, and the name of the personal token if one was used.
     fn words(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Login => ("login", None),
@@ -38,49 +39,49 @@ impl AccessVia {
     }
 }
 
-/// Change that is asked for.
+/// Request that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest {
     /// Account; `None` for the operator of the machine.
     pub account: Option<(ForgeName, User)>,
-    /// Address that it came from.
+    /// IP address of the client.
     pub from: IpAddr,
-    /// Way in which it says who sends it.
+    /// Way in which the request is authenticated.
     pub via: AccessVia,
-    /// Method.
+    /// HTTP method.
     pub method: String,
     /// Path without its query; cut after 300 characters.
     pub path: String,
 }
 
-/// Row of the audit.
+/// Row of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AccessRow {
-    /// Position; later rows have greater ones.
+    /// Position of the row; later rows have greater positions.
     pub id: i64,
     /// Time of the request, in milliseconds since 1970.
     pub at: i64,
-    /// Forge of the account; `None` for the operator of the machine.
+    /// Name of the account's forge; `None` for the operator of the machine.
     pub forge: Option<String>,
-    /// Numeric id of the account.
+    /// Numeric id of the account; `None` for the operator of the machine.
     pub account_id: Option<i64>,
-    /// Login at that time.
+    /// Login of the account at the time of the request.
     pub login: String,
     /// IP address.
     pub address: String,
     /// `login`, `session`, `printed token` or `personal token`.
     pub via: String,
-    /// Name of the personal token.
+    /// Name of the personal token; `None` if none was used.
     pub token: Option<String>,
-    /// Method.
+    /// HTTP method.
     pub method: String,
     /// Path without its query.
     pub path: String,
-    /// Status of the answer; `None` while the request runs, or if it was cut off.
+    /// HTTP status of the response; `None` while the request runs or if it was interrupted.
     pub status: Option<u16>,
 }
 
-/// Stores a change that is about to be made, and returns its position.
+/// Stores a request before it changes anything; returns the position of its row.
 pub fn begin(c: &Connection, request: &AccessRequest, now: Timestamp) -> StoreResult<i64> {
     let (forge, user) = request.account.as_ref().map(|(forge, user)| (forge.as_str(), user)).unzip();
     let login = user.map_or(OPERATOR, |user| user.login.as_str());
@@ -94,21 +95,21 @@ pub fn begin(c: &Connection, request: &AccessRequest, now: Timestamp) -> StoreRe
     Ok(c.last_insert_rowid())
 }
 
-/// Stores the status of the answer to a change, once.
+/// Stores the status of the response to a request.
 ///
 /// # Errors
-/// It has a status already.
+/// The row already has a status.
 pub fn finish(c: &Connection, id: i64, status: u16) -> StoreResult<()> {
     c.prepare_cached("UPDATE access_audit SET status = ?2 WHERE id = ?1")?.execute(params![id, status])?;
     Ok(())
 }
 
-/// Returns up to `most` rows before a position, newest first; the newest of all without one.
+/// Returns up to `most` rows before a position, newest first; without a position, the newest rows.
 pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
     newest_of(c, None, before, most)
 }
 
-/// Returns rows as [`newest`] does; with a login only those of that account, in any case.
+/// Returns rows as [`newest`] does. With a login, only the rows of that account; letter case is ignored.
 pub fn newest_of(c: &Connection, login: Option<&str>, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
     let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
         WHERE id < ?1 AND (?3 IS NULL OR login = ?3 COLLATE NOCASE) ORDER BY id DESC LIMIT ?2";

@@ -1,5 +1,5 @@
-//! Calls of backends. Choosing a backend, reserving the cost and recording the call are one transaction, so that two loops
-//! cannot take the same free slot or the same budget, in one process or in several.
+//! Calls of backends. One transaction chooses a backend, reserves the cost and records the call, so that two loops
+//! cannot use the same free slot or the same budget, in one process or several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::domain::providers::money::{
 };
 use crate::domain::providers::prices::TokenUsage;
 
-/// Number of past calls that the expected cost is estimated from.
+/// Number of past calls from which the cost of a call is estimated.
 const PAST: u32 = 20;
 
 /// Loop and purpose of a call.
@@ -25,7 +25,7 @@ pub struct CallContext {
     pub key: String,
     /// The loop.
     pub loop_id: LoopId,
-    /// Its repository.
+    /// Repository of the loop.
     pub repo: RepoRef,
     /// 1-based iteration.
     pub iteration: u32,
@@ -38,11 +38,12 @@ pub struct CallContext {
 /// Cost limits; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallLimits {
-    /// Limit for the loop in total.
+    /// Limit for all calls of the loop.
     pub of_loop: Option<Money>,
     /// Limit for all calls of the loop for the same purpose.
     pub of_purpose: Option<Money>,
-    /// Cost by the loop's own account; the greater of this and the recorded cost applies.
+    /// Total cost that the loop has recorded itself. The limits apply to the greater of this and the cost in the
+    /// store.
     pub loop_spent: Money,
     /// Limit for the repository per day.
     pub of_repository: Option<Money>,
@@ -61,13 +62,13 @@ pub enum CallDecision {
         model: Option<String>,
         /// Reason of the choice.
         why: ChoiceReason,
-        /// Whether an earlier session can be resumed.
+        /// Whether the session of the previous call is resumed.
         session: SessionUse,
-        /// Cost at which the call is stopped, by the limits as they are now.
+        /// Cost at which the call is stopped, according to the current limits.
         at_most: Option<Money>,
-        /// Caller under which the cost is recorded during the call.
+        /// Loop and purpose under which the cost is recorded during the call.
         caller: Box<CallContext>,
-        /// Changes of backends.
+        /// State changes of backends.
         changes: Vec<BackendChange>,
     },
     /// No backend now; ask again at `until`.
@@ -77,7 +78,7 @@ pub enum CallDecision {
         /// Reason for each backend.
         reasons: Vec<Blocked>,
     },
-    /// No backend, and waiting does not help.
+    /// No backend is available, and waiting does not help.
     Never {
         /// Reason for each backend.
         reasons: Vec<Blocked>,
@@ -86,25 +87,25 @@ pub enum CallDecision {
     NoMoney(CostLimitReached),
 }
 
-/// Effects of an observation on backends.
+/// Changes that result from an observation of backends.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackendChanges {
-    /// Changes of backends.
+    /// State changes of backends.
     pub changes: Vec<BackendChange>,
-    /// Advice for the call.
+    /// Advice about the call that was observed; `None` if there is none.
     pub advice: Option<CallAdvice>,
 }
 
-/// End of a call, to be recorded.
+/// End of a call and its final cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSettlement {
-    /// End of the call, and its cost.
+    /// End of the call, with its cost.
     pub ending: Ending,
-    /// Whether the cost is estimated by the service.
+    /// Whether the service estimated the cost.
     pub estimated: bool,
     /// Tokens.
     pub usage: TokenUsage,
-    /// Outcome in one word.
+    /// Outcome as one word.
     pub outcome: &'static str,
 }
 
@@ -121,13 +122,13 @@ pub struct CallRecord {
     pub model: Option<String>,
     /// Start of the call.
     pub started_at: Timestamp,
-    /// Cost; the reserved cost during the call.
+    /// Cost; the reserved cost while the call runs.
     pub cost: Money,
-    /// Whether the cost is estimated by the service.
+    /// Whether the service estimated the cost.
     pub estimated: bool,
     /// Tokens.
     pub usage: TokenUsage,
-    /// Outcome; `None` during the call.
+    /// Outcome as one word; `None` while the call runs.
     pub outcome: Option<String>,
 }
 
@@ -153,9 +154,10 @@ pub fn observe(
     Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
 }
 
-/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and
-/// records its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first
-/// one that it has is used, or the first of all if it has none; its default model if the list is empty.
+/// Chooses a backend for a call, reserves the expected cost and records the start of the call; or returns the reason
+/// why the call cannot start. Without an expected cost in the request, it is estimated from earlier calls. `models`
+/// lists the models for each backend in order of preference. The first one that the backend has is used, or the first
+/// of all if it has none of them, or the backend's default model if the list is empty.
 pub fn begin(
     c: &Connection,
     caller: &CallContext,
@@ -223,7 +225,7 @@ pub fn begin(
     Ok(CallDecision::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
-/// Records the first output of a call: its backend works.
+/// Records the first output of a call, which shows that its backend works.
 pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
     let sql = "SELECT call FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let call: Option<String> = c.query_row(sql, [key], |row| row.get(0)).optional()?;
@@ -231,8 +233,8 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
     observe(c, &BackendObservation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
 }
 
-/// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
-/// with the cost and reservations of other running calls.
+/// Records the current cost of a running call, so that it is known even if the process dies. Returns the limit that
+/// was reached, if any; the cost and reservations of other running calls count as well.
 pub fn record_cost(
     c: &Connection,
     caller: &CallContext,
@@ -244,8 +246,9 @@ pub fn record_cost(
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
 }
 
-/// Records what a running call will have cost with the requests that it is about to send, if the limits cover it together with
-/// the cost and reservations of other running calls. Returns the limit that does not.
+/// Reserves the cost of the requests that a running call is about to send, if the limits allow it together with the
+/// cost and reservations of other running calls. Otherwise reserves nothing and returns the limit that would be
+/// exceeded.
 pub fn commit_cost(
     c: &Connection,
     caller: &CallContext,
@@ -260,8 +263,8 @@ pub fn commit_cost(
     Ok(None)
 }
 
-/// Records the end of a call and updates its backend; `seen` makes the observation from the recorded call and its cost. A call that
-/// has ended already stays unchanged.
+/// Records the end of a call and updates the state of its backend. `seen` creates the observation from the recorded
+/// call and its cost. A call that has already ended is not changed.
 pub fn end(
     c: &Connection,
     key: &str,
@@ -299,7 +302,7 @@ pub fn end(
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }
 
-/// Settles the calls of a loop whose process died; returns backend, purpose and assumed cost of each.
+/// Settles the calls of a loop whose process died; returns backend, purpose and assumed cost of each call.
 pub fn abandon(
     c: &Connection,
     of: &LoopId,
@@ -329,7 +332,7 @@ pub fn key_prefix(of: &LoopId, ticket: u64) -> String {
     format!("{of}/{ticket}/")
 }
 
-/// Returns the total cost of the finished calls whose keys begin with `beginning`.
+/// Returns the total cost of the finished calls whose keys have the prefix `beginning`.
 pub fn cost_of(c: &Connection, beginning: &str) -> StoreResult<Money> {
     let sql = "SELECT coalesce(sum(cost), 0) FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1";
     Ok(c.prepare_cached(sql)?.query_row([beginning], |row| row.get(0).map(Money))?)
@@ -366,7 +369,8 @@ fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
     })
 }
 
-/// Returns the expected cost of a call, from the loop's own calls for the same purpose, else from all loops'.
+/// Returns the expected cost of a call. It is estimated from the loop's calls for the same purpose, otherwise from
+/// those of all loops.
 fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResult<Money> {
     let past = |condition: &str, value: &str| -> StoreResult<Vec<Money>> {
         let sql = format!(
@@ -382,7 +386,7 @@ fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResul
     Ok(likely_cost(&known))
 }
 
-/// Returns the accounts that a call is charged to, without the call itself.
+/// Returns the current totals that the cost of a call counts towards, without the call itself.
 fn ledger(c: &Connection, caller: &CallContext, now: Timestamp) -> StoreResult<CostAccounts> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
@@ -588,8 +592,8 @@ mod tests {
         .await;
     }
 
-    /// Loops of two processes on one file ask for money at the same time; some of their runs end meanwhile. What is settled and held
-    /// never exceeds the limit, at any moment that a reader sees, and nothing of it stays unused.
+    /// Two processes on one database file reserve cost concurrently while some of their runs end. The sum of settled
+    /// and reserved cost never exceeds the limit at any moment that a reader sees, and the whole limit gets used.
     ///
     /// See docs/threats.md#p15.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -603,7 +607,8 @@ mod tests {
             loop_spent: Money(0),
             of_repository: None,
         };
-        /// Asks for 7 cents at a time until it is refused; a run that `ends` does so after 70, and another begins.
+        /// Reserves 7 cents repeatedly until a reservation is refused. With `ends`, the run then ends at 70 cents and
+        /// another begins.
         async fn ask_until_refused(store: Store, of: String, ends: bool) {
             for attempt in 0.. {
                 let (owner, key) = (of.clone(), format!("{of}/{attempt}"));

@@ -1,4 +1,4 @@
-//! Costs over days by repository, backend and person. The rows are sums that are written when a call ends.
+//! Daily costs by repository, backend and person. The sums are updated when a call ends.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -9,7 +9,7 @@ use super::StoreResult;
 use super::scope::RepoScope;
 use crate::domain::model::ids::Money;
 
-/// Part of the statement that adds ended calls to their days.
+/// Part of the SQL statement that adds ended calls to their daily sums.
 const ADD: &str =
     "INSERT INTO daily_costs (day, forge, repo_id, backend, person_id, person, calls, cost, tokens_in, tokens_out)
     SELECT c.day, c.forge, c.repo_id, c.backend, coalesce(s.person_id, 0), coalesce(max(s.person), ''), count(*),
@@ -37,7 +37,7 @@ impl CostGroup {
     /// All groupings.
     pub const ALL: [Self; 3] = [Self::Repository, Self::Backend, Self::Person];
 
-    /// Name in queries.
+    /// Returns the name of the grouping in queries.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Repository => "repository",
@@ -64,8 +64,8 @@ pub struct DailyCost {
     pub tokens_out: u64,
 }
 
-/// Returns the costs of the days `from..=to` in some repositories, newest day first, within a day the most expensive first.
-/// A call is counted on the day it started, after it ended.
+/// Returns the costs of the days `from..=to` in some repositories. Newer days are first, within a day the highest
+/// costs. A call counts for the day on which it started, and only after it has ended.
 pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i64) -> StoreResult<Vec<DailyCost>> {
     let mut values: Vec<Value> = vec![from.into(), to.into()];
     let visible = scope.condition("d", &mut values);
@@ -97,13 +97,13 @@ pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i6
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Adds a call that has just ended.
+/// Adds a call that has just ended to its daily sums.
 pub(super) fn add(c: &Connection, key: &str) -> StoreResult<()> {
     c.prepare_cached(&format!("{ADD} WHERE c.key = ?1 AND c.ended_at IS NOT NULL {GROUPS}"))?.execute([key])?;
     Ok(())
 }
 
-/// Adds all ended calls, of a database that has no sums yet.
+/// Creates the sums from all ended calls, for a database without sums.
 pub(super) fn fill(c: &Connection) -> StoreResult<()> {
     c.execute("DELETE FROM daily_costs", [])?;
     c.execute(&format!("{ADD} WHERE c.ended_at IS NOT NULL {GROUPS}"), [])?;

@@ -1,4 +1,4 @@
-//! Events of loops since a position: their steps, the actions of their agents, and what running agents write.
+//! Events of loops after a position: steps of the loops, actions of their agents, and output of running agents.
 
 use rusqlite::{Connection, params};
 
@@ -8,15 +8,15 @@ use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Money, Ratio, RepoRef, Timestamp};
 
-/// Position in the feed: the last row of the loops' logs, of the events of agents, and of the output of running agents. Positions
-/// only grow.
+/// Position in the feed: the last row of the loops' logs, of the agents' events, and of running agents' output.
+/// Positions only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FeedPosition {
-    /// Last step.
+    /// Row of the last step.
     pub step: i64,
-    /// Last event of an agent.
+    /// Row of the last event of an agent.
     pub activity: i64,
-    /// Last output of a running agent.
+    /// Row of the last output of a running agent.
     pub output: i64,
 }
 
@@ -29,7 +29,7 @@ impl FeedPosition {
         Some(Self { step: next()?, activity: next()?, output: next()? })
     }
 
-    /// Returns the position after an event.
+    /// Returns the position after this event.
     pub fn after(self, event: &FeedEvent) -> Self {
         match event.what {
             FeedKind::Step { .. } => Self { step: self.step.max(event.row), ..self },
@@ -38,7 +38,7 @@ impl FeedPosition {
         }
     }
 
-    /// Returns the later of two positions, for each kind of events.
+    /// Returns the later of two positions for each kind of event.
     pub fn latest(self, other: Self) -> Self {
         Self {
             step: self.step.max(other.step),
@@ -47,7 +47,7 @@ impl FeedPosition {
         }
     }
 
-    /// Whether an event is after this position.
+    /// Whether an event comes after this position.
     pub fn is_before(self, event: &FeedEvent) -> bool {
         match event.what {
             FeedKind::Step { .. } => event.row > self.step,
@@ -74,11 +74,11 @@ pub struct FeedEvent {
     pub repo: RepoRef,
     /// Time.
     pub at: Timestamp,
-    /// Description.
+    /// Kind and content of the event.
     pub what: FeedKind,
 }
 
-/// Description of an event.
+/// Kind and content of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedKind {
     /// A step of a loop.
@@ -94,7 +94,7 @@ pub enum FeedKind {
     },
     /// An agent, a check or the overseer did something within an iteration.
     Activity(SessionEvent),
-    /// A running agent wrote a text.
+    /// A running agent wrote text.
     Output {
         /// 1-based iteration.
         iteration: u32,
@@ -103,14 +103,14 @@ pub enum FeedKind {
     },
 }
 
-/// State of a loop when an event is read.
+/// State of a loop at the time when an event is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedState {
     /// State.
     pub state: LoopState,
     /// Number of iterations begun.
     pub iteration: u32,
-    /// Completion measured last.
+    /// Completion at the last measurement.
     pub completion: Ratio,
     /// Total cost.
     pub cost: Money,
@@ -130,8 +130,8 @@ pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
     Ok(position)
 }
 
-/// Returns the events after a position in order of time, of all loops or of one, at most `limit` of each kind; `None` if there are
-/// more, or if the position is one of another database.
+/// Returns the events after a position in order of time, of all loops or of one, at most `limit` of each kind. `None`
+/// if there are more events, or if the position belongs to another database.
 pub fn since(
     c: &Connection,
     after: FeedPosition,
@@ -154,8 +154,8 @@ pub fn since(
     Ok(Some(merged(steps, merged(activities, outputs))))
 }
 
-/// Merges two lists by time; at the same time the second is first. Each keeps its order even if a clock was set back, because
-/// positions only grow.
+/// Merges two lists by time; of two events at the same time, that of the second list is first. Each list keeps its
+/// order even if a clock was set back, because positions only grow.
 fn merged(one: Vec<FeedEvent>, other: Vec<FeedEvent>) -> Vec<FeedEvent> {
     let mut events = Vec::with_capacity(one.len() + other.len());
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());

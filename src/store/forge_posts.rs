@@ -9,13 +9,13 @@ use crate::domain::model::ids::Timestamp;
 /// A comment, pull request or issue that the service created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgePost {
-    /// Id of the comment, or number of the issue.
+    /// Id of the comment, or number of the issue or pull request.
     pub forge_id: i64,
     /// Digest of the text as last sent; empty if unknown.
     pub digest: String,
 }
 
-/// Returns the digest of a text as a post stores it.
+/// Returns the digest of a text, as stored in `ForgePost::digest`.
 pub fn digest(text: &str) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
@@ -36,7 +36,7 @@ pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, For
     Ok(statement.query_map([subject], read)?.collect::<Result<_, _>>()?)
 }
 
-/// Stores the post with this key; `counted_on` is the issue whose comment limit it counts against.
+/// Stores the post with this key. `counted_on` is the issue whose comment limit the post counts against.
 pub fn put(
     c: &Connection,
     subject: &str,

@@ -1,4 +1,4 @@
-//! State of forges as last seen: labels, edits, repositories, processed comments.
+//! State of forges at the last check: labels, edits, repositories, processed comments.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,7 +6,7 @@ use super::StoreResult;
 use crate::domain::model::event::is_same_label;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 
-/// Returns an issue's labels as last seen; `None` if it was never seen.
+/// Returns the labels that an issue had at the last check; `None` if it was never checked.
 pub fn labels(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<Option<Vec<String>>> {
     let key = params![repo.forge.as_str(), repo.id.0, issue.0 as i64];
     let sql = "SELECT labels FROM issue_labels WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
@@ -24,7 +24,7 @@ pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[Stri
     Ok(())
 }
 
-/// Removes one of the stored labels, after the service removed it on the forge.
+/// Removes a label from the stored ones, after the service removed it on the forge.
 pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) -> StoreResult<()> {
     let Some(mut remaining) = labels(c, repo, issue)? else { return Ok(()) };
     remaining.retain(|known| !is_same_label(known, label));
@@ -33,7 +33,7 @@ pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) ->
     Ok(())
 }
 
-/// Stores an edit of an issue's text.
+/// Stores who edited an issue's text and when.
 pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, editor: &User) -> StoreResult<()> {
     let sql = "INSERT INTO issue_edits (forge, repo_id, issue, at, editor) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
     let row = params![repo.forge.as_str(), repo.id.0, issue.0 as i64, at.0, serde_json::to_string(editor)?];
@@ -41,8 +41,8 @@ pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, ed
     Ok(())
 }
 
-/// Stores the digest of an issue's text as polling sees it; a new text counts as an edit at `at` by `author`, who is the only
-/// account without write access that can make one.
+/// Stores the digest of an issue's text that polling found. A new digest counts as an edit by `author` at `at`,
+/// because the author is the only account without write access that can edit the text.
 pub fn save_text(
     c: &Connection,
     repo: &RepoRef,

@@ -1,4 +1,5 @@
-//! Inbox: deliveries of webhooks, stored before they are acknowledged, and changes that polling found; processed in order.
+//! Inbox: webhook deliveries, which are stored before they are acknowledged, and changes that polling found. They are
+//! processed in order.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,44 +12,44 @@ use super::{StoreError, StoreResult};
 use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::{ForgeName, Timestamp};
 
-/// Beginning of the ids of changes that polling found; no webhook's delivery may have such an id.
+/// Prefix of the ids of changes that polling found. A webhook delivery whose id has this prefix is rejected.
 pub const POLLED: &str = "poll/";
 
-/// A verified delivery, or a change that polling found.
+/// Verified delivery, or a change that polling found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDelivery {
-    /// Forge whose path received it.
+    /// Forge whose webhook path received the delivery.
     pub forge: ForgeName,
-    /// Id that the forge gave it; [`POLLED`] and the natural key of a change that polling found.
+    /// Id from the forge; for a change that polling found, [`POLLED`] followed by its natural key.
     pub delivery: String,
-    /// Event header of the forge; not signed, so only a hint.
+    /// Event header of the forge. It is not signed, so it is only a hint.
     pub event: String,
     /// Signed body.
     pub body: Body,
 }
 
 impl StoredDelivery {
-    /// Whether polling found it; its body is then an event that this service made.
+    /// Whether polling found the change. Its body is then an event that this service created.
     pub fn is_polled(&self) -> bool {
         self.delivery.starts_with(POLLED)
     }
 }
 
-/// Subject of a delivery, as the forge reported it.
+/// Repository, issue and sender of a delivery, as the forge reported them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryAbout {
     /// `owner/name` of the repository.
     pub repository: String,
-    /// Its numeric id.
+    /// Numeric id of the repository.
     pub repo_id: i64,
-    /// Issue or pull request.
+    /// Number of the issue or pull request; `None` if the event concerns none.
     pub number: Option<u64>,
-    /// Login of the account that caused it.
+    /// Login of the account that caused the event.
     pub sender: Option<String>,
 }
 
 impl DeliveryAbout {
-    /// Returns what an event is about; `None` if it has no repository.
+    /// Returns the repository, issue and sender of an event; `None` if it has no repository.
     pub fn of(event: &ForgeEvent) -> Option<Self> {
         let repo = event.repo()?;
         Some(Self {
@@ -60,7 +61,8 @@ impl DeliveryAbout {
     }
 }
 
-/// A compressed body, about a quarter of the size. The receiver compresses it, so that the single writer does not have to.
+/// Compressed body, about a quarter of the original size. The receiver compresses it to keep work off the single
+/// writer thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Vec<u8>);
 
@@ -84,7 +86,7 @@ impl Body {
         Self(packed)
     }
 
-    /// Compressed size in bytes.
+    /// Returns the compressed size in bytes.
     pub fn stored(&self) -> usize {
         self.0.len()
     }
@@ -107,26 +109,26 @@ impl Body {
 /// A delivery that waits to be processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingDelivery {
-    /// Row.
+    /// Row id.
     pub id: i64,
-    /// The delivery.
+    /// Content of the delivery.
     pub delivery: StoredDelivery,
-    /// Time.
+    /// Time at which the delivery was received.
     pub received_at: Timestamp,
     /// Number of failed attempts to process it.
     pub attempts: u32,
 }
 
-/// Result of processing a delivery.
+/// Result of processing a delivery, as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// Processed.
     Done,
-    /// Without effect; the reason states why.
+    /// Without effect; the reason is stored with it.
     Ignored,
-    /// Not obeyed, because the forge does not have what it reports.
+    /// Refused, because the forge does not confirm the content.
     Refused,
-    /// Failed; a person has to look at it.
+    /// Given up after repeated failures; needs attention by a person.
     Dead,
 }
 
@@ -141,8 +143,8 @@ impl DeliveryOutcome {
     }
 }
 
-/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored. One that was given up is processed
-/// again when it is sent again; polling finds a change several times, which sends nothing again.
+/// Stores a delivery; returns `false` if a delivery with this id is already stored for the forge. If a webhook repeats
+/// a delivery that was given up, the delivery is processed again. A change that polling finds again is ignored.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -154,7 +156,7 @@ pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> Store
     Ok(statement.execute(row)? == 1)
 }
 
-/// Returns those of a forge's deliveries that are stored and were not given up.
+/// Returns the ids of those of a forge's deliveries that are stored and were not given up.
 pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> StoreResult<HashSet<String>> {
     let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE forge = ?1 AND delivery = ?2 AND state <> 'dead')";
     let mut statement = c.prepare_cached(sql)?;
@@ -167,7 +169,8 @@ pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> Store
     Ok(found)
 }
 
-/// Returns the waiting deliveries that are due, oldest first, without those of the forges `not_there`.
+/// Returns the row ids of waiting deliveries that are due, oldest first. Deliveries of the forges in `not_there` are
+/// left out.
 pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResult<Vec<i64>> {
     let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1
         AND forge NOT IN (SELECT value FROM json_each(?2)) ORDER BY id";
@@ -176,7 +179,7 @@ pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResu
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns those of the deliveries that still wait, in the same order.
+/// Returns those of the deliveries that are still waiting, in the same order.
 pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>> {
     let mut statement = c.prepare_cached(
         "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox WHERE id = ?1 AND state = 'new'",
@@ -200,7 +203,7 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>>
     Ok(ids.iter().filter_map(|id| read(id).transpose()).collect::<Result<_, _>>()?)
 }
 
-/// Stores the result of a delivery. The body is deleted unless it failed; the row stays, to detect replays.
+/// Stores the result of a delivery. The body is deleted unless the delivery failed. The row is kept to detect replays.
 pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -> StoreResult<()> {
     let sql =
         "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
@@ -208,7 +211,7 @@ pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -
     Ok(())
 }
 
-/// Stores what a delivery is about, which is shown to operators.
+/// Stores repository, issue and sender of a delivery, which operators can list.
 pub fn describe(c: &Connection, id: i64, about: Option<&DeliveryAbout>) -> StoreResult<()> {
     let Some(about) = about else { return Ok(()) };
     let text = serde_json::to_string(about)?;
@@ -223,26 +226,27 @@ pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) ->
     Ok(())
 }
 
-/// Makes a delivery that waits or was given up due now, with all its attempts; returns `false` if it is processed or unknown.
+/// Makes a delivery that waits or was given up due now and resets its attempts. Returns `false` if it was processed or
+/// is unknown.
 pub fn try_again(c: &Connection, id: i64) -> StoreResult<bool> {
     let sql = "UPDATE inbox SET state = 'new', attempts = 0, not_before = 0 WHERE id = ?1 AND state IN ('new', 'dead')";
     Ok(c.execute(sql, [id])? == 1)
 }
 
-/// Makes deliveries due now that are due more than `most_ms` after now.
+/// Makes deliveries due now whose due time is more than `most_ms` milliseconds in the future.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
     Ok(())
 }
 
-/// Returns the time of the next postponed delivery.
+/// Returns the due time of the next postponed delivery; `None` if none is postponed.
 pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     let at: Option<i64> = c.query_row("SELECT min(not_before) FROM inbox WHERE state = 'new'", [], |row| row.get(0))?;
     Ok(at.map(Timestamp))
 }
 
-/// Returns the time of the newest stored delivery of a forge's webhooks.
+/// Returns the time at which a forge's newest webhook delivery was received; `None` if there is none.
 pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1 AND delivery NOT LIKE 'poll/%'";
     let at: Option<i64> = c.query_row(sql, [forge.as_str()], |row| row.get(0))?;
@@ -259,7 +263,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the number of deliveries that wait, and the time since which the oldest due one waits.
+/// Returns the number of waiting deliveries, and the time since which the oldest due one has waited.
 pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timestamp>)> {
     let sql = "SELECT count(*), min(CASE WHEN not_before <= ?1 THEN max(received_at, not_before) END)
         FROM inbox WHERE state = 'new'";
@@ -268,8 +272,8 @@ pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timesta
     Ok((length, oldest.map(Timestamp)))
 }
 
-/// Returns the number of a forge's deliveries since `since` that were not obeyed because the forge does not have what they
-/// report, with the reason of the newest.
+/// Returns the number of a forge's deliveries since `since` that were refused because the forge did not confirm them,
+/// and the reason of the newest.
 pub fn refused_since(c: &Connection, forge: &ForgeName, since: Timestamp) -> StoreResult<(u64, Option<String>)> {
     let sql =
         "SELECT count(*), (SELECT reason FROM inbox WHERE forge = ?1 AND state = 'refused' ORDER BY id DESC LIMIT 1)

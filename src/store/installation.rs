@@ -1,10 +1,10 @@
-//! Settings of this installation: ids and keys that are generated once, and marks of the service.
+//! Settings of this installation: ids and keys that are generated once, and states that the service records.
 
 use rusqlite::{Connection, OptionalExtension};
 
 use super::StoreResult;
 
-/// Name of the time of the last backup, in milliseconds since 1970.
+/// Key of the time of the last backup, in milliseconds since 1970.
 pub const BACKUP: &str = "backup_at";
 
 /// Returns a setting; `None` if it was never set.
@@ -19,7 +19,7 @@ pub fn set(c: &Connection, key: &str, value: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns a setting, after setting it to `value` if it was never set.
+/// Returns a setting; sets it to `value` first if it was never set.
 pub fn get_or_insert(c: &Connection, key: &str, value: &str) -> StoreResult<String> {
     c.execute("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING", [key, value])?;
     Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)

@@ -1,4 +1,4 @@
-//! Leases on work. A lease expires by itself; its fencing number reveals work that was done under an older lease.
+//! Leases on work. A lease expires by itself. Its fencing number allows detecting writes under an older lease.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -32,7 +32,8 @@ pub fn renew(c: &Connection, owner: &str, now: Timestamp, until: Timestamp) -> S
     Ok(c.execute(sql, params![owner, now.0, until.0])?)
 }
 
-/// Shifts the unexpired leases of an owner after the clock was changed by `by_ms` to `now`; returns their number.
+/// Shifts the unexpired leases of an owner by `by_ms` milliseconds, after the clock was changed to `now`; returns
+/// their number.
 pub fn shift(c: &Connection, owner: &str, by_ms: i64, now: Timestamp) -> StoreResult<usize> {
     let sql = "UPDATE leases SET expires_at = expires_at + ?2 WHERE owner = ?1 AND expires_at > ?3";
     Ok(c.execute(sql, params![owner, by_ms, now.plus_ms(by_ms.saturating_neg()).0])?)

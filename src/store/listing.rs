@@ -1,4 +1,5 @@
-//! Read model of loops for lists: a small row per loop, written with each save, so that no list reads whole loops.
+//! Read model of loops for lists: a small row per loop, which is updated whenever the loop is saved, so that lists
+//! need not read whole loops.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -11,19 +12,19 @@ use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
 
-/// Number of loops per transaction while rows are made for loops of an earlier version.
+/// Number of loops per transaction when rows are created for loops of an earlier version.
 const FILL_BATCH: usize = 100;
-/// Setting that says which rows the read model has.
+/// Key of the setting that records which rows of the read model are complete.
 const FILLED: &str = "read_model";
 
-/// Loop as lists show it.
+/// Row of a loop in lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopRow {
     /// Identifier.
     pub id: LoopId,
     /// Repository.
     pub repo: RepoRef,
-    /// Issue that it works on.
+    /// Issue that the loop works on.
     pub issue: Number,
     /// Title of the issue.
     pub title: String,
@@ -31,25 +32,25 @@ pub struct LoopRow {
     pub url: String,
     /// State.
     pub state: LoopState,
-    /// Whether it waits for a person.
+    /// Whether the loop waits for a person.
     pub waits: bool,
-    /// Person who asked for it.
+    /// Person who asked for the loop.
     pub person: User,
-    /// Reason of its state, one sentence.
+    /// Reason of the state, one sentence.
     pub reason: String,
     /// Number of iterations begun.
     pub iterations: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Completion measured last.
+    /// Completion at the last measurement.
     pub completion: Ratio,
     /// Total cost.
     pub cost: Money,
     /// Cost limit.
     pub cost_limit: Money,
-    /// Branch that it pushes to.
+    /// Branch that the loop pushes to.
     pub branch: String,
-    /// Address of its pull request's page.
+    /// Address of the pull request's page; `None` without a pull request.
     pub pull: Option<String>,
     /// Time of creation.
     pub created_at: Timestamp,
@@ -111,7 +112,7 @@ impl LoopRow {
         })
     }
 
-    /// Returns the searched texts: title, reason, person, and place.
+    /// Returns the texts that are searched: title, reason, person, and repository with branch and issue.
     fn texts(&self) -> [String; 4] {
         let place = format!("{} {} {} {} {}", self.repo, self.issue, self.id, self.branch, self.state.words());
         [self.title.clone(), self.reason.clone(), self.person.login.clone(), place]
@@ -128,29 +129,30 @@ pub(super) fn repository(row: &Row<'_>, at: usize) -> rusqlite::Result<RepoRef> 
     })
 }
 
-/// Filter of loops; every part narrows the result.
+/// Filter for loops. A loop has to match every part that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopFilter {
     /// Visible repositories.
     pub scope: RepoScope,
     /// Name of a forge.
     pub forge: Option<String>,
-    /// Owner and name of a repository, in any case.
+    /// Owner and name of a repository; letter case is ignored.
     pub repository: Option<(String, String)>,
     /// States to include; empty for all.
     pub states: Vec<LoopState>,
-    /// Login of the person who asked for it, in any case.
+    /// Login of the person who asked for the loop; letter case is ignored.
     pub person: Option<String>,
-    /// Whether it is open.
+    /// Whether the loop is open; `None` for both.
     pub open: Option<bool>,
-    /// Whether it waits for a person.
+    /// Whether the loop waits for a person; `None` for both.
     pub waits: Option<bool>,
-    /// Words that title, reason, person, repository, branch or issue contain, the last one as the beginning of a word.
+    /// Words that title, reason, person, repository, branch or issue contain. The last one may be the beginning of a
+    /// word.
     pub text: Option<String>,
 }
 
 impl LoopFilter {
-    /// Returns a filter that selects all loops of some repositories.
+    /// Returns a filter that matches all loops of some repositories.
     pub fn of(scope: RepoScope) -> Self {
         Self {
             scope,
@@ -164,7 +166,7 @@ impl LoopFilter {
         }
     }
 
-    /// Returns tables and conditions, and adds the values.
+    /// Returns the SQL tables and conditions of the filter, and appends their values to `values`.
     fn selection(&self, values: &mut Vec<Value>) -> String {
         let mut from = "loop_summaries s".to_owned();
         let mut conditions = vec![self.scope.condition("s", values)];
@@ -202,8 +204,8 @@ impl LoopFilter {
     }
 }
 
-/// Returns the expression of full-text search for a person's words: all of them; `None` without words. With `open_ended` the last
-/// one is the beginning of a word, which only small indexes can find quickly.
+/// Returns the full-text search expression for a person's words, all of which must occur; `None` without words. With
+/// `open_ended`, the last one may be the beginning of a word, which is only fast in small indexes.
 pub fn words_expression(text: &str, open_ended: bool) -> Option<String> {
     let quoted: Vec<String> = terms(text).iter().map(|term| format!("\"{term}\"")).collect();
     let open_ended = open_ended && text.ends_with(char::is_alphanumeric);
@@ -219,8 +221,8 @@ pub struct LoopPage {
     pub next: Option<i64>,
 }
 
-/// Returns the loops that pass a filter, newest first, at most `limit`; `before` is the cursor of an earlier page. Loops that begin
-/// between two calls do not move later pages.
+/// Returns at most `limit` loops that match a filter, newest first. `before` is the cursor of an earlier page. Loops
+/// that start between two calls do not shift later pages.
 pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usize) -> StoreResult<LoopPage> {
     let mut values = Vec::new();
     let selection = filter.selection(&mut values);
@@ -243,7 +245,7 @@ pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usi
     Ok(LoopPage { rows: found.into_iter().map(|(_, row)| row).collect(), next })
 }
 
-/// Returns the loops that pass a filter, newest first, at most `limit` after the first `offset`.
+/// Returns at most `limit` loops that match a filter, newest first, after skipping `offset` of them.
 pub fn slice(c: &Connection, filter: &LoopFilter, offset: usize, limit: usize) -> StoreResult<Vec<LoopRow>> {
     let mut values = Vec::new();
     let selection = filter.selection(&mut values);
@@ -267,7 +269,7 @@ pub fn row(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopRow>> {
     Ok(c.prepare_cached(&sql)?.query_row([id.as_str()], LoopRow::read).optional()?)
 }
 
-/// Returns the number of loops by state that pass a filter.
+/// Returns the number of loops that match a filter, by state.
 pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState, u64)>> {
     let mut values = Vec::new();
     let sql = format!("SELECT s.state, count(*) {} GROUP BY s.state", filter.selection(&mut values));
@@ -279,7 +281,7 @@ pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState
     Ok(known.filter_map(Result::transpose).collect::<Result<_, _>>()?)
 }
 
-/// Returns all repositories with loops, with the names of their newest loop.
+/// Returns all repositories that have loops, each under the name in its newest loop.
 pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
     // One look at the index for each repository, and not one for each loop.
     let sql = "WITH RECURSIVE places (forge, repo_id) AS (
@@ -296,7 +298,7 @@ pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Writes the row of a loop, and its words if they changed.
+/// Saves the row of a loop, and its index entries if its texts changed.
 pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
     let old = row(c, &new.id)?;
     let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
@@ -351,7 +353,8 @@ pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
     Ok(())
 }
 
-/// Makes the rows of loops and the costs of days that an earlier version did not store. Does nothing after it was done once.
+/// Creates the rows of loops and the daily costs that an earlier version did not store. Does nothing once this is
+/// complete.
 pub(super) fn fill(c: &mut Connection) -> StoreResult<()> {
     if installation::get(c, FILLED)?.is_some() {
         return Ok(());
@@ -387,7 +390,7 @@ fn missing(c: &Connection) -> StoreResult<Vec<(String, String)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Writes the row of a loop whose data cannot be read, from its columns.
+/// Saves a row for a loop whose data cannot be read, from the columns of its table.
 fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
     tracing::warn!(loop_id = id, why, "a stored loop cannot be read; lists show only its state");
     let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,

@@ -19,11 +19,11 @@ use crate::domain::trust::policy::{Policy, RepositorySettings};
 /// Role of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssueRole {
-    /// The issue that it works on.
+    /// Issue that the loop works on.
     Issue,
-    /// Its pull request.
+    /// Pull request of the loop.
     Pull,
-    /// One of its escalation issues.
+    /// Escalation issue of the loop.
     Escalation,
 }
 
@@ -44,7 +44,7 @@ pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Returns at most `most` loops, newest first; only open ones with `only_open`.
+/// Returns at most `most` loops, newest first. With `only_open`, finished loops are left out.
 pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
@@ -52,26 +52,26 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Maximum number of ended loops whose use of resources is reported.
+/// Maximum number of finished loops whose resource use is reported.
 const ENDED: usize = 50;
-/// Values of `inputs.done`; 0 while an input waits.
+/// Values of `inputs.done`; the value is 0 while an input waits.
 const DONE: i64 = 1;
 const DONE_SET_ASIDE: i64 = 2;
 const DONE_REFUSED: i64 = 3;
 
-/// Returns the experience of the newest finished loops of a repository, oldest first. Unreadable ones are skipped, so that they
-/// do not stop later loops.
+/// Returns the experience of a repository's newest finished loops, oldest first. Unreadable loops are skipped, so that
+/// they do not block later ones.
 pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
     let newest_first = finished(c, repo, REMEMBERED)?;
     Ok(Experience::of(newest_first.iter().rev().map(Loop::as_earlier)))
 }
 
-/// Returns what the newest finished loops of a repository took, newest first. Unreadable ones are skipped.
+/// Returns the resource use of a repository's newest finished loops, newest first. Unreadable loops are skipped.
 pub fn ended(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<EndedLoop>> {
     Ok(finished(c, repo, ENDED)?.iter().filter_map(Loop::as_ended).collect())
 }
 
-/// Returns the newest finished loops of a repository that can be read, newest first.
+/// Returns at most `most` finished loops of a repository that can be read, newest first.
 fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop>> {
     let sql = "SELECT data FROM loops WHERE open = 0 AND forge = ?1 AND repo_id = ?2 ORDER BY rowid DESC LIMIT ?3";
     let mut statement = c.prepare_cached(sql)?;
@@ -84,7 +84,7 @@ fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop
     Ok(newest_first)
 }
 
-/// Returns the ids of open loops, of all or of one state.
+/// Returns the ids of all open loops, or of those in one state.
 pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<LoopId>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
@@ -101,7 +101,7 @@ pub fn open_repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<R
     rows.map(|row| Ok(serde_json::from_str::<Loop>(&row?)?.place.repo)).collect()
 }
 
-/// Returns the start of the oldest open loop of a repository.
+/// Returns the start of a repository's oldest open loop; `None` if no loop is open.
 pub fn oldest_open(c: &Connection, repo: &RepoRef) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT min(created_at) FROM loops WHERE open = 1 AND forge = ?1 AND repo_id = ?2";
     let at: Option<i64> = c.query_row(sql, params![repo.forge.as_str(), repo.id.0], |row| row.get(0))?;
@@ -124,18 +124,18 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Settings of a repository by its newest open loop.
+/// Settings of a repository according to its newest open loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewestSettings {
-    /// Settings in force.
+    /// Effective settings.
     pub policy: Policy,
-    /// Settings of the repository's file without an effect, one sentence each.
+    /// Settings in the repository's file that have no effect, one sentence each.
     pub overruled: Vec<String>,
-    /// Settings of the repository's file; `None` without a file, and before it was read.
+    /// Settings in the repository's file; `None` if there is no file or it was not read yet.
     pub file: Option<RepositorySettings>,
 }
 
-/// Returns the settings of a repository by its newest open loop; `None` without one.
+/// Returns the settings of a repository according to its newest open loop; `None` if no loop is open.
 pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<NewestSettings>> {
     #[derive(Deserialize)]
     struct StoredSettings {
@@ -172,7 +172,8 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the newest loop of an issue or pull request, its role, and whether the loop is open; open loops first.
+/// Returns the newest loop that an issue or pull request belongs to, its role there, and whether the loop is open.
+/// Open loops take precedence over newer finished ones.
 pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Option<(LoopId, IssueRole, bool)>> {
     let mut statement = c.prepare_cached(
         "SELECT n.loop_id, n.role, l.open FROM loop_numbers n JOIN loops l ON l.id = n.loop_id
@@ -193,7 +194,7 @@ pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Optio
     }))
 }
 
-/// Adds an issue or pull request to a loop.
+/// Assigns an issue or pull request to a loop.
 pub fn add_number(c: &Connection, repo: &RepoRef, number: Number, id: &LoopId, role: IssueRole) -> StoreResult<()> {
     let sql = "INSERT INTO loop_numbers (forge, repo_id, number, loop_id, role) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO NOTHING";
@@ -209,8 +210,8 @@ pub fn numbers(c: &Connection, id: &LoopId, role: IssueRole) -> StoreResult<Vec<
     rows.map(|row| Ok(Number(row? as u64))).collect()
 }
 
-/// Creates a loop in one transaction: row, log, effects. Returns `false` if the issue has an open loop or if this `origin`
-/// created one before.
+/// Creates a loop with its row, log and effects in one transaction. Returns `false` if the issue has an open loop or
+/// if this `origin` created a loop before.
 pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> StoreResult<bool> {
     let input = LoopInput::Start(Box::new(start.clone()));
     let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
@@ -229,7 +230,7 @@ pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> 
     Ok(true)
 }
 
-/// Adds an input for a loop; returns `false` without a change if the `origin` is known.
+/// Adds an input for a loop. Returns `false` and changes nothing if an input with this `origin` was added before.
 pub fn enqueue_input(
     c: &Connection,
     id: &LoopId,
@@ -243,9 +244,10 @@ pub fn enqueue_input(
     Ok(statement.execute(params![id.as_str(), origin, now.0, serde_json::to_string(input)?])? == 1)
 }
 
-/// Processes the oldest waiting input: runs the step of its loop and stores loop, log, effects and messages to the `audiences`,
-/// all in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside and does
-/// not block other loops. `memory` stores the events and learnings of the step. `None` if no input waits.
+/// Processes the oldest waiting input: runs the step of its loop and stores loop, log, effects and messages to the
+/// `audiences` in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside
+/// and does not block other loops. `memory` stores the events and learnings of the step. Returns `None` if no input
+/// waits.
 pub fn step_next(
     c: &Connection,
     audiences: &[Audience],
@@ -281,7 +283,7 @@ pub fn step_next(
     }
 }
 
-/// Sets the result of an input that was processed; its content is in the loop's log from then on.
+/// Sets the result of a processed input. Its content is deleted, because the loop's log contains it.
 fn finish_input(c: &Connection, id: i64, done: i64) -> StoreResult<()> {
     c.prepare_cached("UPDATE inputs SET done = ?2, input = '' WHERE id = ?1")?.execute([id, done])?;
     Ok(())
@@ -306,30 +308,30 @@ fn step(
     Ok(decision)
 }
 
-/// Discards the oldest waiting input, which no step can process, so that the others can continue; returns its loop.
+/// Sets the oldest waiting input aside, because its step fails, so that other inputs can continue; returns its loop.
 pub fn discard_next_input(c: &Connection) -> StoreResult<Option<String>> {
     let sql = "UPDATE inputs SET done = ?1 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
     Ok(c.query_row(sql, [DONE_SET_ASIDE], |row| row.get(0)).optional()?)
 }
 
-/// Deletes inputs processed before `before`, older than any repeated delivery; returns their number.
+/// Deletes inputs processed before `before`, which must be older than any repeated delivery; returns their number.
 pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     let sql = "DELETE FROM inputs WHERE done IN (?2, ?3) AND at < ?1";
     Ok(c.execute(sql, params![before.0, DONE, DONE_REFUSED])?)
 }
 
-/// Result of an input.
+/// Result of processing an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputOutcome {
     /// The loop processed it.
     Taken,
-    /// It is a command that the loop refused.
+    /// The loop refused the input, which is a command.
     Refused,
-    /// It could not be processed; the log of the service says why.
+    /// The input could not be processed; the service's log contains the reason.
     SetAside,
 }
 
-/// Returns the result of the input of an origin; `None` while it waits, or if there is none.
+/// Returns the result of the input with this origin; `None` if there is none or it still waits.
 pub fn outcome_of_input(c: &Connection, origin: &str) -> StoreResult<Option<InputOutcome>> {
     let mut statement = c.prepare_cached("SELECT done FROM inputs WHERE origin = ?1")?;
     let done: Option<i64> = statement.query_row([origin], |row| row.get(0)).optional()?;
@@ -349,11 +351,11 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
 /// Maximum numbers of concurrent loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// Limit in total.
+    /// Maximum number in total.
     pub all: u32,
-    /// Per forge.
+    /// Maximum number per forge.
     pub per_forge: u32,
-    /// Per repository, unless its file sets less.
+    /// Maximum number per repository, unless its configuration file sets a lower one.
     pub per_repository: u32,
 }
 
@@ -391,7 +393,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
     Ok(granted)
 }
 
-/// Returns the repositories of the loops that hold a slot, or whose granted slot is not processed yet.
+/// Returns the repositories of the loops that hold a slot or will hold one when their granted slot is processed.
 fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     let mut statement = c.prepare_cached(
         "SELECT forge, repo_id FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
@@ -401,12 +403,12 @@ fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Stores the maximum number of concurrent loops of a repository's file.
+/// Stores the maximum number of concurrent loops from a repository's configuration file.
 pub fn set_repository_limit(c: &Connection, repo: &RepoRef, loops: u32) -> StoreResult<()> {
     installation::set(c, &allowed_key(repo.forge.as_str(), repo.id.0), &loops.to_string())
 }
 
-/// Returns the limit stored by [`set_repository_limit`]; 1 until the file has been read.
+/// Returns the limit stored by [`set_repository_limit`]; 1 until the repository's file was read.
 fn allowed(c: &Connection, forge: &str, repo: i64) -> StoreResult<usize> {
     let limit = installation::get(c, &allowed_key(forge, repo))?;
     Ok(limit.and_then(|text| text.parse().ok()).unwrap_or(1))
@@ -419,7 +421,7 @@ fn allowed_key(forge: &str, repo: i64) -> String {
 /// Entry of a loop's log.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LogLine {
-    /// 1-based position.
+    /// 1-based position in the log.
     pub seq: i64,
     /// Time.
     pub at: Timestamp,

@@ -1,7 +1,8 @@
 //! Learnings with their full-text index, reflections, and the use of learnings in prompts.
 //!
-//! A learning is stored as JSON with a checksum over its canonical form, with further columns for searches. Each row is verified
-//! when it is read. A damaged row is quarantined and counted, not reported as an error: loops continue without it.
+//! A learning is stored as JSON, with a checksum over its canonical form and further columns for searches. Each row is
+//! verified when it is read. A damaged row is quarantined and counted instead of causing an error, so loops continue
+//! without it.
 
 mod attribution;
 pub mod proposals;
@@ -35,7 +36,7 @@ use crate::process::Masker;
 
 /// Number of similar learnings that a new one is compared with.
 const COMPARED: usize = 12;
-/// Number of learnings per round of decay.
+/// Maximum number of learnings that one call of `decay` archives.
 const DECAY_BATCH: usize = 500;
 
 /// Result of storing a learning.
@@ -45,7 +46,7 @@ pub enum LearnOutcome {
     Stored(Learning),
     /// Merged into an existing learning; this is its new state.
     Merged(Learning),
-    /// Known already from the same source.
+    /// Already known from the same source; nothing was changed.
     Known(Learning),
 }
 
@@ -62,7 +63,7 @@ pub struct LearningCounts {
     pub quarantined: u64,
 }
 
-/// A stored row.
+/// Learning as read from its row, not yet verified.
 struct StoredLearning {
     row: i64,
     id: String,
@@ -77,7 +78,7 @@ impl StoredLearning {
         Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
     }
 
-    /// Returns the learning, or the problem of its row.
+    /// Verifies the row; returns its learning or the problem.
     fn open(&self) -> Result<Learning, String> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
@@ -87,7 +88,7 @@ impl StoredLearning {
     }
 }
 
-/// A damaged learning: row and problem.
+/// Learning whose row is damaged, with the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedLearning {
     /// Id of the learning.
@@ -96,8 +97,8 @@ pub struct DamagedLearning {
     reason: String,
 }
 
-/// Stores a learning, with secrets masked: merged into an equal one, or as a new one. A contradiction lowers the confidence of
-/// both learnings.
+/// Stores a learning with secrets masked. It is merged into an equal existing learning or stored as a new one. If it
+/// contradicts an existing learning, the confidence of both is lowered.
 pub fn learn(
     c: &Connection,
     masker: &Masker,
@@ -124,7 +125,7 @@ pub fn learn(
     })
 }
 
-/// Returns the known learnings of the same repository and task type that share rare words with a new one.
+/// Returns the existing learnings of the same repository and task type that share rare words with a new one.
 fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
     // Nearly equal learnings share nearly all words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
@@ -205,19 +206,20 @@ fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the words of a stored learning; none if it is damaged, whose words stay counted.
+/// Returns the words of a stored learning. Empty if it is damaged; its words then stay counted.
 fn words_of(data: &str) -> Vec<String> {
     serde_json::from_str::<Learning>(data).map(|learning| words(&learning.search_text())).unwrap_or_default()
 }
 
-/// Returns a learning; `None` if there is none, or if it is damaged, which quarantines it.
+/// Returns a learning; `None` if it does not exist or is damaged. A damaged one is quarantined.
 pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learning>> {
     let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", StoredLearning::COLUMNS);
     let row = c.prepare_cached(&sql)?.query_row([id], StoredLearning::read).optional()?;
     Ok(sound(c, row.into_iter().collect(), now)?.pop())
 }
 
-/// Returns a page of learnings by id, after `after` (empty for the first page), and the damaged ones among them.
+/// Returns a page of learnings ordered by id, starting after the id `after` (empty for the first page), and the
+/// damaged learnings of the page.
 pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<DamagedLearning>)> {
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2",
@@ -229,7 +231,7 @@ pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learn
     Ok(opened(rows))
 }
 
-/// Returns the estimates of a repository by type of task; of several, the one from most loops.
+/// Returns a repository's estimates by task type. If a type has several, the one based on most loops is returned.
 pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskType, Estimate>> {
     let sql = format!(
         "SELECT {} FROM learnings l
@@ -264,7 +266,7 @@ pub fn counts(c: &Connection) -> StoreResult<LearningCounts> {
     })
 }
 
-/// Numbers of learnings that are not archived, by kind and task type.
+/// Returns the numbers of learnings that are not archived, by kind and task type.
 pub fn counts_by_kind(c: &Connection) -> StoreResult<Vec<(String, String, u64)>> {
     let sql = "SELECT kind, task_type, count(*) FROM learnings WHERE state <> 'archived'
         GROUP BY kind, task_type ORDER BY kind, task_type";
@@ -273,14 +275,14 @@ pub fn counts_by_kind(c: &Connection) -> StoreResult<Vec<(String, String, u64)>>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Number of quarantined learnings.
+/// Returns the number of quarantined learnings.
 pub fn quarantined(c: &Connection) -> StoreResult<u64> {
     let sql = "SELECT count(*) FROM learnings_quarantine";
     Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-/// Deletes learnings, and proposals of conventions by `p-` and their number; returns how many. The record of prompts that used them
-/// stays.
+/// Deletes learnings by their ids, and proposals of conventions by `p-` and their numbers; returns how many were
+/// deleted. Records of the prompts that used them are kept.
 pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     let mut forgotten = 0;
     for id in ids {
@@ -307,8 +309,8 @@ pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp)
     Ok(Some(learning))
 }
 
-/// Archives learnings whose confidence decayed for lack of use, at most `DECAY_BATCH`; returns their number. Has to be called
-/// until the result is 0.
+/// Archives learnings whose confidence decayed because they were not used, at most `DECAY_BATCH` per call; returns
+/// their number. Call again until the result is 0.
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
     // Confidence only decays after a half-life without use.
     let half_life = i64::from(settings.half_life_days) * 86_400_000;
@@ -349,7 +351,7 @@ pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) ->
     Ok(moved)
 }
 
-/// Returns every learning with all phrases of a query (any of them with `OR`), in any state.
+/// Returns all learnings that contain all phrases of a query (any of them with `OR`), in any state.
 pub fn matching_all(c: &Connection, asked: &ParsedQuery) -> StoreResult<Vec<Learning>> {
     let Some(fts) = asked.to_fts() else { return Ok(Vec::new()) };
     Ok(recall::matches(c, &fts, None, usize::MAX >> 1)?.0)
@@ -362,7 +364,7 @@ fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     unindex(c, row, &words_of(&data.unwrap_or_default()))
 }
 
-/// Returns the learnings of rows and quarantines the damaged ones. Only within a write.
+/// Returns the learnings of rows and quarantines the damaged ones. Must be called in a write transaction.
 fn sound(c: &Connection, rows: Vec<StoredLearning>, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let (learnings, damaged) = opened(rows);
     set_aside(c, &damaged, now)?;

@@ -1,5 +1,5 @@
-//! Outbox: effects are stored before they are executed and their receipts after, one at a time per loop and queue, under a
-//! fenced lease.
+//! Outbox: an effect is stored before it is executed, and its receipt afterwards. Effects of a loop and queue are
+//! executed one at a time, under a lease with a fencing number.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,35 +8,35 @@ use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 
-/// Minimum delay, in milliseconds, of a status or label that no later effect of its loop waits for.
+/// Minimum delay, in milliseconds, after which later effects of a loop do not wait for a postponed status or label.
 const PUT_OFF_MS: i64 = 5_000;
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimedEffect {
-    /// Row.
+    /// Row id.
     pub id: i64,
-    /// Loop id, or issue key if there is no loop.
+    /// Id of the loop, or key of the issue if there is no loop.
     pub subject: String,
-    /// The loop.
+    /// Loop of the effect; `None` if the effect concerns an issue without a loop.
     pub loop_id: Option<LoopId>,
-    /// Queue of the effect.
+    /// Kind of the queue.
     pub lane: EffectQueue,
-    /// Queue of the effect.
+    /// Name of the queue.
     pub queue: String,
     /// Natural key within the subject.
     pub key: String,
     /// The effect.
     pub effect: Effect,
-    /// Issue or pull request.
+    /// Issue or pull request that the effect concerns.
     pub place: IssueRef,
-    /// Number of earlier attempts that were started; above 0 it may have taken effect already.
+    /// Number of earlier attempts that were started; if above 0, the effect may have happened already.
     pub attempts: u32,
     /// Number of earlier claims; the time between two attempts grows with it.
     pub tries: u32,
-    /// Whether its last owner died during execution, so that its result is unknown.
+    /// Whether the effect's last owner died during execution, so that its result is unknown.
     pub abandoned: bool,
-    /// Fencing number of its lease.
+    /// Fencing number of the effect's lease.
     pub fence: i64,
     /// Time of its creation.
     pub created_at: Timestamp,
@@ -45,7 +45,7 @@ pub struct ClaimedEffect {
 }
 
 impl ClaimedEffect {
-    /// Returns the name of the lease.
+    /// Returns the name of the effect's lease.
     pub fn lease(&self) -> String {
         lease_name(&self.subject, &self.queue)
     }
@@ -86,19 +86,19 @@ pub fn enqueue(
     Ok(())
 }
 
-/// Beginning of the receipt of a comment that waits for a locked conversation.
+/// Prefix of the receipt of a comment that waits for a locked conversation.
 pub const LOCKED_PREFIX: &str = "locked: ";
 
-/// Returns the number of comments on a forge that wait for locked conversations, and the reason of the newest.
+/// Returns the number of comments on a forge that wait for locked conversations, and the receipt of the newest.
 pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option<String>)> {
     let sql = "SELECT count(*), max(receipt) FROM outbox
         WHERE state = 'ready' AND receipt LIKE 'locked: %' AND json_extract(place, '$.repo.forge') = ?1";
     Ok(c.query_row(sql, [forge.as_str()], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
 }
 
-/// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead owners are
-/// claimed again, with `attempts` above 0. What was put off and cannot have been written delays no later effect if it is a status
-/// or label that was put off for long, or a comment in a locked conversation.
+/// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead
+/// owners are claimed again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never
+/// sent, if that is a status or label with a long delay, or a comment in a locked conversation.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -202,7 +202,8 @@ pub fn finish(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Returns an effect to its queue for another attempt from `not_before`. `began` states whether it may have taken effect.
+/// Returns an effect to its queue for another attempt from `not_before` on. `began` states whether the effect may have
+/// happened.
 pub fn reschedule(
     c: &Connection,
     claimed: &ClaimedEffect,
@@ -218,7 +219,7 @@ pub fn reschedule(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Makes the effects of a loop due that were put off and cannot have taken effect.
+/// Makes a loop's postponed effects due now if they cannot have happened yet.
 pub fn make_due(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql =
         "UPDATE outbox SET not_before = ?2 WHERE subject = ?1 AND state = 'ready' AND attempts = 0 AND not_before > ?2";
@@ -226,7 +227,7 @@ pub fn make_due(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> 
     Ok(())
 }
 
-/// Cancels a loop's waiting work, except the release of its tree, and marks running work to be stopped.
+/// Cancels a loop's waiting work effects, except the release of its tree, and marks running work to be stopped.
 pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'
         WHERE subject = ?1 AND lane = 'work' AND state = 'ready' AND key <> 'release'";
@@ -247,7 +248,7 @@ pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the rows of running work that is to be stopped.
+/// Returns the row ids of running work that is marked to be stopped.
 pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1")?;
@@ -255,7 +256,7 @@ pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether a row is to be stopped.
+/// Whether the effect with this row id is marked to be stopped.
 pub fn is_cancelled(c: &Connection, id: i64) -> StoreResult<bool> {
     let flag: Option<bool> =
         c.query_row("SELECT cancel FROM outbox WHERE id = ?1", [id], |row| row.get(0)).optional()?;
@@ -269,7 +270,7 @@ pub fn channel_keys(c: &Connection, subject: &str, channel: &str) -> StoreResult
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns whether an effect with this natural key waits or runs, and the newest address in a receipt of one.
+/// Returns whether an effect with this natural key waits or runs, and the newest URL in a receipt of such an effect.
 pub fn opened(c: &Connection, subject: &str, key: &str) -> StoreResult<(bool, Option<String>)> {
     let sql = "SELECT EXISTS (SELECT 1 FROM outbox WHERE subject = ?1 AND key = ?2 AND state IN ('ready', 'running')),
         (SELECT receipt FROM outbox WHERE subject = ?1 AND key = ?2 AND state = 'done' AND receipt LIKE 'http%'
@@ -292,7 +293,7 @@ pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) ->
     Ok(count)
 }
 
-/// Makes effects due now that are due more than `most_ms` after now.
+/// Makes effects due now whose due time is more than `most_ms` milliseconds in the future.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
@@ -307,7 +308,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the queues of effects: label in metrics, length, and the time since which the oldest due effect waits.
+/// Returns for each queue its label in metrics, its length, and the time since which the oldest due effect has waited.
 pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, u64, Option<Timestamp>)>> {
     let sql =
         "SELECT count(*), min(CASE WHEN state = 'ready' AND not_before <= ?2 THEN max(created_at, not_before) END)
@@ -326,7 +327,7 @@ pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, 
 pub struct EffectRow {
     /// Natural key.
     pub key: String,
-    /// State: ready, running, done, rejected, cancelled.
+    /// State: `ready`, `running`, `done`, `rejected` or `cancelled`.
     pub state: String,
     /// Number of claims.
     pub attempts: u32,

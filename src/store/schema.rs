@@ -1,8 +1,9 @@
-//! Version of the database's schema: migrations, and the lock that keeps processes of different versions apart.
+//! Version of the database schema: migrations, and the lock that keeps processes of different versions apart.
 //!
-//! Every process that uses a database holds a lock on its folder shared. A process that has to change the schema takes the lock
-//! exclusively, so no process runs on a schema that it does not know. A folder has no owner to be wrong, as a file that a command of
-//! root creates would have; the database itself cannot be locked, because closing it would release the locks of SQLite.
+//! Every process that uses a database holds a shared lock on its folder. To change the schema, a process needs the
+//! exclusive lock, so no process uses a schema that it does not know. The folder is locked, because a lock file
+//! created by root could not be opened by others. The database file itself cannot be locked, because closing it would
+//! release SQLite's locks.
 
 #[cfg(test)]
 mod tests;
@@ -17,9 +18,9 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::MIGRATIONS;
 use crate::clock::Stopwatch;
 
-/// Time between two attempts to get the lock.
+/// Time between two attempts to acquire the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
-/// Advice about a database that a newer version has changed.
+/// Explanation and advice for a database that a newer version has changed.
 const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
                      service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
 
@@ -29,8 +30,8 @@ pub(super) struct SchemaShare {
     _file: File,
 }
 
-/// Takes the shared lock for a command beside the service, and checks that the schema is that of this version. The error is a
-/// message.
+/// Acquires the shared lock for a command beside the service, and checks that the schema is that of this version. The
+/// error is a message for the operator.
 pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare, String> {
     let file = lock_of(path)?;
     match file.try_lock_shared() {
@@ -42,8 +43,8 @@ pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare,
     Ok(SchemaShare { _file: file })
 }
 
-/// Runs the missing migrations and returns the shared lock. Waits up to `patience` for processes that use an older schema. The
-/// error is a message.
+/// Runs the missing migrations and returns the shared lock. Waits up to `patience` for processes that use an older
+/// schema. The error is a message for the operator.
 pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaShare, String> {
     let file = lock_of(path)?;
     let waited = Stopwatch::start();
@@ -79,7 +80,7 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
     }
 }
 
-/// Runs the missing migrations, each in a transaction of its own. The error is a message.
+/// Runs the missing migrations, each in its own transaction. The error is a message for the operator.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
     let known = MIGRATIONS.len() as u32;
     loop {
@@ -103,7 +104,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
     }
 }
 
-/// Checks that the schema is that of this version; the error is a message.
+/// Checks that the schema is that of this version. The error is a message for the operator.
 fn check(connection: &Connection) -> Result<(), String> {
     let ours = MIGRATIONS.len() as u32;
     match version(connection)? {
@@ -120,7 +121,7 @@ fn version(connection: &Connection) -> Result<u32, String> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| e.to_string())
 }
 
-/// Opens the folder of a database, for its lock.
+/// Opens the folder of a database in order to lock it.
 fn lock_of(path: &Path) -> Result<File, String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder).map_err(|error| format!("its folder {} cannot be opened: {error}", folder.display()))

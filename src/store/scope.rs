@@ -1,15 +1,15 @@
-//! Repositories whose rows a statement selects.
+//! Set of repositories to which a query is limited.
 
 use rusqlite::types::Value;
 
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef};
 
-/// Repositories whose rows are selected.
+/// Repositories whose rows a query selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepoScope {
-    /// All.
+    /// All repositories.
     All,
-    /// These, by forge and id.
+    /// These repositories, by forge and id.
     Only(Vec<(ForgeName, RepoId)>),
 }
 
@@ -22,7 +22,7 @@ impl RepoScope {
         }
     }
 
-    /// Returns the condition on the columns `forge` and `repo_id` of a table, and adds its values.
+    /// Returns the SQL condition on the columns `forge` and `repo_id` of a table, and appends its values to `values`.
     pub(super) fn condition(&self, table: &str, values: &mut Vec<Value>) -> String {
         match self {
             Self::All => "1".to_owned(),

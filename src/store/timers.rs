@@ -1,4 +1,4 @@
-//! Timers of loops: due times that become inputs of their loop.
+//! Timers of loops. When a timer is due, it becomes an input of its loop.
 
 use rusqlite::{Connection, params};
 

@@ -5,9 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 
-/// Time between two records of a token's use, in milliseconds, so that not each request writes.
+/// Minimum time between two records of a token's use, in milliseconds, so that not every request writes.
 const USE_STEP_MS: i64 = 60_000;
-/// Maximum number of valid tokens of an account.
+/// Maximum number of valid tokens per account.
 pub const MAX_TOKENS: usize = 50;
 
 /// Owner of a token.
@@ -19,13 +19,13 @@ pub struct TokenOwner {
     pub operator: bool,
 }
 
-/// Scope of a token.
+/// Permissions of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiScope {
-    /// Reading what its owner sees.
+    /// Read what the owner may see.
     Read,
-    /// Reading, and changes that its owner may make.
+    /// Read, and make changes that the owner may make.
     Write,
 }
 
@@ -38,44 +38,44 @@ impl ApiScope {
     }
 }
 
-/// A stored token.
+/// Stored token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredToken {
-    /// Number.
+    /// Number of the token.
     pub id: i64,
-    /// Name, given by its owner.
+    /// Name that the owner chose.
     pub name: String,
     /// Last four characters of the token.
     pub hint: String,
     /// Owner.
     pub owner: TokenOwner,
-    /// Scope.
+    /// Permissions.
     pub scope: ApiScope,
     /// Time of creation.
     pub created_at: Timestamp,
     /// End of its validity.
     pub expires_at: Timestamp,
-    /// Time of its last use, to the minute.
+    /// Time of the last use, to the minute; `None` if it was never used.
     pub used_at: Option<Timestamp>,
-    /// Time at which it was revoked.
+    /// Time at which the token was revoked; `None` if it was not.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl StoredToken {
-    /// Whether it is accepted at `now`.
+    /// Whether the token is accepted at `now`.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now < self.expires_at
     }
 }
 
-/// A token to be stored.
+/// Token that should be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRequest {
     /// Name.
     pub name: String,
     /// Owner.
     pub owner: TokenOwner,
-    /// Scope.
+    /// Permissions.
     pub scope: ApiScope,
     /// End of its validity.
     pub expires_at: Timestamp,
@@ -104,7 +104,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<StoredToken> {
     })
 }
 
-/// Stores a token by its digest and last characters; `None` if the owner has the maximum number of valid tokens.
+/// Stores a token by its digest and last characters. Returns `None` if the owner already has the maximum number of
+/// valid tokens.
 pub fn add(
     c: &Connection,
     request: &TokenRequest,
@@ -141,7 +142,7 @@ pub fn add(
     Ok(Some(c.query_row(&sql, row, read)?))
 }
 
-/// Returns the tokens of an owner, newest first, also those that ended.
+/// Returns the tokens of an owner including invalid ones, newest first.
 pub fn of_owner(c: &Connection, owner: &TokenOwner) -> StoreResult<Vec<StoredToken>> {
     let sql = format!("SELECT {COLUMNS} FROM tokens WHERE forge IS ?1 AND account_id IS ?2 ORDER BY id DESC");
     let mut statement = c.prepare_cached(&sql)?;
@@ -149,21 +150,21 @@ pub fn of_owner(c: &Connection, owner: &TokenOwner) -> StoreResult<Vec<StoredTok
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns a valid token by its digest.
+/// Returns the valid token with this digest; `None` if there is none.
 pub fn find(c: &Connection, digest: &[u8; 32], now: Timestamp) -> StoreResult<Option<StoredToken>> {
     let sql = format!("SELECT {COLUMNS} FROM tokens WHERE digest = ?1");
     let found = c.prepare_cached(&sql)?.query_row([digest.as_slice()], read).optional()?;
     Ok(found.filter(|token| token.is_valid(now)))
 }
 
-/// Whether a token is accepted at `now`, by its number.
+/// Whether the token with this number is accepted at `now`.
 pub fn is_valid(c: &Connection, id: i64, now: Timestamp) -> StoreResult<bool> {
     let sql = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
     let found = c.prepare_cached(&sql)?.query_row([id], read).optional()?;
     Ok(found.is_some_and(|token| token.is_valid(now)))
 }
 
-/// Whether the use of a token is recorded already for this minute.
+/// Whether a use of the token at `now` needs no further record, because one was recorded recently.
 pub fn is_use_recorded(token: &StoredToken, now: Timestamp) -> bool {
     token.used_at.is_some_and(|at| now.since(at) < USE_STEP_MS)
 }
@@ -174,7 +175,7 @@ pub fn used(c: &Connection, id: i64, now: Timestamp) -> StoreResult<()> {
     Ok(())
 }
 
-/// Revokes a token of an owner; returns whether there was a valid one with that number.
+/// Revokes an owner's token; returns `false` if the owner has no valid token with that number.
 pub fn revoke(c: &Connection, owner: &TokenOwner, id: i64, now: Timestamp) -> StoreResult<bool> {
     let (forge, account) = key(owner);
     let sql = "UPDATE tokens SET revoked_at = ?4
@@ -182,7 +183,7 @@ pub fn revoke(c: &Connection, owner: &TokenOwner, id: i64, now: Timestamp) -> St
     Ok(c.execute(sql, params![id, forge, account, now.0])? > 0)
 }
 
-/// Deletes tokens that ended before `before`; returns their number.
+/// Deletes tokens whose validity ended before `before`; returns their number.
 pub fn purge(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     Ok(c.execute("DELETE FROM tokens WHERE coalesce(revoked_at, expires_at) < ?1", [before.0])?)
 }

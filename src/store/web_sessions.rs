@@ -1,4 +1,4 @@
-//! Sessions of people in the dashboard, and logins that were begun. Identifiers are digests of what browsers hold.
+//! Dashboard sessions of people, and started logins. They are identified by digests of the values in cookies and URLs.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,15 +6,15 @@ use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 use crate::domain::trust::viewer::{SESSION_IDLE_MS, SESSION_MS, session_has_ended};
 
-/// Maximum number of logins that are under way; the oldest go first.
+/// Maximum number of started logins; the oldest are deleted first.
 const MAX_LOGINS: i64 = 10_000;
-/// Time after which a further use of a session is written, in milliseconds.
+/// Minimum time between two records of a session's use, in milliseconds.
 const USE_WRITTEN_MS: i64 = 60_000;
 
-/// Session of a person.
+/// Dashboard session of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSession {
-    /// Account that logged in; `None` for the operator's token.
+    /// Account of the person; `None` if the operator's token was used.
     pub account: Option<(ForgeName, User)>,
     /// Time of the login.
     pub created_at: Timestamp,
@@ -22,20 +22,20 @@ pub struct WebSession {
     pub used_at: Timestamp,
 }
 
-/// A login that was begun.
+/// Started login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BegunLogin {
-    /// Digest of the cookie of the browser that began it.
+    /// Digest of the cookie of the browser that started the login.
     pub browser: String,
-    /// Forge that the person was sent to.
+    /// Forge to which the person was redirected.
     pub forge: ForgeName,
-    /// Path to go to afterwards.
+    /// Path to redirect to after the login.
     pub next: String,
-    /// End of the time to finish it.
+    /// Time until which the login must be completed.
     pub expires_at: Timestamp,
 }
 
-/// Starts a session, and removes those that have ended.
+/// Starts a session, and deletes expired ones.
 pub fn start(c: &Connection, id: &str, account: Option<&(ForgeName, User)>, now: Timestamp) -> StoreResult<()> {
     let ended = "DELETE FROM web_sessions WHERE used_at <= ?1 OR created_at <= ?2";
     c.prepare_cached(ended)?.execute(params![now.0 - SESSION_IDLE_MS, now.0 - SESSION_MS])?;
@@ -46,7 +46,7 @@ pub fn start(c: &Connection, id: &str, account: Option<&(ForgeName, User)>, now:
     Ok(())
 }
 
-/// Returns a session that has not ended at `now`.
+/// Returns a session that has not expired at `now`; `None` if there is none.
 pub fn find(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<WebSession>> {
     let sql = "SELECT forge, user_id, login, created_at, used_at FROM web_sessions WHERE id = ?1";
     let found = c.prepare_cached(sql)?.query_row([id], |row| {
@@ -58,25 +58,25 @@ pub fn find(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<WebS
     Ok(found.optional()?.filter(|session| !session_has_ended(session.created_at, session.used_at, now)))
 }
 
-/// Whether a use of a session at `now` is to be written.
+/// Whether a use of a session at `now` should be recorded.
 pub fn is_use_due(session: &WebSession, now: Timestamp) -> bool {
     now.since(session.used_at) >= USE_WRITTEN_MS
 }
 
-/// Writes that a session was used.
+/// Records the use of a session.
 pub fn used(c: &Connection, id: &str, now: Timestamp) -> StoreResult<()> {
     c.prepare_cached("UPDATE web_sessions SET used_at = max(used_at, ?2) WHERE id = ?1")?
         .execute(params![id, now.0])?;
     Ok(())
 }
 
-/// Ends a session; without effect if there is none.
+/// Ends a session; does nothing if it does not exist.
 pub fn end(c: &Connection, id: &str) -> StoreResult<()> {
     c.execute("DELETE FROM web_sessions WHERE id = ?1", [id])?;
     Ok(())
 }
 
-/// Stores a login that was begun under the digest of its state.
+/// Stores a started login under the digest of its OAuth state.
 pub fn begin_login(c: &Connection, state: &str, login: &BegunLogin, now: Timestamp) -> StoreResult<()> {
     c.prepare_cached("DELETE FROM web_logins WHERE expires_at <= ?1")?.execute([now.0])?;
     let sql = "INSERT INTO web_logins (state, browser, forge, next, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -92,7 +92,7 @@ pub fn begin_login(c: &Connection, state: &str, login: &BegunLogin, now: Timesta
     Ok(())
 }
 
-/// Removes a login that was begun and returns it; `None` if it is unknown, was taken before or its time is over.
+/// Removes and returns a started login; `None` if it is unknown, was already taken, or has expired.
 pub fn take_login(c: &Connection, state: &str, now: Timestamp) -> StoreResult<Option<BegunLogin>> {
     let sql = "DELETE FROM web_logins WHERE state = ?1 RETURNING browser, forge, next, expires_at";
     let found = c.prepare_cached(sql)?.query_row([state], |row| {

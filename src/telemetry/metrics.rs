@@ -18,25 +18,25 @@ pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; char
 /// Media type of the plain text format.
 pub const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper bounds of the buckets of durations, in seconds: from a quick call to a long agent run.
+/// Upper bounds of the buckets for durations, in seconds: from a fast call to a long agent run.
 const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
-/// Upper bounds of the buckets of the storage of a delivery, in seconds.
+/// Upper bounds of the buckets for the time in which a delivery is stored, in seconds.
 const BUCKETS_STORE_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
-/// Upper bounds of the buckets of control signals: the bands of urgency, and a finer division.
+/// Upper bounds of the buckets for control signals: the limits of the urgency bands, and finer ones.
 const BUCKETS_SIGNAL: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1.0];
-/// Upper bounds of the buckets of the terms of control signals and of gains, which can be negative.
+/// Upper bounds of the buckets for the terms of control signals and for gains, which can be negative.
 const BUCKETS_WEIGHTED: [f64; 10] = [-0.5, -0.1, 0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2];
 /// Levels of escalations.
 const LEVELS: [EscalationLevel; 4] =
     [EscalationLevel::Info, EscalationLevel::Warning, EscalationLevel::Critical, EscalationLevel::Emergency];
 /// Outcomes of judged iterations.
 const OUTCOMES: [&str; 3] = ["complete", "incomplete", "failed"];
-/// Label of a gain profile that is not built in. Configured names are not from a fixed set.
+/// Label for a gain profile that is not built in, because configured names are not from a fixed set.
 const CUSTOM_PROFILE: &str = "custom";
 
-/// Counter of amounts with fractions.
+/// Counter with a fractional value.
 type AmountCounter = Counter<f64, AtomicU64>;
-/// Gauge of amounts with fractions.
+/// Gauge with a fractional value.
 type AmountGauge = Gauge<f64, AtomicU64>;
 
 /// Metrics of the service. Clones share their values.
@@ -172,12 +172,12 @@ impl Metrics {
         self.deliveries.of([forge, outcome]).inc();
     }
 
-    /// Records the time in which a delivery was stored, in seconds.
+    /// Records the time that storing a delivery took, in seconds.
     pub fn delivery_stored(&self, seconds: f64) {
         self.delivery_store.observe(seconds);
     }
 
-    /// Sets whether a forge has answered since the start.
+    /// Sets whether a forge has responded since the start.
     pub fn forge_there(&self, forge: &str, there: bool) {
         self.forges.of([forge]).set(i64::from(there));
     }
@@ -187,7 +187,7 @@ impl Metrics {
         self.loops.of([state]).set(count(loops));
     }
 
-    /// Sets the length of a queue, and the time that its oldest due entry waits, in milliseconds.
+    /// Sets the length of a queue, and the time for which its oldest due entry has waited, in milliseconds.
     pub fn queue(&self, queue: &str, length: u64, oldest_ms: i64) {
         self.queue_length.of([queue]).set(count(length));
         self.queue_age.of([queue]).set(oldest_ms.max(0) as f64 / 1000.0);
@@ -210,8 +210,8 @@ impl Metrics {
         self.backup.of(["success"]).set(at_ms as f64 / 1000.0);
     }
 
-    /// Counts an iteration that was judged, as `complete`, `incomplete` or `failed`, with its duration, control signal,
-    /// terms, gains, change of profile, health, detections, interventions that are new, and alarms that were raised.
+    /// Counts a judged iteration as `complete`, `incomplete` or `failed`, with its duration, control signal, terms,
+    /// gains, change of profile, health, detections, new interventions, and raised alarms.
     pub fn iteration(&self, iteration: &Iteration) {
         let [complete, incomplete, failed] = OUTCOMES;
         let outcome = match (iteration.checks.all_hold(), iteration.agent_problem.is_empty()) {
@@ -294,14 +294,14 @@ impl Metrics {
         }
     }
 
-    /// Sets what isolates agents and checks, one of `tiers`.
+    /// Sets the current isolation tier of agents and checks among `tiers`.
     pub fn sandbox_tier(&self, tiers: &[&str], now: &str) {
         for tier in tiers {
             self.sandbox.of([tier]).set(i64::from(*tier == now));
         }
     }
 
-    /// Counts what agents were refused: `network` or `secret`.
+    /// Counts refused accesses of agents, of kind `network` or `secret`.
     pub fn refused(&self, kind: &'static str, times: u64) {
         self.refusals.of([kind]).inc_by(times);
     }
@@ -316,7 +316,8 @@ impl Metrics {
         self.effects.of([kind, outcome]).inc();
     }
 
-    /// Sets the number of requests to `forge` since the start by class of status, and the remaining budget if it is known.
+    /// Sets the number of requests to `forge` since the start by status class, and the remaining request quota if it
+    /// is known.
     pub fn forge_requests<'c>(
         &self,
         forge: &str,
@@ -339,7 +340,8 @@ impl Metrics {
         text
     }
 
-    /// Returns all metrics in the plain text format of Prometheus, where the type of a counter has the suffix of its name.
+    /// Returns all metrics in Prometheus' plain text format, in which the type line of a counter contains the suffix
+    /// of its name.
     pub fn encode_plain(&self) -> String {
         let text = self.encode();
         let counters: std::collections::BTreeSet<&str> =

@@ -1,5 +1,5 @@
-//! Metrics as they are declared: each has a row with its name, type, labels and description, from which `docs/metrics.md` is
-//! made. Labels have fixed names and values from bounded sets, never foreign text.
+//! Declared metrics. Each has a row with its name, type, labels and description, from which `docs/metrics.md` is
+//! generated. Label names are fixed, and label values come from bounded sets, never from foreign text.
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -8,7 +8,7 @@ use prometheus_client::registry::{Metric, Registry};
 /// Prefix of all names.
 pub(super) const PREFIX: &str = "ralph";
 
-/// Labels of a metric.
+/// Labels of a metric with their values.
 pub(super) type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Type of a metric.
@@ -30,10 +30,10 @@ impl MetricType {
     }
 }
 
-/// A declared metric.
+/// Declaration of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MetricRow {
-    /// Full name, with the suffix of counters.
+    /// Full name, including the suffix of counters.
     name: &'static str,
     kind: MetricType,
     labels: &'static [&'static str],
@@ -48,14 +48,14 @@ pub(super) struct Labeled<const N: usize, M> {
 }
 
 impl<const N: usize, M: Clone> Labeled<N, M> {
-    /// Returns the metric with these values of its labels, in the order of their declaration.
+    /// Returns the metric with these label values, in the order of the declaration.
     pub fn of(&self, values: [&str; N]) -> M {
         let labels = std::array::from_fn(|at| (self.names[at], values[at].to_owned()));
         self.family.get_or_create_owned(&labels)
     }
 }
 
-/// Registry that notes what is declared.
+/// Registry that records declarations.
 #[derive(Debug)]
 pub(super) struct Declarations {
     pub registry: Registry,
@@ -107,7 +107,7 @@ impl Declarations {
     }
 }
 
-/// Returns the page of all metrics: `docs/metrics.md`.
+/// Returns the content of `docs/metrics.md`, the page of all metrics.
 #[cfg(test)]
 pub(super) fn page(rows: &[MetricRow]) -> String {
     let mut rows = rows.to_vec();
@@ -120,7 +120,7 @@ pub(super) fn page(rows: &[MetricRow]) -> String {
     format!("{}{lines}", include_str!("metrics_head.md"))
 }
 
-/// Returns the names of all series: of histograms also those of buckets, sums and counts.
+/// Returns the names of all series; for histograms, including those of buckets, sums and counts.
 #[cfg(test)]
 pub(super) fn series(rows: &[MetricRow]) -> std::collections::BTreeSet<String> {
     let names = |row: &MetricRow| match row.kind {

@@ -1,8 +1,8 @@
-//! Traces by OpenTelemetry (OTLP over HTTP), off by default.
+//! Traces by OpenTelemetry (OTLP over HTTP), disabled by default.
 //!
-//! A loop is one trace, whose id follows from the loop's id, because its work is spread over days, restarts and processes. Spans
-//! are made when their work has ended and are sent in the background; while the collector is away they are dropped. Attributes
-//! are names, numbers and ids: never prompts, texts of people, outputs, or addresses.
+//! A loop is one trace whose id is derived from the loop's id, because its work spans days, restarts and processes.
+//! Spans are created when their work has ended and are sent in the background. While the collector is unavailable,
+//! they are dropped. Attributes are names, numbers and ids, never prompts, texts of people, outputs, or addresses.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,17 +27,17 @@ use crate::net::client;
 
 /// Time limit of one request to the collector.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time that the last spans have when the service stops.
+/// Time limit for sending the last spans when the service stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// A span that has ended.
+/// Span whose work has ended.
 #[derive(Debug, Clone)]
 pub struct EndedSpan {
     /// Name, from a bounded set.
     pub name: String,
-    /// Whether the work left the process.
+    /// Whether the span is a call to another system.
     pub outgoing: bool,
-    /// Whether it is the span of the whole loop, which contains all others.
+    /// Whether the span covers the whole loop and contains all others.
     pub whole: bool,
     /// Start.
     pub started: Timestamp,
@@ -45,18 +45,18 @@ pub struct EndedSpan {
     pub ended: Timestamp,
     /// Attributes: names, numbers and ids.
     pub attributes: Vec<(&'static str, SpanValue)>,
-    /// Kind of the error; `None` without one.
+    /// Kind of the error; `None` if there was none.
     pub error: Option<String>,
 }
 
 /// Value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SpanValue {
-    /// A name or id.
+    /// Name or id.
     Name(String),
-    /// A number.
+    /// Integer.
     Number(i64),
-    /// An amount.
+    /// Amount with fractions.
     Amount(f64),
 }
 
@@ -78,7 +78,7 @@ impl From<f64> for SpanValue {
     }
 }
 
-/// Sends spans. Clones share the connection.
+/// Sender of spans. Clones share the connection.
 #[derive(Clone, Default)]
 pub struct Tracer {
     processor: Option<Arc<BatchSpanProcessor>>,
@@ -91,11 +91,11 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Creates a tracer that sends to the collector at `endpoint`; the path `/v1/traces` is appended. Requests are made on
-    /// `runtime`.
+    /// Creates a tracer that sends to the collector at `endpoint`; the path `/v1/traces` is appended. Requests are
+    /// executed on `runtime`.
     ///
     /// # Errors
-    /// The client cannot be started; a sentence.
+    /// A sentence, if the client cannot be started.
     pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
         let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
         let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };
@@ -122,14 +122,14 @@ impl Tracer {
         self.processor.is_some()
     }
 
-    /// Sends a span of a loop's trace. Costs nothing if tracing is off; never waits.
+    /// Sends a span of a loop's trace. Does nothing if tracing is disabled; never waits.
     pub fn send(&self, id: &LoopId, span: impl FnOnce() -> EndedSpan) {
         if let Some(processor) = &self.processor {
             processor.on_end(data(id, span()));
         }
     }
 
-    /// Sends what is left, for at most two seconds.
+    /// Sends the remaining spans within at most two seconds.
     pub async fn stop(&self) {
         let Some(processor) = self.processor.clone() else { return };
         // It blocks its thread.
@@ -140,7 +140,7 @@ impl Tracer {
     }
 }
 
-/// Returns the trace of a loop and the span of the whole loop.
+/// Returns the ids of a loop's trace and of the span that covers the whole loop.
 fn trace_of(id: &LoopId) -> (TraceId, SpanId) {
     let digest: [u8; 32] = Sha256::digest(format!("ralph-bot/loop/{id}")).into();
     let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -185,12 +185,12 @@ fn data(id: &LoopId, span: EndedSpan) -> SpanData {
     }
 }
 
-/// Client of the collector. The exporter has a thread of its own, and requests need the service's runtime.
+/// Client of the collector. The exporter has its own thread, but requests need the service's runtime.
 #[derive(Debug)]
 struct Collector {
     client: reqwest::Client,
     runtime: Handle,
-    /// Whether the last request failed, which is logged once.
+    /// Whether the last request failed, so that only the first failure is logged.
     away: AtomicBool,
 }
 

@@ -1,7 +1,7 @@
-//! Viewers: who asks, and what they may see and do.
+//! Viewers of requests, and their rights.
 //!
-//! `guard` runs before every route: it finds out who asks, refuses changes that a page of this server did not send, and records
-//! changes. `login` has the routes of login and logout, `cookies` what browsers hold.
+//! `guard` runs before every route: it authenticates the viewer, rejects changes that were not sent from a page of
+//! this server, and records changes. `login` contains the routes of login and logout, and `cookies` the cookies.
 
 mod cookies;
 mod guard;
@@ -39,51 +39,52 @@ use crate::store::web_sessions;
 pub(super) use self::guard::guard;
 pub(super) use self::login::{router, routes};
 
-/// Maximum number of remembered rights.
+/// Maximum number of cached rights.
 const MAX_RIGHTS: usize = 20_000;
-/// Maximum wait for a forge's answer about a right.
+/// Maximum wait for a forge's response about a right.
 const RIGHT_WAIT: Duration = Duration::from_secs(10);
-/// Maximum wait for a forge's answer that only decides whether a page shows buttons.
+/// Maximum wait for a forge's response that only decides whether a page shows buttons.
 const BUTTON_WAIT: Duration = Duration::from_secs(2);
-/// Time between two looks at the right of an open stream.
+/// Time between two checks of the right of an open stream.
 const STREAM_LOOK: Duration = Duration::from_secs(60);
-/// Number of repositories whose rights are asked for at the same time.
+/// Maximum number of repositories whose rights are queried concurrently.
 const ASKED_AT_ONCE: usize = 8;
-/// Timeouts of the requests of a login, which a person waits for.
+/// Timeouts of the requests during a login, for which a person waits.
 const LOGIN_TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(5), idle: Duration::from_secs(10), total: Duration::from_secs(15) };
 
-/// Person or program that asks.
+/// Person or program that sends a request.
 #[derive(Debug, Clone)]
 pub struct Viewer {
-    /// Account that logged in with its forge; `None` for the token that `serve` prints.
+    /// Account that logged in through its forge; `None` for the token that `ralph-bot serve` prints.
     pub account: Option<(ForgeName, User)>,
-    /// Whether all repositories are visible.
+    /// Whether the viewer is an operator, who sees all repositories.
     pub operator: bool,
-    /// Token that forms send back with each change, against requests from other sites.
+    /// Token that forms must send with each change, which prevents requests from other sites.
     pub csrf: String,
-    /// Session, if the viewer has one.
+    /// Key of the session; `None` for a personal token.
     pub session: Option<SessionKey>,
-    /// Personal token of the request, if it has one.
+    /// Personal token of the request; `None` if none was used.
     pub token: Option<Arc<TokenViewer>>,
-    /// Address that the request came from.
+    /// Client address of the request.
     pub from: Option<IpAddr>,
-    /// Whether a forge could not be asked about a right, shared by all clones.
+    /// Whether a forge could not be queried about a right; shared by all clones.
     forge_unavailable: Arc<AtomicBool>,
 }
 
 impl Viewer {
-    /// Returns the owner of the personal tokens that the viewer makes.
+    /// Returns the owner of the personal tokens that the viewer creates.
     pub fn token_owner(&self) -> TokenOwner {
         TokenOwner { account: self.account.clone(), operator: self.operator }
     }
 
-    /// Whether the viewer hears of the state of a forge: operators of all, people of their own.
+    /// Whether the viewer sees the state of a forge. Operators see that of all forges, other people that of their own
+    /// forge.
     pub fn hears_of(&self, forge: &ForgeName) -> bool {
         self.operator || self.account.as_ref().is_some_and(|(own, _)| own == forge)
     }
 
-    /// Returns the holder of the token that `serve` prints, without a session.
+    /// Returns the holder of the token that `ralph-bot serve` prints, without a session.
     pub fn of_token() -> Self {
         Self {
             account: None,
@@ -97,7 +98,7 @@ impl Viewer {
     }
 }
 
-/// Names the viewer for logs, safely: the login in quotes, with control characters escaped.
+/// Formats the viewer for logs: the login is quoted, and control characters are escaped.
 impl fmt::Display for Viewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.account {
@@ -110,35 +111,35 @@ impl fmt::Display for Viewer {
 /// Right of a viewer to change something in a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeRight {
-    /// May change it.
+    /// The viewer may change it.
     Granted,
-    /// Sees it, and may not change it.
+    /// The viewer may see it but not change it.
     Denied,
-    /// May not know that it exists.
+    /// The viewer may not know that it exists.
     Unseen,
 }
 
-/// Digest of a session's cookie, under which the session is stored.
+/// Digest of a session's cookie, which is the key of the stored session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey(String);
 
 /// Settings of [`WebAccess`].
 #[derive(Debug, Clone)]
 pub struct AccessSettings {
-    /// Token for a dashboard without a login, which is only on this machine; `None` with a login.
+    /// Token for a dashboard without a login, which only this machine can reach; `None` with a login.
     pub token: Option<SecretString>,
     /// Address at which browsers reach the dashboard, without a path.
     pub base: Url,
-    /// Accounts that see everything.
+    /// Accounts of operators, who see all repositories.
     pub operators: Vec<(ForgeName, UserId)>,
-    /// Clients of logins, by forge.
+    /// OAuth clients for logins, by forge.
     pub logins: HashMap<ForgeName, LoginClient>,
 }
 
-/// Right of an account in a repository with the time of the forge's answer.
+/// Rights of accounts in repositories, each with the time of the forge's response.
 type KnownRights = HashMap<(ForgeName, UserId, RepoId), (RightFacts, Timestamp)>;
 
-/// Sessions and rights.
+/// Sessions and rights of viewers.
 pub struct WebAccess {
     settings: AccessSettings,
     transport: Arc<dyn Transport>,
@@ -147,7 +148,7 @@ pub struct WebAccess {
 }
 
 impl WebAccess {
-    /// Creates the state, without sessions of its own: they are in the database.
+    /// Creates the state. Sessions are kept in the database, not here.
     ///
     /// # Errors
     /// The TLS roots of the system cannot be used.
@@ -156,14 +157,14 @@ impl WebAccess {
         Ok(Self { settings, transport, rights: Mutex::default(), failed: Mutex::default() })
     }
 
-    /// Whether the dashboard is only on this machine, for the holder of the token that `serve` prints.
+    /// Whether only this machine can reach the dashboard, with the token that `ralph-bot serve` prints.
     pub fn is_local(&self) -> bool {
         self.settings.token.is_some()
     }
 
-    /// Returns the right of a viewer in a repository. `fresh` asks the forge again, as each change does; otherwise an answer of
-    /// the last five minutes is enough. If the forge cannot be asked, there is no right, and the request is answered with 503
-    /// instead of 403 or 404.
+    /// Returns the right of a viewer in a repository. With `fresh`, which is used for changes, the forge is queried;
+    /// otherwise a response from the last five minutes suffices. If the forge cannot be queried, the viewer has no
+    /// right, and the request is answered with 503 instead of 403 or 404.
     pub async fn right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
         if fresh {
             self.right_to_change(engine, viewer, repo).await
@@ -172,13 +173,14 @@ impl WebAccess {
         }
     }
 
-    /// Returns the rights to view repositories, in their order, as [`right`](Self::right) does.
+    /// Returns the rights of a viewer in repositories, in the same order, as [`right`](Self::right) does.
     pub async fn rights(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<ViewRight> {
         let asked: Vec<_> = repos.iter().map(|repo| self.right(engine, viewer, repo, false)).collect();
         futures::stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await
     }
 
-    /// Returns whether a viewer may change something that is visible from the right `seen_from` on, by a new answer of the forge.
+    /// Returns whether a viewer may change an object. The forge is queried again. `seen_from` is the lowest right with
+    /// which the object is visible.
     pub async fn may_change(
         &self,
         engine: &Engine,
@@ -195,9 +197,9 @@ impl WebAccess {
         }
     }
 
-    /// Returns for repositories, in their order, whether a command of the viewer would be accepted: whether pages show buttons. An
-    /// answer of the last five minutes is enough, as the forge is asked again when one is pressed. If the forge cannot be asked,
-    /// operators keep their buttons.
+    /// Returns, for repositories in the same order, whether pages show buttons because a command of the viewer would
+    /// be accepted. A response from the last five minutes suffices, because the forge is queried again when a button
+    /// is pressed. If the forge cannot be queried, operators keep their buttons.
     pub async fn may_press(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<bool> {
         if viewer.account.is_none() {
             return vec![viewer.operator; repos.len()];
@@ -234,7 +236,8 @@ impl WebAccess {
         if viewer.operator { right.max(ViewRight::Read) } else { right }
     }
 
-    /// Returns the forge's answer, which is at most `kept_ms` old; `None` if the forge could not be asked.
+    /// Returns the forge's response, which is at most `kept_ms` milliseconds old; `None` if the forge could not be
+    /// queried.
     async fn facts(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, kept_ms: i64) -> Option<RightFacts> {
         let Some((_, user)) = viewer.account.as_ref().filter(|(forge, _)| *forge == repo.forge) else {
             return Some(RightFacts::NOTHING);
@@ -274,8 +277,9 @@ impl WebAccess {
         rights.insert(key, (facts, now));
     }
 
-    /// Whether an open stream of a viewer may go on: session or token have not ended, and the right is at least `least`. Looked at once a
-    /// minute, a right that was taken away on the forge ends within five minutes. A forge that cannot be asked ends it, too.
+    /// Whether an open stream of a viewer may continue: the session or token is still valid, and the right is at least
+    /// `least`. Checked once per minute, so a right that was removed on the forge ends within five minutes. Returns
+    /// `false` if the forge cannot be queried.
     pub async fn may_go_on(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) -> bool {
         if let Some(SessionKey(id)) = viewer.session.clone() {
             let now = engine.clock.now();
@@ -296,13 +300,13 @@ impl WebAccess {
         }
     }
 
-    /// Returns the right of the viewer of an open stream in a repository. Asked for once a minute, a right that was taken away on the
-    /// forge ends within five minutes.
+    /// Returns the right of an open stream's viewer in a repository. Checked once per minute, so a right that was
+    /// removed on the forge ends within five minutes.
     pub async fn stream_right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef) -> ViewRight {
         self.right_to_view(engine, viewer, repo, STREAM_RIGHT_KEPT_MS).await
     }
 
-    /// Waits until an open stream of a viewer may not go on; see [`may_go_on`](Self::may_go_on).
+    /// Waits until an open stream of a viewer must end; see [`may_go_on`](Self::may_go_on).
     pub async fn revoked(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) {
         loop {
             tokio::time::sleep(STREAM_LOOK).await;
@@ -318,20 +322,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answer to a request that needs a viewer and has none.
+/// Response to a request that needs a viewer but has none.
 #[derive(Debug)]
 pub enum NotLoggedIn {
-    /// A page: to the login, and then to this path.
+    /// For a page: redirect to the login, and then to this path.
     Page(String),
-    /// A form of the page with this path, and what was typed into it.
+    /// For a form on the page with this path, with the text that was typed into it.
     Form { page: String, typed: String },
-    /// A part of the page with this path, which a script asked for.
+    /// For a part of the page with this path, which a script requested.
     Part(String),
-    /// A program.
+    /// For a program.
     Program,
 }
 
-/// Returns the address of the login, which leads to a path afterwards.
+/// Returns the address of the login page, which redirects to a path afterwards.
 fn login_to(path: &str) -> String {
     let path = local_path(Some(path));
     format!("/login?{}", url::form_urlencoded::Serializer::new(String::new()).append_pair("next", path).finish())
@@ -377,7 +381,7 @@ impl FromRequestParts<Arc<WebState>> for Viewer {
     }
 }
 
-/// Address of the other end of a connection.
+/// Returns the client address of a connection; `None` if it is unknown.
 pub(super) fn peer(request: &axum::extract::Request) -> Option<SocketAddr> {
     request.extensions().get::<crate::net::serve::PeerAddress>().map(|peer| peer.0)
 }

@@ -1,7 +1,8 @@
-//! JSON for programs, at `/api/v1`.
+//! JSON API for programs, at `/api/v1`.
 //!
-//! Each route is one entry of a file's `routes`, with its types; router and OpenAPI description are made from the same entries. All
-//! answers pass the outbound, which masks secrets. A repository that the viewer may not read is as unknown as one that does not exist.
+//! Each route is an entry in the `routes` of a file, with its types; the router and the OpenAPI description are built
+//! from the same entries. All responses pass the outbound filter, which masks secrets. A repository that the viewer
+//! may not read is treated like one that does not exist.
 
 mod audit;
 mod backends;
@@ -39,7 +40,7 @@ use problem::ApiProblem;
 pub const ROOT: &str = "/api/v1";
 /// Header with the version of the service.
 pub const VERSION_HEADER: HeaderName = HeaderName::from_static("ralph-bot-version");
-/// Time limit of a request that is not a stream.
+/// Time limit of a request other than a stream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Result of a handler.
@@ -74,7 +75,7 @@ fn table() -> Vec<ApiRoute> {
     files.into_iter().flatten().collect()
 }
 
-/// Lists method and path of each route.
+/// Returns method and path of each route.
 pub(super) fn listed() -> Vec<(String, String)> {
     let of = |route: ApiRoute| (route.operation.method.to_uppercase(), format!("{ROOT}{}", route.operation.path));
     table().into_iter().map(of).collect()
@@ -100,7 +101,7 @@ pub(super) fn routes() -> Router<Arc<WebState>> {
     Router::new().nest(ROOT, api)
 }
 
-/// Adds the headers of all answers.
+/// Adds the headers of all responses.
 async fn finished(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -109,7 +110,7 @@ async fn finished(mut response: Response) -> Response {
     response
 }
 
-/// Returns an answer without secrets.
+/// Returns a JSON response with secrets masked.
 fn answer(state: &WebState, status: StatusCode, body: &impl Serialize) -> ApiResult {
     let text = beside_tasks(|| {
         let value = serde_json::to_value(body)?;
@@ -120,7 +121,7 @@ fn answer(state: &WebState, status: StatusCode, body: &impl Serialize) -> ApiRes
     Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Returns an answer with status 200.
+/// Returns a JSON response with status 200.
 fn ok(state: &WebState, body: &impl Serialize) -> ApiResult {
     answer(state, StatusCode::OK, body)
 }

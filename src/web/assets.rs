@@ -1,6 +1,8 @@
-//! Style, scripts and icons of the pages: embedded, and served under the hash of their content.
+//! Style sheet, scripts and icons of the pages. They are embedded in the program and served at addresses that contain
+//! the hash of their content.
 //!
-//! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause BSD).
+//! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause
+//! BSD).
 
 use std::sync::LazyLock;
 
@@ -12,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
 
-/// Number of hexadecimal digits of a hash in an address.
+/// Number of hexadecimal digits of the hash in an address.
 const DIGITS: usize = 16;
-/// Addresses change with the content, so that it may be kept.
+/// Cache headers: an address changes with its content, so browsers may cache it indefinitely.
 const KEEP: &str = "public, max-age=31536000, immutable";
 
 macro_rules! embedded {
@@ -37,7 +39,7 @@ const FILES: &[(&str, &str, &[u8])] = embedded![
     "icon-failed.svg": "image/svg+xml",
 ];
 
-/// A file with the hash of its content.
+/// File with the hash of its content.
 struct Asset {
     name: &'static str,
     kind: &'static str,
@@ -56,7 +58,7 @@ pub(super) fn address(name: &str) -> String {
     found.map_or_else(String::new, |asset| format!("/assets/{}/{}", asset.hash, asset.name))
 }
 
-/// Returns the route of the files, for a server without the other pages.
+/// Returns the route that serves the files, for a server without the other pages.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/assets/{hash}/{*name}", get(file))
 }

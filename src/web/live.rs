@@ -1,8 +1,8 @@
-//! Live feed: what happens in loops, for pages and the API, as server-sent events.
+//! Live feed of events in loops, for pages and the API, as server-sent events.
 //!
-//! One task reads the database for all listeners, and only while there are some. The id of an event is a position in the feed, from
-//! which a listener that comes back with `Last-Event-ID` goes on. A stream ends after five minutes, so that its client comes back
-//! and proves again who it is; within a stream rights are asked for again after a minute.
+//! One task reads the database for all listeners, and only while there are listeners. The id of an event is a position
+//! in the feed; a listener that reconnects with `Last-Event-ID` continues there. A stream ends after five minutes, so
+//! that its client reconnects and authenticates again. Within a stream, rights are checked again after a minute.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -26,19 +26,20 @@ use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
 
 /// Maximum number of concurrent listeners.
 const MAX_LISTENERS: usize = 1_000;
-/// Time between two looks at the database.
+/// Time between two reads of the database.
 const POLL: Duration = Duration::from_millis(250);
-/// Maximum number of events of a kind that are replayed or read at once; a listener that missed more reads its page again.
+/// Maximum number of events of a kind that are replayed or read at once. A listener that missed more has to reload its
+/// page.
 const MAX_EVENTS: usize = 1_000;
-/// Number of events that a slow listener may be behind before it reads them from the database.
+/// Number of events that a slow listener may be behind before it reads events from the database.
 const BUFFER: usize = 1_024;
 /// Lifetime of a stream.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// Time after which a stream asks for a right again.
+/// Time after which a stream checks a right again.
 const RIGHT_AGE: Duration = Duration::from_secs(60);
 /// Time between two comments that keep an idle connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Time after which a client connects again.
+/// Time after which a client reconnects.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Feed that listeners share.
@@ -51,7 +52,7 @@ pub struct LiveFeed {
 /// Message of the reading task.
 enum FeedNotice {
     Event(Box<FeedEvent>),
-    /// Too much happened at once; listeners read from the database or start again.
+    /// Too many events occurred at once; listeners read from the database or start again.
     Gap,
 }
 
@@ -62,12 +63,12 @@ struct FeedShared {
     wake: Notify,
 }
 
-/// Whether the reader task runs, for which listeners, and the last position that it read.
+/// State of the reading task: whether it runs, for which listeners, and its last position.
 #[derive(Default)]
 struct FeedReader {
     started: bool,
     listeners: usize,
-    /// Position after the last event that was sent; `None` while nobody listens.
+    /// Position after the last event that was sent; `None` without listeners.
     next: Option<FeedPosition>,
 }
 
@@ -77,13 +78,13 @@ impl FeedShared {
     }
 }
 
-/// Reason why a listener is not accepted.
+/// Reason why a listener is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Too many listeners.
+    /// The maximum number of listeners is reached.
     #[error("{MAX_LISTENERS} listeners are connected, which is the maximum; try again in a minute")]
     Full,
-    /// The id of the last event has another form than this feed's ids.
+    /// The id of the last event does not have the form of this feed's ids.
     #[error(
         "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; leave it out to start with what happens from now on"
     )]
@@ -93,19 +94,19 @@ pub enum ListenError {
     Store(#[from] StoreError),
 }
 
-/// Item of a listener.
+/// Item that a listener receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LiveItem {
-    /// Something happened in a loop.
+    /// Event of a loop.
     Event {
         /// Id of the event for the stream.
         id: FeedPosition,
-        /// The event.
+        /// Event.
         event: Box<FeedEvent>,
     },
-    /// The listener missed more than is replayed; what it shows has to be read again.
+    /// The listener missed more events than are replayed, so its data must be read again.
     Reset {
-        /// Id for the stream.
+        /// Position from which the stream continues.
         id: FeedPosition,
     },
 }
@@ -121,11 +122,12 @@ impl Default for LiveFeed {
 }
 
 impl LiveFeed {
-    /// Adds a listener to all loops that the viewer may see, or to one loop, whose visibility the caller has checked. `after` is the
-    /// id of the last event that it got; without it, it gets what happens from now on.
+    /// Adds a listener for all loops that the viewer may see, or for one loop whose visibility the caller has checked.
+    /// `after` is the id of the last event that the listener received; without it, the listener receives only new
+    /// events.
     ///
     /// # Errors
-    /// Too many listeners, an invalid id, or an unreadable database.
+    /// There are too many listeners, the id is invalid, or the database cannot be read.
     pub async fn listen(
         &self,
         state: &Arc<WebState>,
@@ -161,7 +163,7 @@ impl LiveFeed {
         Ok(listener)
     }
 
-    /// Makes the task read, from `newest` if nobody listened before; starts it at the first call.
+    /// Makes the reading task read, from `newest` if there were no listeners. The first call starts the task.
     fn read_from(&self, newest: FeedPosition, engine: &Arc<Engine>) {
         let mut reader = self.shared.lock();
         reader.next.get_or_insert(newest);
@@ -219,7 +221,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
     }
 }
 
-/// Place of a listener, given up when it is dropped.
+/// Registration of a listener, which ends when it is dropped.
 struct FeedMembership {
     shared: Arc<FeedShared>,
     _place: OwnedSemaphorePermit,
@@ -249,14 +251,14 @@ pub struct LiveListener {
     rights: HashMap<(ForgeName, RepoId), (ViewRight, Instant)>,
     receiver: broadcast::Receiver<Arc<FeedNotice>>,
     end: Pin<Box<Sleep>>,
-    /// Ends when the viewer's session does.
+    /// Completes when the viewer's session ends.
     session_end: Pin<Box<dyn Future<Output = ()> + Send>>,
     _membership: FeedMembership,
 }
 
 impl LiveListener {
-    /// Returns the next item that the viewer may see; `None` at the end of the stream: after its lifetime, when the session or the
-    /// service ends, or when the database fails.
+    /// Returns the next item that the viewer may see. `None` at the end of the stream: after its lifetime, when the
+    /// session or the service ends, or when the database fails.
     pub async fn next(&mut self) -> Option<LiveItem> {
         loop {
             if let Some(item) = self.waiting.pop_front() {
@@ -291,7 +293,7 @@ impl LiveListener {
         }
     }
 
-    /// Takes an event unless the listener has it already, or it is of another loop.
+    /// Adds an event, unless the listener has received it or it belongs to another loop.
     fn take(&mut self, event: FeedEvent) {
         if !self.position.is_before(&event) {
             return;
@@ -302,7 +304,7 @@ impl LiveListener {
         }
     }
 
-    /// Takes what happened since the listener's position from the database.
+    /// Reads the events since the listener's position from the database.
     async fn replay(&mut self) -> Result<(), StoreError> {
         let (after, of) = (self.position, self.of.clone());
         let read = self.state.engine.store.read(move |c| {
@@ -324,7 +326,7 @@ impl LiveListener {
         Ok(())
     }
 
-    /// Whether the viewer may see an event: steps with the right to read, what agents do with the right to write.
+    /// Whether the viewer may see an event. Steps require read access, actions of agents require write access.
     async fn may_see(&mut self, event: &FeedEvent) -> bool {
         let least = match event.what {
             FeedKind::Step { .. } => ViewRight::Read,
@@ -347,7 +349,8 @@ impl LiveListener {
     }
 }
 
-/// Answers with the stream of a listener, which begins with its position or with what it missed. `render` makes the name and the data of an event; `None` leaves it out.
+/// Responds with the stream of a listener, which begins with its position or with missed events. `render` returns the
+/// name and data of an event; `None` skips it.
 pub fn stream(
     listener: LiveListener,
     render: impl Fn(&LiveItem) -> Option<(&'static str, String)> + Send + 'static,

@@ -17,10 +17,10 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::report;
 use crate::render;
 
-/// Content security policy of everything but scripts.
+/// Content security policy except for scripts.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
     frame-ancestors 'none'; base-uri 'none'";
-/// Part of [`POLICY`] that says where forms may be sent.
+/// Part of [`POLICY`] that limits where forms may be sent.
 const FORMS_TO_SELF: &str = "form-action 'self'";
 
 macro_rules! embedded {
@@ -50,7 +50,7 @@ const TEMPLATES: &[(&str, &str)] = embedded![
 
 static ENVIRONMENT: LazyLock<Result<Environment<'static>, minijinja::Error>> = LazyLock::new(environment);
 
-/// Returns the environment of the pages: everything is escaped as HTML, and unknown names are errors.
+/// Returns the template environment of the pages. All values are HTML-escaped, and unknown names are errors.
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -70,7 +70,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     Ok(environment)
 }
 
-/// Encodes a text as one segment of a path or as a value of a query.
+/// Percent-encodes a text as a path segment or query value.
 pub(super) fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -84,7 +84,7 @@ pub(super) fn segment(text: &str) -> String {
     encoded
 }
 
-/// Returns the size of a text in the markup, where some characters are entities, in bytes.
+/// Returns the size of a text as HTML, in bytes; some characters become entities.
 pub(super) fn markup_size(text: &str) -> usize {
     let entity = |byte: u8| match byte {
         b'"' | b'\'' | b'/' => 5,
@@ -95,7 +95,7 @@ pub(super) fn markup_size(text: &str) -> usize {
     text.len() + text.bytes().map(entity).sum::<usize>()
 }
 
-/// Returns the beginning of a text whose markup has at most `most` bytes, with a note if it is cut.
+/// Returns the beginning of a text whose HTML has at most `most` bytes, with a note if it was cut.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if markup_size(text) <= most {
         return text.to_owned();
@@ -109,7 +109,7 @@ pub(super) fn beginning(text: &str, most: usize) -> String {
     format!("{}\n… ({} more bytes)", text[..end].trim_end(), text.len() - end)
 }
 
-/// Returns an address if it is one of the web; otherwise nothing, so that a link leads nowhere.
+/// Returns an address if it is http or https; otherwise an empty text, so that a link leads nowhere.
 pub(super) fn web_address(address: &str) -> String {
     match url::Url::parse(address) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url.to_string(),
@@ -132,8 +132,8 @@ fn iso(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
-/// Renders a page that has no viewer and needs no service, such as those of the set-up. Its forms may be sent to this server and to
-/// `form_targets`, the origins of forges.
+/// Renders a page that needs neither a viewer nor a running service, such as the setup pages. Its forms may be sent to
+/// this server and to `form_targets`, the origins of forges.
 pub fn stand_alone_page(template: &str, title: &str, context: Json, form_targets: &[String]) -> Response {
     let all = match context {
         Json::Object(map) => map,
@@ -147,20 +147,21 @@ pub fn stand_alone_page(template: &str, title: &str, context: Json, form_targets
     rendered(template, frame, all, Vec::new(), POLICY.replace(FORMS_TO_SELF, &forms))
 }
 
-/// Returns a page without a viewer about a request that is refused, with a way to the first page.
+/// Returns an error page without a viewer, with a link to the first page.
 pub fn error_page(status: StatusCode, title: &str, problem: &str) -> Response {
     let context = error_context(&[problem], "", &[("/", "All loops")]);
     with_status(stand_alone_page("error.html", title, context, &[]), status)
 }
 
-/// Returns the answer to a form whose session has ended: the way to the login, and what was typed into the form.
+/// Returns the response to a form whose session has ended: a link to the login, and the text that was typed into the
+/// form.
 pub fn session_ended_page(login: &str, typed: &str) -> Response {
     let problem = "Your session has ended, and nothing was changed. Log in again; you then come back to the page.";
     let context = error_context(&[problem], typed, &[(login, "Log in")]);
     with_status(stand_alone_page("error.html", "Log in again", context, &[]), StatusCode::UNAUTHORIZED)
 }
 
-/// Returns the answer to a path without a route: for people a page, for programs a text.
+/// Returns the response to a path without a route: a page for people, a text for programs.
 pub async fn no_page(headers: HeaderMap) -> Response {
     let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let response = match accepted.contains("text/html") {
@@ -182,7 +183,7 @@ pub(super) fn with_status(mut response: Response, status: StatusCode) -> Respons
     response
 }
 
-/// Runs work that takes a processor for milliseconds, while the other tasks of its thread go on elsewhere.
+/// Runs work that occupies a processor for milliseconds, and lets the other tasks of its thread continue elsewhere.
 pub(super) fn beside_tasks<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     match flavor {

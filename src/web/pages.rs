@@ -1,4 +1,4 @@
-//! Pages for people. Each is readable without scripts; with them, its parts are updated as events arrive.
+//! Pages for people. Every page is readable without scripts; with scripts, its parts are updated when events arrive.
 
 mod ansi;
 mod answers;

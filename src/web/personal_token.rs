@@ -1,4 +1,4 @@
-//! Personal tokens: `ralph_` and 256 random bits, of which the service stores digests.
+//! Personal tokens: `ralph_` followed by 256 random bits. The service stores only digests.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -7,34 +7,34 @@ use crate::domain::model::ids::{ForgeName, Timestamp, User};
 use crate::store::tokens::{self, ApiScope, StoredToken, TokenOwner, TokenRequest};
 use crate::store::{Store, StoreResult};
 
-/// Beginning of each token, by which scanners of secrets find it.
+/// Prefix of each token, by which secret scanners recognize it.
 const PREFIX: &str = "ralph_";
 /// Number of hexadecimal characters after the prefix.
 const RANDOM_CHARS: usize = 64;
 
-/// Days of validity by default, and at most.
+/// Default and maximum number of days of validity.
 pub const DEFAULT_DAYS: u32 = 90;
 pub const MAX_DAYS: u32 = 366;
 /// Maximum length of a name, in characters.
 pub const MAX_NAME: usize = 100;
 const DAY_MS: i64 = 86_400_000;
 
-/// Reason why a token is not made, with what to do.
+/// Reason why a token is not created, with advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenWishError {
-    /// Made with a personal token.
+    /// The request was made with a personal token.
     #[error("a personal token cannot make another one")]
     ByToken,
-    /// Bad name.
+    /// The name is invalid.
     #[error("name is empty, too long, or has control characters")]
     Name,
-    /// Bad number of days.
+    /// The number of days is invalid.
     #[error("days is not a number from 1 to {MAX_DAYS}")]
     Days,
 }
 
 impl TokenWishError {
-    /// Action that helps.
+    /// Returns the advice.
     pub fn action(self) -> String {
         match self {
             Self::ByToken => "make tokens in the dashboard".to_owned(),
@@ -44,10 +44,10 @@ impl TokenWishError {
     }
 }
 
-/// Returns the request for a token that its owner wishes, `by_token` if with another personal token.
+/// Validates the request for a token. `by_token` states that it was made with another personal token.
 ///
 /// # Errors
-/// The wish is not valid.
+/// The request is invalid.
 pub fn request_of(
     (owner, by_token): (TokenOwner, bool),
     name: &str,
@@ -74,15 +74,16 @@ pub fn request_of(
 pub struct TokenViewer {
     /// Account of the owner; `None` for the operator of the machine.
     pub account: Option<(ForgeName, User)>,
-    /// Whether it is the token of the operator of the machine. Whether an account is an operator is decided when it asks.
+    /// Whether the owner is the operator of the machine. Whether an account is an operator is determined at each
+    /// request.
     pub operator: bool,
-    /// Scope.
+    /// Permissions of the token.
     pub scope: ApiScope,
-    /// The token without its secret.
+    /// Stored data of the token.
     pub stored: StoredToken,
 }
 
-/// Returns the owner of a personal token; `None` if the text is no valid token. Records its use.
+/// Returns the owner of a personal token; `None` if the token is not valid. Records the use of the token.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -97,14 +98,15 @@ pub async fn viewer_of_token(store: &Store, token: &str, now: Timestamp) -> Stor
     Ok(Some(TokenViewer { account: found.owner.account.clone(), operator, scope: found.scope, stored: found }))
 }
 
-/// Returns the digest of a well-formed token. Tokens are random, so that a lookup by digest reveals nothing by its time.
+/// Returns the digest of a token; `None` if it is malformed. Tokens are random, so the duration of a lookup by digest
+/// reveals nothing.
 fn digest(token: &str) -> Option<[u8; 32]> {
     let random = token.strip_prefix(PREFIX)?;
     let well_formed = random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_hexdigit());
     well_formed.then(|| Sha256::digest(token.as_bytes()).into())
 }
 
-/// Makes a token; returns it with what is stored. `None` if the owner has too many.
+/// Creates a token; returns it with its stored data. `None` if the owner has the maximum number of tokens.
 ///
 /// # Errors
 /// The database cannot be written.

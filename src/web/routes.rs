@@ -1,4 +1,4 @@
-//! Routes by method and path, from which the router is made, so that each of them can be listed.
+//! Routes with method and path. The router is built from them, and they can be listed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::routing::{self, MethodRouter};
 
 use super::WebState;
 
-/// Route of a page or of a login.
+/// Route of a page or of the login.
 pub(super) struct WebRoute {
     /// Method; `GET` also answers `HEAD`.
     pub(super) method: &'static str,
@@ -18,18 +18,18 @@ pub(super) struct WebRoute {
 }
 
 impl WebRoute {
-    /// Route that reads.
+    /// Creates a route that reads.
     pub(super) fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
         Self { method: "GET", path, handler: routing::get(handler) }
     }
 
-    /// Route that changes something.
+    /// Creates a route that changes something.
     pub(super) fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
         Self { method: "POST", path, handler: routing::post(handler) }
     }
 }
 
-/// Returns a router of the routes. Methods of the same path are joined.
+/// Returns a router for the routes. Methods with the same path are combined.
 pub(super) fn router_of(routes: Vec<WebRoute>) -> Router<Arc<WebState>> {
     routes.into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler))
 }

@@ -5,11 +5,11 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreError;
 use crate::store::listing::{self, RepoScope};
 
-/// Repositories that a viewer may read, and those whose texts they may read.
+/// Repositories that a viewer may read, and those whose texts the viewer may read.
 pub struct Visible {
-    /// With the right to read.
+    /// Repositories with read access.
     pub read: RepoScope,
-    /// With the right to write.
+    /// Repositories with write access, which is needed to read texts.
     pub write: RepoScope,
 }
 
@@ -18,7 +18,8 @@ pub async fn visible(state: &WebState, viewer: &Viewer) -> Result<Visible, Store
     narrowed(state, viewer, None, None).await
 }
 
-/// Returns the repositories that a viewer may see on a forge; owner and name are compared without case, and `None` matches any.
+/// Returns the repositories that a viewer may see on a forge. Letter case of owner and name is ignored; `None` matches
+/// any.
 pub async fn narrowed(
     state: &WebState,
     viewer: &Viewer,

@@ -1,6 +1,6 @@
-//! Temporary repository in the agent's tree, for its git commands.
+//! Temporary repository in the agent's tree, on which the agent runs git.
 //!
-//! The service writes it as plain files and never runs git on it.
+//! The service writes its files directly and never runs git on it.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 const BRANCH: &str = "ralph";
 /// Maximum size of the reflog that is read, in bytes.
 const REFLOG_BYTES: u64 = 256 << 10;
-/// Maximum number of commits per iteration.
+/// Maximum number of commits per iteration whose subjects are read.
 const MOST_MESSAGES: usize = 50;
 /// Maximum length of a subject, in characters.
 const SUBJECT_CHARACTERS: usize = 200;
 
-/// Replaces `.git` in the tree by a new repository with a single branch at `commit`.
+/// Replaces `.git` in the tree with a new repository that has a single branch at `commit`.
 pub(super) fn install(
     layout: &Layout,
     tree_paths: &TreePaths,
@@ -60,15 +60,15 @@ fn write(dir: &Path, tree_paths: &TreePaths, commit: &Sha, (name, email): (&str,
     std::fs::copy(&tree_paths.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
 }
 
-/// Quotes a value for git's configuration file.
+/// Quotes a value for a git configuration file.
 fn quoted(value: &str) -> String {
     let plain: String = value.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 impl Workspaces {
-    /// Returns the subjects of the agent's commits since its repository was last replaced, oldest first. Call it before
-    /// `commit`, which replaces it. Untrusted text; empty if the reflog is not readable.
+    /// Returns the subjects of the agent's commits since its repository was last replaced, oldest first. Call it
+    /// before `commit`, which replaces the repository. The texts are untrusted; empty if the reflog is not readable.
     pub async fn agent_messages(&self, loop_id: &LoopId, repo: &RepoRef) -> Vec<String> {
         let dir = self.layout.tree(loop_id, repo).dir;
         let read = files::blocking(move || Ok(files::read_beneath(&dir, Path::new(".git/logs/HEAD"), REFLOG_BYTES)));

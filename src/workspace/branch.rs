@@ -1,4 +1,4 @@
-//! A branch compared with its base: its complete change, and the base's files that it changed.
+//! Comparison of a branch with its base: the complete change, and the files of the base that it changes.
 
 use super::empty_tree::empty_tree;
 use super::git::GitCommand;
@@ -13,7 +13,7 @@ const BRANCH_BYTES: usize = 16 << 20;
 pub struct BranchDiff {
     /// Change as a patch, at most 16 MiB; invalid UTF-8 is replaced.
     pub text: String,
-    /// Whether `text` was cut.
+    /// Whether `text` was cut because of its size.
     pub truncated: bool,
 }
 
@@ -38,7 +38,7 @@ impl Workspaces {
         Ok(patch)
     }
 
-    /// Returns the change of some files from `base` to a commit, cut after `bytes` bytes.
+    /// Returns the change of some files from `base` to a commit, cut after `bytes`.
     pub async fn diff_of_files(
         &self,
         of: (&LoopId, &RepoRef),
@@ -66,7 +66,7 @@ impl Workspaces {
         Ok(BranchDiff { text, truncated: output.truncated })
     }
 
-    /// Returns the files of `base` that a commit changed, moved or deleted.
+    /// Returns the files of `base` that a commit changes, moves or deletes.
     pub async fn changed_base_files(
         &self,
         of: (&LoopId, &RepoRef),
@@ -76,7 +76,7 @@ impl Workspaces {
         self.differing_names(of, (base, to), "MDT").await
     }
 
-    /// Returns the files of a commit that `base` does not have, also those that it only moved.
+    /// Returns the files of a commit that `base` does not have, including files that were only moved.
     pub async fn added_files(
         &self,
         of: (&LoopId, &RepoRef),
@@ -119,7 +119,8 @@ impl Workspaces {
         Ok(names(&listed.stdout))
     }
 
-    /// Whether a line of the files of a commit matches an extended regular expression; `false` if the files cannot be read.
+    /// Whether any line of a commit's files matches an extended regular expression; `false` if the files cannot be
+    /// read.
     pub async fn has_line(&self, repo: &RepoRef, commit: &Sha, pattern: &str, globs: &[&str]) -> bool {
         let mirror = self.layout.mirror(repo);
         let call = GitCommand::new("search the base", &mirror);
@@ -127,8 +128,8 @@ impl Workspaces {
         self.git.ok(call).await.is_ok()
     }
 
-    /// Returns the newest commit of the base branch that the branch contains once `other` is merged: `base`, or the
-    /// common ancestor of `other` and the base branch's head `tip`.
+    /// Returns the newest commit of the base branch that the branch contains after `other` is merged: either `base`,
+    /// or the common ancestor of `other` and the base branch's head `tip`.
     pub async fn contained_base(
         &self,
         repo: &RepoRef,
@@ -143,7 +144,7 @@ impl Workspaces {
     }
 }
 
-/// Parses names that end with a zero; invalid UTF-8 is replaced.
+/// Parses zero-terminated names; invalid UTF-8 is replaced.
 fn names(listed: &[u8]) -> Vec<String> {
     files::zero_separated(listed).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }

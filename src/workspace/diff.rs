@@ -1,4 +1,4 @@
-//! Differences of two trees: changed files with their sizes, the patch, and what is found in the changed files.
+//! Difference of two trees: changed files with their sizes, the patch, and problems in the changed files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::domain::trust::outbound::{MAX_BINARY_BYTES, MAX_CHANGE_BYTES};
 const NUMSTAT_BYTES: usize = 16 << 20;
 /// Maximum size of [`TreeDiff::diff`], in bytes.
 const DIFF_BYTES: usize = MAX_CHANGE_BYTES as usize;
-/// Maximum part of a file that is searched for conflict markers, in bytes.
+/// Maximum number of bytes of a file that are searched for conflict markers.
 const MARKER_SEARCH_BYTES: u64 = 1 << 20;
 
 /// Changed files with their paths as git reports them.
@@ -31,23 +31,24 @@ pub(super) struct TreeDiff {
     pub diff: String,
     /// Whether `diff` was cut.
     pub diff_truncated: bool,
-    /// Changed binaries over 1 MiB.
+    /// Changed binary files larger than 1 MiB.
     pub oversized: Vec<String>,
-    /// Size of the changed binaries, in bytes.
+    /// Total size of the changed binary files, in bytes.
     pub binary_bytes: u64,
-    /// Files that are new or changed.
+    /// New and changed files.
     pub objects: Vec<ChangedObject>,
     /// Changed files with an opening and a closing conflict marker.
     pub conflict_markers: Vec<String>,
 }
 
-/// Returns the sizes without the paths.
+/// Returns the sizes of changes without paths.
 pub(super) fn stat_of(files: ChangedFiles) -> DiffStat {
     DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() }
 }
 
 impl Workspaces {
-    /// Setting by which differences show sources as text. Attributes of a tree do not count beside it.
+    /// Returns the git setting that shows source files as text in differences. It takes precedence over attributes of
+    /// the tree.
     pub(super) fn sources_as_text(&self) -> String {
         format!("core.attributesFile={}", self.layout.source_attributes().display())
     }
@@ -68,7 +69,8 @@ impl Workspaces {
         Ok(files::zero_separated(&listed.stdout).map(files::path_of).collect())
     }
 
-    /// Returns the files that differ between two commits or trees, with their sizes; a renamed file counts as two.
+    /// Returns the files that differ between two commits or trees, with the sizes of their changes. A renamed file
+    /// counts as two.
     pub(super) async fn sizes(
         &self,
         tree_paths: &TreePaths,
@@ -147,7 +149,7 @@ fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
 }
 
-/// Returns the kinds of the changes in the entries of `--raw -z` at the beginning of an output, by path.
+/// Parses entries of `--raw -z` at the beginning of an output; returns the kind of change by path.
 fn change_kinds(mut output: &[u8]) -> HashMap<PathBuf, ChangeKind> {
     let mut kinds = HashMap::new();
     while let Some(entry) = RawEntry::next(&mut output) {
@@ -162,7 +164,8 @@ fn change_kinds(mut output: &[u8]) -> HashMap<PathBuf, ChangeKind> {
     kinds
 }
 
-/// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.
+/// Parses the output of `diff-tree --numstat --patch -z`; returns the files (renamed ones under their new name) and
+/// the patch.
 fn numstat(mut rest: &[u8]) -> (ChangedFiles, &[u8]) {
     let mut next = || {
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -193,7 +196,8 @@ fn numstat(mut rest: &[u8]) -> (ChangedFiles, &[u8]) {
     (found, rest)
 }
 
-/// Returns large binaries, the size of all binaries in bytes, and files with conflict markers among the changed files.
+/// Returns large binary files, the total size of binary files in bytes, and files with conflict markers among the
+/// changed files.
 fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, u64, Vec<String>) {
     let (mut oversized, mut bytes, mut markers) = (Vec::new(), 0, Vec::new());
     for (path, stat) in changed {

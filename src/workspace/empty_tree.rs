@@ -1,4 +1,4 @@
-//! The tree without files, whose attributes hide nothing.
+//! Empty git tree, which contains no attributes that could hide changes.
 
 use crate::domain::model::ids::Sha;
 
@@ -11,7 +11,7 @@ pub(super) fn empty_tree(like: &Sha) -> &'static str {
     if like.as_str().len() == EMPTY_TREES[0].len() { EMPTY_TREES[0] } else { EMPTY_TREES[1] }
 }
 
-/// Whether this is the id of the empty tree.
+/// Whether an id is that of the empty tree.
 pub(super) fn is_empty_tree(tree: &str) -> bool {
     EMPTY_TREES.contains(&tree)
 }

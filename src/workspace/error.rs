@@ -1,4 +1,4 @@
-//! Errors of mirrors and work trees, classified by git's messages.
+//! Errors of mirrors and work trees, classified by the messages of git.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub enum WorkspaceError {
     BaseBranchMissing {
         url: String,
         branch: String,
-        /// Default branch of the remote, if reported.
+        /// Default branch of the remote; `None` if it is not reported.
         default_branch: Option<String>,
     },
     /// The remote is unreachable or not a git server.
@@ -51,7 +51,7 @@ pub enum WorkspaceError {
     /// A git command exceeded its time limit.
     #[error("git took over {seconds} s to {what}")]
     Timeout { what: String, seconds: u64 },
-    /// A git command failed otherwise.
+    /// A git command failed for another reason.
     #[error("git could not {what}: {detail}")]
     Git { what: String, detail: String },
     /// A file operation failed.
@@ -76,7 +76,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Converts the error of a file operation; for `map_err`.
+    /// Returns a function for `map_err` that converts the error of a file operation.
     pub(super) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| match source.kind() {
@@ -87,7 +87,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Classifies a failure by git's message; `url` is set for commands with a remote.
+    /// Classifies a failure by git's message. `url` is set for commands that access a remote.
     pub(super) fn from_git(what: &str, detail: &str, url: Option<&str>) -> Self {
         let has = |needles: &[&str]| needles.iter().any(|needle| detail.contains(needle));
         if has(&["No space left on device", "Disk quota exceeded"]) {
@@ -155,7 +155,7 @@ const ABSENT_WORDS: &[&str] = &[
     "Could not read from remote",
 ];
 
-/// Whether git's message says that the server does not accept the token, or hides the repository from it.
+/// Whether git's message shows that the server does not accept the token, or hides the repository from it.
 pub(super) fn is_refusal_of_token(message: &str) -> bool {
     AUTH_WORDS.iter().chain(&["not found", "error: 404"]).any(|words| message.contains(words))
 }

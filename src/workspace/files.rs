@@ -1,4 +1,4 @@
-//! Reads and removes untrusted files of agents without following links.
+//! Reads and removes agents' untrusted files without following links.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
 use super::WorkspaceError;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum depth of folders; git supports paths of up to 4096 bytes.
+/// Maximum depth of folders, because git supports paths of up to 4096 bytes.
 const DEEPEST: usize = 2000;
 
 /// Converts a path in git's output.
@@ -19,12 +19,12 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// Joins paths for the standard input of git.
+/// Joins paths with zero bytes, for git's standard input.
 pub(super) fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
     paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
 }
 
-/// Splits the output of commands with `-z`.
+/// Splits output at zero bytes, for commands with `-z`.
 pub(super) fn zero_separated(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
 }
@@ -51,11 +51,11 @@ pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u
     None
 }
 
-/// Files in a work tree that git opens and reads by their names.
+/// Names of files in a work tree that git reads.
 const READ_BY_GIT: [&str; 4] = [".gitignore", ".gitattributes", ".gitmodules", ".mailmap"];
 
-/// Removes pipes below `root` that have the names of files which git reads. Whoever waits for one of them reads an empty file. Does
-/// not follow links, and ignores errors.
+/// Removes named pipes below `root` that have the names of files which git reads. A process that waits for such a pipe
+/// reads an empty file then. Does not follow links, and ignores errors.
 pub(super) fn remove_pipes(root: &Path) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -91,13 +91,13 @@ pub(super) fn set_modified(path: &Path, at: Timestamp) {
     set_times(path, Timespec { tv_sec: seconds, tv_nsec: rest * 1_000_000 });
 }
 
-/// Sets access and modification time of a file or link; ignores errors, such as for files of other users.
+/// Sets access and modification time of a file or link; ignores errors, for example for files of other users.
 pub(super) fn set_times(path: &Path, at: Timespec) {
     let times = Timestamps { last_access: at, last_modification: at };
     let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Removes a file, link or folder, also from folders without permission; a missing one is ignored.
+/// Removes a file, link or folder, even if folders lack permissions; ignores a missing one.
 pub(super) fn remove(path: &Path) -> Result<(), WorkspaceError> {
     let attempt = || match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
@@ -115,7 +115,7 @@ pub(super) fn remove(path: &Path) -> Result<(), WorkspaceError> {
     .map_err(WorkspaceError::io("remove", path))
 }
 
-/// Gives the owner all permissions on a folder and its subfolders.
+/// Gives the owner all permissions on a folder and its subfolders, recursively.
 fn open_up(dir: &Path, depth: usize) {
     let Ok(found) = std::fs::symlink_metadata(dir) else { return };
     if !found.is_dir() || depth > DEEPEST {

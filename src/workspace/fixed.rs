@@ -1,4 +1,5 @@
-//! Files of a checkout that nothing may write while checks run: their contents before, and what differs later.
+//! Files of a checkout that must not be written while checks run: their earlier contents, and files with different
+//! content later.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +14,7 @@ use super::{WorkspaceError, Workspaces, files};
 /// Maximum number of bytes of a file that are compared.
 const COMPARED_BYTES: u64 = 16 << 20;
 
-/// Contents of some files of a checkout at one time.
+/// Contents of some files of a checkout at one moment.
 #[derive(Debug)]
 pub struct FixedFiles {
     dir: PathBuf,
@@ -22,7 +23,7 @@ pub struct FixedFiles {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileState {
-    /// Device, inode, size and time of the last change, which no program can choose; `None` for a missing file.
+    /// Device, inode, size and change time, which programs cannot set; `None` for a missing file.
     stamp: Option<(u64, u64, u64, i64, i64)>,
     digest: String,
 }
@@ -34,7 +35,7 @@ impl FileState {
 }
 
 impl FixedFiles {
-    /// Reads some of the files again, which were replaced on purpose; those that are missing now are left out.
+    /// Reads those of the files again that were replaced on purpose. Missing files are dropped.
     pub async fn replaced(mut self, paths: &[String]) -> Result<Self, WorkspaceError> {
         let paths = paths.to_vec();
         files::blocking(move || {
@@ -49,8 +50,8 @@ impl FixedFiles {
         .await
     }
 
-    /// Returns the files whose content differs from the one that was read, each with a digest of what it has now, which is empty if
-    /// it is missing.
+    /// Returns the files whose content has changed, each with a digest of its current content, or an empty text if it
+    /// is missing.
     pub async fn written(self) -> Result<(Self, Vec<(String, String)>), WorkspaceError> {
         files::blocking(move || {
             let changed = self.states.iter().filter(|(path, state)| stamp(&self.dir, path) != state.stamp);
@@ -64,7 +65,7 @@ impl FixedFiles {
 }
 
 impl Workspaces {
-    /// Reads those tracked files of a checkout that are `wanted`.
+    /// Reads the tracked files of a checkout for which `wanted` is true.
     pub async fn fixed_files(
         &self,
         checkout: &CleanCheckout,
@@ -82,7 +83,7 @@ fn stamp(dir: &Path, path: &str) -> Option<(u64, u64, u64, i64, i64)> {
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
-/// Digest of a file's content or of a link's target; empty if it is missing, or if a folder above it is a link.
+/// Returns a digest of a file's content or a link's target; empty if it is missing or a parent folder is a link.
 fn digest(dir: &Path, path: &str) -> String {
     let relative = Path::new(path);
     let content = files::read_beneath(dir, relative, COMPARED_BYTES).or_else(|| {

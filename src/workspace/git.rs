@@ -1,8 +1,8 @@
-//! Runs the service's git commands with explicit directories, their own configuration, and without visible secrets.
+//! Runs the service's git commands with explicit directories, their own configuration, and without exposing secrets.
 //!
-//! Invariants: files in a work tree cannot make these commands execute anything (no hooks, no filters, no fsmonitor, no
-//! external diff, no submodules); credentials are passed through an anonymous pipe, never in arguments, environment or
-//! addresses; all protocols but that of the address are disabled.
+//! Invariants: files in a work tree cannot make these commands execute anything (no hooks, filters, fsmonitor,
+//! external diff or submodules). Credentials are passed through an anonymous pipe, never in arguments, environment or
+//! addresses. Only the protocol of the address is enabled.
 
 mod attributes;
 
@@ -26,20 +26,20 @@ pub(super) use attributes::{AttributesMethod, IgnoredEncodings};
 
 /// Time limit of commands on local files.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
-/// Time after which a command on a work tree may wait for a pipe.
+/// Time after which a command on a work tree is assumed to wait for a named pipe.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
 /// Time limit of commands that use a remote; the first clone of a large repository takes minutes.
 const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
-/// Maximum output of a command by default, in bytes.
+/// Default maximum size of a command's output, in bytes.
 pub(super) const LIST_BYTES: usize = 64 << 20;
 /// Maximum length of git's error message in an error, in characters.
 const DETAIL_CHARACTERS: usize = 600;
-/// Pause before the first retry with a token that the server may not know yet; the later ones double.
+/// Pause before the first retry with a token that the server may not know yet; later pauses double.
 const FIRST_SETTLING_PAUSE: Duration = Duration::from_millis(250);
-/// Number of times that a command can read the credential; it may start further git processes that connect.
+/// Number of times that a command can read the credential, because it may start further git processes that connect.
 const CREDENTIAL_COPIES: usize = 4;
-/// Credential helper that reads the inherited pipe; `read` and `printf` are shell builtins, so no process has
-/// the token among its arguments.
+/// Credential helper that reads the inherited pipe. `read` and `printf` are shell builtins, so no process has the
+/// token among its arguments.
 const CREDENTIAL_SOURCE: &str = "!f() { test \"$1\" = get || return 0; IFS= read -r u <&3 && IFS= read -r p <&3 && printf 'username=%s\\npassword=%s\\n' \"$u\" \"$p\"; }; f";
 /// Moves the pipe from standard input to descriptor 3 and executes git; `$0` is the file for its standard input.
 const CREDENTIAL_LAUNCHER: &str = "exec 3<&0 <\"$0\" && exec \"$@\"";
@@ -49,16 +49,16 @@ const CREDENTIAL_LAUNCHER: &str = "exec 3<&0 <\"$0\" && exec \"$@\"";
 pub struct GitUrl {
     /// `https://`, `http://` or `file://` address without user name or password.
     pub url: String,
-    /// User name and token.
+    /// User name and token; `None` if the remote needs none.
     pub credential: Option<(String, SecretString)>,
     /// Time for which a refusal may mean that the server does not know the token yet.
     pub settling: Duration,
 }
 
-/// Validated address of a remote.
+/// Validated address of a remote, with its credential.
 struct Remote<'a> {
     scheme: &'static str,
-    /// `scheme://host:port`, the scope of the credential.
+    /// `scheme://host:port`, which is the scope of the credential.
     origin: String,
     credential: Option<(&'a str, &'a SecretString)>,
 }
@@ -96,7 +96,7 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// Builder of a git command for [`Git::run`] or [`Git::ok`].
+/// Builder for a git command that [`Git::run`] or [`Git::ok`] executes.
 pub(super) struct GitCommand<'a> {
     what: &'a str,
     git_dir: &'a Path,
@@ -113,7 +113,7 @@ pub(super) struct GitCommand<'a> {
 }
 
 impl<'a> GitCommand<'a> {
-    /// Creates a command on the repository at `git_dir`; `what` completes the error message "git could not …".
+    /// Creates a command on the repository at `git_dir`. `what` completes the error message "git could not …".
     pub fn new(what: &'a str, git_dir: &'a Path) -> Self {
         Self {
             what,
@@ -149,13 +149,13 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Permits this remote only.
+    /// Sets the only remote that the command may access.
     pub fn remote(mut self, access: &'a GitUrl) -> Self {
         self.access = Some(access);
         self
     }
 
-    /// Reads `.gitattributes` of this tree instead of the work tree's.
+    /// Makes git read the `.gitattributes` files of this tree instead of those in the work tree.
     pub fn attributes_of(mut self, tree: &'a str) -> Self {
         self.attributes_of = Some(tree);
         self
@@ -173,32 +173,32 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Sets the standard input of a command without a remote.
+    /// Sets the standard input of a command that accesses no remote.
     pub fn input(mut self, bytes: Vec<u8>) -> Self {
         self.input = bytes;
         self
     }
 
-    /// Sets a file as the standard input of a command with a remote.
+    /// Sets a file as the standard input of a command that accesses a remote.
     pub fn input_file(mut self, path: &'a Path) -> Self {
         self.input_file = Some(path);
         self
     }
 
-    /// Sets the maximum output, in bytes; the rest is dropped and [`GitOutput::truncated`] set.
+    /// Sets the maximum size of the output, in bytes. The rest is dropped, and [`GitOutput::truncated`] is set.
     pub fn output_bytes(mut self, limit: usize) -> Self {
         self.output_bytes = limit;
         self
     }
 }
 
-/// Runs git commands.
+/// Runner of git commands.
 #[derive(Debug, Clone)]
 pub(super) struct Git {
     program: PathBuf,
-    /// Empty folder, so that git finds no user settings.
+    /// Empty folder that is git's home, so that git finds no user settings.
     home: PathBuf,
-    /// Version of the program, read on first use.
+    /// Version of git, determined on first use.
     version: Arc<OnceCell<GitVersion>>,
     attributes_method: Arc<OnceCell<AttributesMethod>>,
 }
@@ -218,18 +218,18 @@ impl Git {
     /// Returns the version of the installed git.
     ///
     /// # Errors
-    /// It is older than [`NEEDED_GIT`].
+    /// git is older than [`NEEDED_GIT`].
     pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
         self.version.get_or_try_init(|| self.read_version()).await.copied()
     }
 
-    /// Returns the method for attributes of the installed version.
+    /// Returns the method for reading attributes that the installed version supports.
     pub(super) async fn attributes_method(&self) -> Result<AttributesMethod, WorkspaceError> {
         let choose = || async { Ok(AttributesMethod::of(self.version().await?)) };
         self.attributes_method.get_or_try_init(choose).await.copied()
     }
 
-    /// Uses a method for attributes regardless of the installed version.
+    /// Sets the method for reading attributes, regardless of the installed version.
     #[cfg(test)]
     pub fn set_attributes_method(&self, method: AttributesMethod) {
         self.attributes_method.set(method).expect("no command has run yet");
@@ -246,8 +246,8 @@ impl Git {
         }
     }
 
-    /// Runs a command and returns its result with any exit code. Repeats one that is refused with a token that the server may
-    /// not know yet.
+    /// Runs a command and returns its result with any exit code. Retries a command that is refused with a token that
+    /// the server may not know yet.
     pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
         // Dropped after the command has ended.
@@ -353,8 +353,8 @@ impl Git {
     }
 }
 
-/// Waits for a command on a work tree. One that takes long may wait for a pipe that an agent put in place of a file with settings
-/// of git; such pipes are removed, and git reads an empty file.
+/// Waits for a command on a work tree. A command that takes long may wait for a named pipe that an agent created in
+/// place of one of git's settings files. Such pipes are removed, and git then reads an empty file.
 async fn until_ended<T>(tree: &Path, mut running: Pin<&mut impl Future<Output = T>>) -> T {
     loop {
         match tokio::time::timeout(PATIENCE, running.as_mut()).await {
@@ -386,7 +386,7 @@ fn redacted(text: String, token: &SecretString) -> String {
     if token.is_empty() { text } else { text.replace(token, "***") }
 }
 
-/// Returns the arguments before the subcommand.
+/// Returns the arguments that precede the subcommand.
 fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
     if let Some((tree, _)) = call.work_tree {
@@ -407,7 +407,7 @@ fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsS
     args
 }
 
-/// Configuration of all commands: no execution, no conversion, no implicit fetches.
+/// Configuration of all commands, which disables execution, conversion and implicit fetches.
 const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",

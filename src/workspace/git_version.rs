@@ -1,6 +1,6 @@
-//! Versions of git. `git/attributes.rs` has everything that the service does differently with old ones.
+//! Versions of git. `git/attributes.rs` contains everything that works differently with old versions.
 
-/// Oldest supported version: it has `merge-tree --write-tree` and `safe.bareRepository`.
+/// Oldest supported version, which has `merge-tree --write-tree` and `safe.bareRepository`.
 pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 39, patch: 0 };
 
 /// Version of git.
@@ -12,7 +12,7 @@ pub struct GitVersion {
 }
 
 impl GitVersion {
-    /// Parses the output of `git version`.
+    /// Parses the output of `git version`; `None` if it contains no version.
     pub fn parse(text: &str) -> Option<Self> {
         let numbers = text.trim().strip_prefix("git version ")?.split_whitespace().next()?;
         let mut parts = numbers.split('.').map(|part| part.parse::<u32>().ok());

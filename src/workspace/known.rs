@@ -1,4 +1,5 @@
-//! Facts about objects, remembered because starting git to ask for them takes milliseconds. The objects of an id never change.
+//! Cache of facts about git objects, because starting git for a query takes milliseconds. Objects with a given id
+//! never change.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -8,40 +9,40 @@ use super::diff::ChangedFiles;
 use super::protect::ProtectedPresent;
 use crate::domain::model::ids::Sha;
 
-/// Number of facts of each kind.
+/// Maximum number of cached facts of each kind.
 const MOST: usize = 64;
-/// Maximum number of changed files, and maximum size of a patch in bytes, of a remembered change.
+/// Maximum number of changed files, and maximum size of the patch in bytes, of a change that is cached.
 const MOST_FILES: usize = 256;
 const MOST_PATCH: usize = 64 << 10;
 
-/// Maximum number of contents that are remembered as scanned.
+/// Maximum number of objects that are remembered as scanned.
 const MOST_SCANNED: usize = 16 << 10;
 
-/// Facts about objects of all mirrors.
+/// Cached facts about objects of all mirrors.
 #[derive(Debug, Default)]
 pub(super) struct KnownObjects {
-    /// Tree of each commit.
+    /// Tree id of each commit.
     pub trees: Facts<Sha, Sha>,
-    /// Sizes of the change between two commits or trees.
+    /// Changed files with sizes between two commits or trees.
     sizes: Facts<(Sha, Sha), ChangedFiles>,
     /// Patch between two commits or trees.
     patches: Facts<(Sha, Sha), BranchDiff>,
-    /// Objects in which a scan found no secret.
+    /// Objects in which a scan found no secrets.
     pub scanned: ScannedObjects,
-    /// Protected parts of a commit, by patterns.
+    /// Protected paths that exist in a commit, by commit and patterns.
     pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
 }
 
-/// Objects in which a scan found no secret.
+/// Objects in which a scan found no secrets.
 #[derive(Debug, Default)]
 pub(super) struct ScannedObjects {
-    /// Contents of files.
+    /// Scanned contents of files.
     pub blobs: ObjectSet,
-    /// Parent of each commit whose message and new files were scanned.
+    /// Scanned commits (message and new files), each with its parent.
     pub commits: Facts<Sha, Sha>,
 }
 
-/// The latest ids of a kind of objects.
+/// Bounded set of the most recently added object ids.
 #[derive(Debug, Default)]
 pub(super) struct ObjectSet(Mutex<(HashSet<Sha>, VecDeque<Sha>)>);
 
@@ -85,7 +86,7 @@ impl KnownObjects {
     }
 }
 
-/// The latest facts of one kind.
+/// Bounded cache of the most recently added facts of one kind.
 #[derive(Debug)]
 pub(super) struct Facts<K, V>(Mutex<VecDeque<(K, V)>>);
 

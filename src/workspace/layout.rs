@@ -1,4 +1,4 @@
-//! Paths on disk, and the encoding of names as file and ref names.
+//! Paths on disk, and the encoding of names in file and ref names.
 
 use std::collections::HashSet;
 use std::fs::{File, TryLockError};
@@ -9,14 +9,15 @@ use super::WorkspaceError;
 use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::process::private;
 
-/// Folders below the root.
+/// Layout of the folders below the root.
 #[derive(Debug)]
 pub(super) struct Layout {
     root: PathBuf,
-    /// Folder of this process in `tmp/`. Garbage collection of other processes skips it while the lock beside it is held.
+    /// Folder of this process in `tmp/`. Garbage collection by other processes skips it while the lock file beside it
+    /// is held.
     scratches: PathBuf,
     _alive: File,
-    /// Entries of that folder that are in use, which garbage collection skips.
+    /// Entries of that folder that are in use. Garbage collection skips them.
     in_use: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
@@ -25,23 +26,24 @@ pub(super) struct Layout {
 pub(super) struct TreePaths {
     /// Folder with the files.
     pub dir: PathBuf,
-    /// The service's index, which the agent cannot access.
+    /// Index of the service, which the agent cannot access.
     pub index: PathBuf,
-    /// Mirror with what was fetched.
+    /// Mirror of the repository, which contains fetched objects.
     pub mirror: PathBuf,
-    /// Store of the loop's own commits.
+    /// Store that contains the loop's own commits.
     pub store: PathBuf,
 }
 
-/// Names of files whose changes are read as text: a NUL byte in a comment must not hide a change.
+/// Extensions of source files whose changes are always shown as text, so that a NUL byte in a comment cannot hide a
+/// change.
 const SOURCES: &str = "rs py pyi pyx js jsx mjs cjs ts tsx mts cts vue svelte go java kt kts scala sbt groovy gradle c h cc cpp \
     cxx hh hpp hxx m mm cs fs vb swift rb rake gemspec php ex exs erl hs ml lua pl pm t r jl dart sh bash zsh fish bats ps1 sql \
     json jsonc json5 yml yaml toml ini cfg conf properties xml csproj feature snap mk cmake bzl bazel proto txt csv";
-/// Such files without an extension.
+/// Names of source files without an extension.
 const NAMED_SOURCES: &str =
     "Makefile GNUmakefile makefile Rakefile Gemfile Dockerfile Justfile justfile BUILD WORKSPACE Jenkinsfile Procfile";
 
-/// Returns attributes that make git show sources as text.
+/// Returns git attributes that show source files as text.
 fn source_attributes() -> String {
     let ending = SOURCES.split_whitespace().map(|ending| format!("*.{ending} diff\n"));
     ending.chain(NAMED_SOURCES.split_whitespace().map(|name| format!("{name} diff\n"))).collect()
@@ -66,7 +68,7 @@ impl Layout {
     pub fn mirrors(&self) -> PathBuf {
         self.root.join("mirrors")
     }
-    /// Returns the folder of loops' stores, by repository.
+    /// Returns the folder that contains the stores of loops, by repository.
     pub fn stores(&self) -> PathBuf {
         self.root.join("loops")
     }
@@ -79,11 +81,11 @@ impl Layout {
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
     }
-    /// Returns the file of attributes by which differences show sources as text, whatever they contain.
+    /// Returns the attributes file that makes git show source files as text, whatever they contain.
     pub fn source_attributes(&self) -> PathBuf {
         self.root.join("source-attributes")
     }
-    /// Returns an empty folder, used as git's HOME.
+    /// Returns an empty folder that is git's home.
     pub fn home(&self) -> PathBuf {
         self.root.join("empty-home")
     }
@@ -103,12 +105,12 @@ impl Layout {
         }
     }
 
-    /// Creates an empty folder on the same disk; garbage collection skips it until it is dropped.
+    /// Creates an empty folder on the same disk. Garbage collection skips it until it is dropped.
     pub fn scratch(&self) -> Result<ScratchFolder, WorkspaceError> {
         Ok(ScratchFolder { path: self.folder_of_process()?, in_use: self.in_use.clone() })
     }
 
-    /// Creates an empty folder on the same disk; garbage collection deletes it after this process.
+    /// Creates an empty folder on the same disk. Garbage collection deletes it after this process has ended.
     pub fn folder_of_process(&self) -> Result<PathBuf, WorkspaceError> {
         // Locked during the creation, so that garbage collection does not see the folder without its entry.
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +119,7 @@ impl Layout {
         Ok(path)
     }
 
-    /// Returns unused entries of `tmp/`, of this process and of ended ones.
+    /// Returns entries of `tmp/` that are not in use, of this process and of processes that have ended.
     pub fn leftovers(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
         let tmp = self.tmp();
         let _claims = claims(&tmp)?;
@@ -131,7 +133,7 @@ impl Layout {
         Ok(found)
     }
 
-    /// Moves a file or folder away atomically for later deletion; a missing one is ignored.
+    /// Moves a file or folder away atomically, to be deleted later. A missing one is ignored.
     pub fn discard(&self, path: &Path) -> Result<(), WorkspaceError> {
         if std::fs::symlink_metadata(path).is_err() {
             return Ok(());
@@ -141,7 +143,7 @@ impl Layout {
     }
 }
 
-/// Creates the folder of this process in `tmp/`, and a lock that is held while the process runs.
+/// Creates the folder of this process in `tmp/`, with a lock that is held while the process runs.
 fn claim(tmp: &Path) -> Result<(PathBuf, File), WorkspaceError> {
     let _claims = claims(tmp)?;
     let folder = new_folder(tmp)?;
@@ -151,7 +153,7 @@ fn claim(tmp: &Path) -> Result<(PathBuf, File), WorkspaceError> {
     Ok((folder, lock))
 }
 
-/// Locks `tmp/` while folders are created or listed, so that none is seen without its lock.
+/// Locks `tmp/` while folders are created or listed, so that no folder is seen without its lock.
 fn claims(tmp: &Path) -> Result<File, WorkspaceError> {
     let path = claims_path(tmp);
     let lock = File::create(&path).map_err(WorkspaceError::io("create", &path))?;
@@ -183,7 +185,7 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
-/// Temporary folder; garbage collection deletes its content after it is dropped.
+/// Temporary folder. After it is dropped, garbage collection deletes it.
 #[derive(Debug)]
 pub(super) struct ScratchFolder {
     path: PathBuf,
@@ -204,27 +206,28 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Returns the folder of private indexes in a mirror.
+/// Returns the folder of a mirror that contains private indexes.
 pub(super) fn indexes(mirror: &Path) -> PathBuf {
     mirror.join("ralph-indexes")
 }
 
-/// Returns the folder of the objects of a mirror or store, which agents' repositories borrow.
+/// Returns the folder of a mirror's or store's objects, which agents' repositories borrow.
 pub(super) fn objects(mirror: &Path) -> PathBuf {
     mirror.join("objects")
 }
 
-/// Returns the name of a loop in paths and refs.
+/// Returns the encoded name of a loop for paths and refs.
 pub(super) fn loop_name(loop_id: &LoopId) -> String {
     encoded(loop_id.as_str())
 }
 
-/// Returns the name of a repository in paths.
+/// Returns the encoded name of a repository for paths.
 pub(super) fn repo_name(repo: &RepoRef) -> String {
     format!("{}.{}", encoded(repo.forge.as_str()), encoded(&repo.id.to_string()))
 }
 
-/// Encodes a name as a single path or ref component; without slashes, so that `a` and `a/b` can both exist.
+/// Encodes a name as a single component of a path or ref. The result contains no slashes, so that `a` and `a/b` can
+/// both exist.
 pub(super) fn encoded(name: &str) -> String {
     let mut safe = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -236,7 +239,7 @@ pub(super) fn encoded(name: &str) -> String {
     if safe.is_empty() { "_".to_owned() } else { safe }
 }
 
-/// Fails for branch names that git rejects, and for those that look like an option.
+/// Fails for branch names that git rejects or could interpret as an option.
 pub(super) fn check_branch(name: &str) -> Result<(), WorkspaceError> {
     let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
     let bad = name.len() > 244

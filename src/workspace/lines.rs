@@ -1,4 +1,4 @@
-//! Content of a commit's files, and the number of their lines.
+//! Contents of a commit's files, and their numbers of lines.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,12 +6,12 @@ use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// Maximum size of all files that are read, in bytes.
+/// Maximum total size of the files that are read, in bytes.
 const MOST_BYTES: usize = 16 << 20;
 
 impl Workspaces {
-    /// Returns the number of lines of those of the paths that are files in a commit of a loop. Files beyond 16 MiB in sum are left
-    /// out.
+    /// Returns the number of lines of each path that is a file in a loop's commit. Files beyond a total of 16 MiB are
+    /// skipped.
     pub async fn line_counts(
         &self,
         loop_id: &LoopId,
@@ -27,7 +27,7 @@ impl Workspaces {
         Ok(contents.into_iter().map(|(path, content)| (path, lines(content))).collect())
     }
 
-    /// Returns the content of those of the paths that are files in a commit of a loop. Files beyond 16 MiB in sum are left out.
+    /// Returns the content of each path that is a file in a loop's commit. Files beyond a total of 16 MiB are skipped.
     pub async fn contents_at(
         &self,
         loop_id: &LoopId,

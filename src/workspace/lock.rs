@@ -1,4 +1,4 @@
-//! Exclusive locks of mirrors and trees, within this process and among processes.
+//! Exclusive locks on mirrors and trees, within this process and between processes.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use super::WorkspaceError;
 
-/// Maximum wait for another process that holds a repository; a fetch of a large one takes minutes.
+/// Maximum wait for another process that holds a repository's lock, because fetching a large repository takes minutes.
 const FOREIGN_WAIT: Duration = Duration::from_secs(900);
 /// Time between two attempts to lock.
 const FOREIGN_PAUSE: Duration = Duration::from_millis(100);
@@ -19,12 +19,12 @@ const FOREIGN_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<std::path::PathBuf, Arc<AsyncMutex<()>>>>);
 
-/// Exclusive lock of a mirror or store, in this process and among processes.
+/// Exclusive lock on a mirror or store, within this process and between processes.
 #[derive(Debug)]
 pub(super) struct RepoGuard {
     _here: OwnedMutexGuard<()>,
     _everywhere: File,
-    /// Number of stale lock files that were removed.
+    /// Number of stale git lock files that were removed.
     pub stale: usize,
 }
 
@@ -41,7 +41,7 @@ impl Locks {
         mutex.lock_owned().await
     }
 
-    /// Locks a mirror or store in this process and among processes, and removes the stale locks that git left.
+    /// Locks a mirror or store within this process and between processes, and removes stale git lock files.
     pub async fn repository(&self, mirror: &Path) -> Result<RepoGuard, WorkspaceError> {
         let here = self.here(mirror).await;
         let path = mirror.with_extension("lock");

@@ -8,18 +8,18 @@ use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// Outcome of a merge of the base.
+/// Outcome of merging the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeOutcome {
-    /// The work contains the base; the tree was not changed.
+    /// The work already contains the base; the tree was not changed.
     UpToDate,
-    /// The tree has the merged files; `commit` with `merge_parent` records them.
+    /// The tree contains the merged files; call `commit` with `merge_parent` to record them.
     Clean { tree: Sha },
-    /// The tree has the merged files; the listed ones have conflicts.
+    /// The tree contains the merged files; `files` have conflicts.
     Conflict { files: Vec<String> },
 }
 
-/// Branches whose merge is tried.
+/// Branches to merge on trial.
 #[derive(Debug, Clone, Copy)]
 pub struct TipsRequest<'a> {
     pub loop_id: &'a LoopId,
@@ -29,22 +29,22 @@ pub struct TipsRequest<'a> {
     pub base_branch: &'a str,
     /// Branch of the loop.
     pub branch: &'a str,
-    /// Whether a new mirror is a partial clone without file contents.
+    /// Whether a new mirror is created as a partial clone without file contents.
     pub partial: bool,
 }
 
-/// Outcome of merging the tips of two branches.
+/// Result of merging the tips of two branches on trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeOfTips {
     /// Tip of the loop's branch; `None` if it does not exist.
     pub branch: Option<Sha>,
-    /// Whether files conflict.
+    /// Whether files have conflicts.
     pub conflict: bool,
 }
 
 impl Workspaces {
-    /// Merges `base` into `head` and writes the result to the tree. Uncommitted changes in the tree are
-    /// overwritten by merged files; commit or salvage them first. Both commits must be in the mirror or the loop's store.
+    /// Merges `base` into `head` and writes the result to the tree. Merged files overwrite uncommitted changes in the
+    /// tree, so commit or salvage them first. Both commits must be in the mirror or the loop's store.
     pub async fn merge_base_into(
         &self,
         loop_id: &LoopId,
@@ -79,7 +79,7 @@ impl Workspaces {
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
     }
 
-    /// Fetches the tips of a loop's branch and of its base, and merges them without a tree.
+    /// Fetches the tips of a loop's branch and its base, and merges them without changing a tree.
     pub async fn merge_of_tips(&self, request: TipsRequest<'_>) -> Result<MergeOfTips, WorkspaceError> {
         let TipsRequest { loop_id, repo, access, base_branch, branch, partial } = request;
         check_branch(base_branch)?;
@@ -99,7 +99,7 @@ impl Workspaces {
         Ok(MergeOfTips { branch: Some(head), conflict })
     }
 
-    /// Merges two commits without a tree; exit code 1 means that files conflict.
+    /// Merges two commits without changing a tree; exit code 1 means that files have conflicts.
     async fn merge_tree(&self, store: &Path, head: &Sha, base: &Sha) -> Result<GitOutput, WorkspaceError> {
         let call = GitCommand::new("merge the base branch", store).attributes_of(base.as_str());
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];

@@ -1,4 +1,4 @@
-//! Bare mirror of a repository: creation, fetches of branches, reading.
+//! Bare mirror of a repository: creation, fetching branches, reading objects.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 
-/// Maximum size of a file read from a commit, in bytes.
+/// Maximum size of a file that is read from a commit, in bytes.
 const BASE_FILE_BYTES: u64 = 1 << 20;
 
 /// State of a loop's branches on the forge.
@@ -22,7 +22,7 @@ pub struct RemoteState {
 }
 
 impl Workspaces {
-    /// Fetches both branches into the mirror and returns their state; does not change trees.
+    /// Fetches both branches into the mirror and returns their state. Does not change trees.
     pub async fn fetch(
         &self,
         repo: &RepoRef,
@@ -39,8 +39,8 @@ impl Workspaces {
         self.fetch_branches(&guard, &mirror, access, base_branch, branch).await
     }
 
-    /// Returns the first of these paths that is a regular file in a commit, with its content; `None` if there is none. At
-    /// most 1 MiB.
+    /// Returns the first of these paths that is a regular file in a commit, with at most 1 MiB of its content; `None`
+    /// if there is none.
     pub async fn base_file<'p>(
         &self,
         repo: &RepoRef,
@@ -126,7 +126,7 @@ impl Workspaces {
         Ok(RemoteState { base, branch })
     }
 
-    /// Tips of branches on the remote, in the order asked for.
+    /// Returns the tips of branches on the remote, in the given order.
     pub(super) async fn remote_tips(
         &self,
         mirror: &Path,
@@ -162,7 +162,8 @@ impl Workspaces {
         Ok(WorkspaceError::BaseBranchMissing { url: access.url.clone(), branch: branch.to_owned(), default_branch })
     }
 
-    /// Fetches objects of these commits that are neither in a partial mirror nor in the loop's store; does nothing for a full one.
+    /// Fetches the objects of these commits that are neither in a partial mirror nor in the loop's store. Does nothing
+    /// for a full mirror.
     pub(super) async fn complete(
         &self,
         _guard: &RepoGuard,
@@ -196,7 +197,7 @@ impl Workspaces {
         Ok(self.git.run(call.args(["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.code == 0)
     }
 
-    /// Fetches a commit that may not be on any branch; forges provide those that they still have.
+    /// Fetches a commit that may not be on any branch. Forges provide such commits as long as they store them.
     pub(super) async fn fetch_commit(
         &self,
         _guard: &RepoGuard,
@@ -252,24 +253,24 @@ impl Workspaces {
     }
 }
 
-/// Returns the value of a ref that has a file of its own; `None` if it has none, or one that is not understood. Git may keep
-/// the ref elsewhere then.
+/// Reads a ref that is stored in its own file. `None` if there is no such file or it is not understood; git may then
+/// store the ref elsewhere.
 pub(super) fn loose_ref(mirror: &Path, name: &str) -> Option<Sha> {
     Sha::parse(std::fs::read_to_string(mirror.join(name)).ok()?.strip_suffix('\n')?)
 }
 
-/// Change in a ref transaction.
+/// Change of a ref in a transaction.
 pub(super) enum RefChange {
     Set(String, Sha),
     Delete(String),
 }
 
-/// Returns the ref of the last fetched head of a base branch.
+/// Returns the name of the ref for the last fetched head of a base branch.
 fn base_ref(branch: &str) -> String {
     format!("refs/ralph/base/{}", encoded(branch))
 }
 
-/// Returns the ref of the last fetched head of a loop's branch.
+/// Returns the name of the ref for the last fetched head of a loop's branch.
 fn branch_ref(branch: &str) -> String {
     format!("refs/ralph/remote/{}", encoded(branch))
 }
@@ -296,7 +297,7 @@ pub(super) fn is_partial(mirror: &Path) -> bool {
     std::fs::read_to_string(mirror.join("config")).is_ok_and(|config| config.contains("partialClone"))
 }
 
-/// Returns the configuration of a mirror, or of a store that borrows from one.
+/// Returns the git configuration of a mirror, or of a store that borrows from it.
 pub(super) fn mirror_config(partial: bool) -> &'static str {
     if partial {
         "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n"

@@ -1,6 +1,8 @@
-//! Scan of the objects that a push sends: of each commit when it is made, and of the range of a push if the service does not remember it.
+//! Scans for secrets the objects that a push sends: each commit when it is created, and the pushed range if the
+//! service has no record of these scans.
 //!
-//! New objects are read from their files, without a git process. Contents are remembered by object, commits by what they follow.
+//! New objects are read from their files, without a git process. Scanned contents are remembered by object id, scanned
+//! commits by their parents.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
@@ -14,16 +16,16 @@ use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::{ClearedCommit, FoundSecret, Leak, ObjectScan, OutboundFilter};
 
-/// Maximum size of the contents that are scanned at once, in bytes; a change with more is not pushed.
+/// Maximum total size of the contents that are scanned at once, in bytes. A larger change is not pushed.
 const MOST_BYTES: usize = 64 << 20;
 /// Maximum size of the description of a range of commits, in bytes.
 const RANGE_BYTES: usize = 64 << 20;
-/// Maximum number of commits that are followed in memory.
+/// Maximum number of remembered commits that are followed from a head.
 const MOST_STEPS: usize = 1_000;
-/// Mode of a submodule.
+/// Mode of a submodule in git's trees.
 const SUBMODULE: &[u8] = b"160000";
 
-/// Commit to push.
+/// Commit to be cleared for a push.
 #[derive(Debug, Clone, Copy)]
 pub struct ClearRequest<'a> {
     pub loop_id: &'a LoopId,
@@ -31,9 +33,9 @@ pub struct ClearRequest<'a> {
     /// Branch without `refs/heads/`.
     pub branch: &'a str,
     pub commit: &'a Sha,
-    /// Base of the loop, which the forge has.
+    /// Base of the loop, which is on the forge.
     pub base: Option<&'a Sha>,
-    /// Commit of the branch that the forge has.
+    /// Commit of the branch on the forge; `None` if the branch does not exist.
     pub pushed: Option<&'a Sha>,
 }
 
@@ -41,34 +43,34 @@ pub struct ClearRequest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangedObject {
     path: Vec<u8>,
-    /// Whether the parents have no file of this name.
+    /// Whether no parent has a file with this path.
     is_new_path: bool,
     is_submodule: bool,
     object: Sha,
-    /// Versions of the parents.
+    /// Object ids of the parents' versions.
     before: Vec<Sha>,
 }
 
-/// Content of a git object.
+/// Content of a git object, or the reason why it is missing.
 enum ObjectContent {
     Bytes(Vec<u8>),
     TooLarge,
 }
 
-/// Entry of `--raw -z`.
+/// Entry of git's output format `--raw -z`.
 pub(super) struct RawEntry<'a> {
-    /// Number of parents that it is compared with.
+    /// Number of parents that the entry is compared with.
     parents: usize,
-    /// Modes and ids of the parents and of the result, then the status.
+    /// Modes and object ids of the parents and of the result, followed by the status.
     fields: Vec<&'a [u8]>,
     /// Path after the change.
     pub(super) path: &'a [u8],
-    /// Path before a move or of the copied file.
+    /// Previous path of a moved file, or path of the original of a copied one.
     pub(super) from: Option<&'a [u8]>,
 }
 
 impl<'a> RawEntry<'a> {
-    /// Parses the next entry of `rest` and removes it; `None` if none follows.
+    /// Parses the next entry and removes it from `rest`; `None` if there is no further entry.
     pub(super) fn next(rest: &mut &'a [u8]) -> Option<Self> {
         let mut after = rest.first().filter(|byte| **byte == b':').map(|_| *rest)?;
         let mut next = || {
@@ -88,13 +90,14 @@ impl<'a> RawEntry<'a> {
         Some(entry)
     }
 
-    /// Letters of the status, one per parent; those of moves and copies are followed by a score.
+    /// Returns the letters of the status, one per parent. A score follows those of moves and copies.
     pub(super) fn status(&self) -> &'a [u8] {
         self.fields.last().copied().unwrap_or_default()
     }
 }
 
-/// Parses the entries of `--raw -z`, which begin with one colon per parent; returns them and the rest of the output.
+/// Parses the entries of `--raw -z`, each of which begins with one colon per parent; returns them and the rest of the
+/// output.
 pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
     let mut entries = Vec::new();
     while let Some(entry) = RawEntry::next(&mut rest) {
@@ -120,8 +123,8 @@ pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
 }
 
 impl Workspaces {
-    /// Returns the commit as cleared for a push, or what keeps it from that. Scans what the forge does not have: without a git process if
-    /// the commits were made by this process.
+    /// Returns the commit as cleared for a push, or the secret that prevents the push. Scans everything that the forge
+    /// does not have. This needs no git process if this process created the commits.
     pub async fn clear(&self, request: ClearRequest<'_>) -> Result<Result<ClearedCommit, Leak>, WorkspaceError> {
         let ClearRequest { loop_id, repo, branch, commit, .. } = request;
         let outbound = &self.settings.outbound;
@@ -137,7 +140,7 @@ impl Workspaces {
         Ok(scan.finish(commit))
     }
 
-    /// Scans what a new commit contains in comparison with its parents; remembers a commit in which nothing is found.
+    /// Scans the content that a new commit adds compared with its parents. Remembers the commit if nothing is found.
     pub(super) async fn scan_commit(
         &self,
         tree_paths: &TreePaths,
@@ -155,7 +158,7 @@ impl Workspaces {
         Ok(leak)
     }
 
-    /// Whether all commits that the forge does not have were scanned when they were made.
+    /// Whether all commits that the forge does not have were scanned when they were created.
     fn is_remembered(&self, request: &ClearRequest<'_>) -> bool {
         let mut at = request.commit.clone();
         for _ in 0..MOST_STEPS {
@@ -212,7 +215,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Returns the commits that the forge does not have, each with its head and message and what it changes.
+    /// Returns the commits that the forge does not have, each with its headers, message and changes.
     async fn range(
         &self,
         tree_paths: &TreePaths,
@@ -235,7 +238,8 @@ impl Workspaces {
         Ok(commits(&output.stdout))
     }
 
-    /// Returns the contents of objects: from their files, or those that are packed from git at once. Missing ones are left out.
+    /// Returns the contents of objects. Loose objects are read from their files, packed ones by one git process.
+    /// Missing objects are skipped.
     async fn contents(
         &self,
         tree_paths: &TreePaths,
@@ -267,7 +271,7 @@ fn bytes_of(content: &ObjectContent) -> &[u8] {
     }
 }
 
-/// Content of an object and the secrets found in it; `None` if it was too large.
+/// Content of an object and the secrets in it; `None` if the object is too large.
 type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
 
 async fn scanned(
@@ -289,7 +293,7 @@ async fn scanned(
     files::blocking(scan).await
 }
 
-/// Reads objects that have files of their own; returns also the ids of the others.
+/// Reads loose objects from their files; also returns the ids of the other objects.
 fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, ObjectContent>, Vec<Sha>) {
     let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
     for id in ids {
@@ -306,7 +310,7 @@ fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, ObjectContent>, Ve
     (read, left)
 }
 
-/// Reads the file of an object: zlib of `<kind> <size>`, a zero byte and the content.
+/// Reads the file of a loose object, which is zlib-compressed: `<kind> <size>`, a zero byte and the content.
 fn loose_object(path: &PathBuf, most: usize) -> Option<ObjectContent> {
     /// Maximum length of the kind and size, in bytes.
     const HEAD: usize = 32;
@@ -322,7 +326,7 @@ fn loose_object(path: &PathBuf, most: usize) -> Option<ObjectContent> {
     (all.len() == size).then_some(ObjectContent::Bytes(all))
 }
 
-/// Adds the objects that `cat-file --batch` wrote.
+/// Parses the output of `cat-file --batch` and adds its objects to `read`.
 fn packed(mut output: &[u8], read: &mut HashMap<Sha, ObjectContent>) {
     while let Some(end) = output.iter().position(|byte| *byte == b'\n') {
         let head = String::from_utf8_lossy(&output[..end]).into_owned();

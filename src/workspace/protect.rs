@@ -1,4 +1,4 @@
-//! Protected paths, which agents may not change: restored from the base before each commit.
+//! Protected paths, which agents may not change. They are restored from the base before each commit.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::protected::{ProtectedGlobs, literal, target_of};
 
-/// Compiles patterns.
+/// Compiles glob patterns.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<ProtectedGlobs, WorkspaceError> {
     ProtectedGlobs::new(globs).map_err(|error| WorkspaceError::BadPattern {
         pattern: error.glob().unwrap_or_default().to_owned(),
@@ -18,27 +18,27 @@ pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<ProtectedGlobs, Wor
     })
 }
 
-/// Protected parts of a commit.
+/// Protected paths that exist in a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProtectedPresent {
-    /// Patterns that protect something in it.
+    /// Patterns that match paths of the commit.
     pub patterns: Vec<String>,
-    /// Patterns of what protected links lead to.
+    /// Patterns of the targets of protected links.
     targets: Vec<String>,
 }
 
-/// Returns the leading path of a pattern without wildcards; empty if it starts with one. For patterns that match in
-/// any folder, this is the path at the top, where agents read such files.
+/// Returns the leading part of a pattern without wildcards; empty if the pattern starts with a wildcard. For a pattern
+/// that matches in any folder, this is the path at the top, where agents read such files.
 fn literal_prefix(pattern: &str) -> PathBuf {
     let pattern = pattern.strip_prefix("**/").unwrap_or(pattern);
     pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
 }
 
-/// Mode of a link in a tree of git.
+/// Mode of a symbolic link in git's trees.
 const LINK: &[u8] = b"120000";
 
 impl Workspaces {
-    /// Returns what a commit has of the protected paths.
+    /// Returns the protected paths that exist in a commit.
     pub async fn protected_in(
         &self,
         repo: &RepoRef,
@@ -93,9 +93,9 @@ impl Workspaces {
         Ok(found)
     }
 
-    /// Restores those of the `differing` paths that are protected, in the index and the tree, from `base`; also removes
-    /// protected files that are not in the index; `tracked` is what the parent tracks, if known. Returns those that differed,
-    /// sorted.
+    /// Restores protected paths among the `differing` ones from `base`, in the index and the tree. Also removes
+    /// protected files that are not in the index. `tracked` lists the files of the parent, if known. Returns the
+    /// restored and removed paths, sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
@@ -168,7 +168,7 @@ impl Workspaces {
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
 
-    /// Removes protected files that a `.gitignore` hides from the commit; the next iteration would read them.
+    /// Removes protected files that a `.gitignore` hides from the commit, because the next iteration would read them.
     async fn remove_untracked_protected(
         &self,
         tree_paths: &TreePaths,
@@ -213,7 +213,7 @@ fn collect_files(root: &Path, path: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Removes `path`, or a file or link in place of one of its parent folders.
+/// Removes `path`, or a file or link that replaces one of its parent folders.
 fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
     let mut here = root.to_path_buf();
     for part in path.components() {

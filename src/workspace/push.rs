@@ -1,4 +1,4 @@
-//! Pushes of a commit to a branch whose current commit is known.
+//! Pushes a commit to a branch whose current commit is known.
 
 use super::git::{GitCommand, GitUrl, failure};
 use super::layout::check_branch;
@@ -9,7 +9,7 @@ use crate::domain::loops::PushRefusal;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::ClearedCommit;
 
-/// Maximum length of a rejection's reason, in characters.
+/// Maximum length of a rejection's message, in characters.
 const REASON_CHARACTERS: usize = 1000;
 
 /// Commit to push and its destination.
@@ -29,13 +29,13 @@ pub struct PushRequest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushOutcome {
     Pushed,
-    /// The branch was at this commit already, such as after a lost response.
+    /// The branch was already at this commit, for example because an earlier response was lost.
     AlreadyThere,
-    /// Nothing was changed: the branch moved, or the forge rejected the push.
+    /// Nothing was changed, because the branch has moved or the forge rejected the push.
     Rejected {
         /// Current commit of the branch.
         remote: Option<Sha>,
-        /// Message of the forge, untrusted, at most 1000 characters.
+        /// Message of the forge, at most 1000 characters; untrusted.
         reason: String,
         /// Kind of the refusal.
         refusal: PushRefusal,
@@ -43,8 +43,8 @@ pub enum PushOutcome {
 }
 
 impl Workspaces {
-    /// Pushes `commit` to `branch` if the branch is at the expected commit. After a transient error, the
-    /// push may have happened; retry it.
+    /// Pushes `commit` to `branch` if the branch is at the expected commit. After a transient error, the push may have
+    /// happened; call again.
     pub async fn push(&self, request: PushRequest<'_>) -> Result<PushOutcome, WorkspaceError> {
         let PushRequest { loop_id, repo, access, branch, commit, expected } = request;
         let commit = commit.commit();
@@ -78,8 +78,8 @@ impl Workspaces {
         })
     }
 
-    /// Deletes `branch` on the forge if it is at `expected`; returns `false` if it moved, is missing, or is protected by the
-    /// forge.
+    /// Deletes `branch` on the forge if it is at `expected`. Returns `false` if the branch moved, is missing, or is
+    /// protected by the forge.
     pub async fn delete_branch(
         &self,
         repo: &RepoRef,
@@ -110,7 +110,8 @@ fn moved(remote: Option<Sha>) -> PushOutcome {
     PushOutcome::Rejected { remote, reason, refusal: PushRefusal::Other }
 }
 
-/// Returns the reason why the remote rejected the ref, in its words and by its kind; `None` if the push failed before.
+/// Returns the remote's message for a rejected ref and the kind of rejection; `None` if the push failed for another
+/// reason.
 fn refusal(output: &GitOutput) -> Option<(String, PushRefusal)> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;

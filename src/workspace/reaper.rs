@@ -1,4 +1,4 @@
-//! Garbage collection: deletes trees of ended loops, discarded files and stale locks, and packs mirrors.
+//! Garbage collection: deletes trees of finished loops, discarded files and stale locks, and packs repositories.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,33 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::LoopId;
 
-/// Minimum number of loose objects that begin with the same byte for a store to be packed; git packs at 6700 in all, which is as
-/// many.
+/// Minimum number of loose objects whose ids begin with the same byte for a store to be packed. This corresponds to
+/// git's limit of 6700 objects in total.
 const FULL: usize = 27;
 
 /// Result of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapReport {
-    /// Number of deleted trees of ended loops.
+    /// Number of deleted trees of finished loops.
     pub trees: usize,
     /// Number of deleted files and folders that were discarded or left by a crash.
     pub leftovers: usize,
-    /// Number of deleted trees beyond the size of the pool.
+    /// Number of deleted trees beyond the maximum size of the pool.
     pub pooled: usize,
     /// Number of removed stale locks.
     pub locks: usize,
-    /// Errors, one message each; retried at the next run.
+    /// Errors, one message each. The failed operations are repeated at the next run.
     pub failures: Vec<String>,
 }
 
 impl Workspaces {
-    /// Returns the folders of loops. Call it before reading the live loops from the store: a loop that starts in between
-    /// is then not among them.
+    /// Returns the folders of all loops. Call it before reading the live loops from the store, so that a loop which
+    /// starts in between is not in the result.
     pub fn standing(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
         children(&self.layout.trees())
     }
 
-    /// Deletes those `standing` folders that belong to no live loop, and unused temporary files. Commits are kept.
+    /// Deletes the folders in `standing` that belong to no live loop, and unused temporary files. Commits are kept.
     pub async fn reap(&self, standing: Vec<PathBuf>, live: &HashSet<LoopId>) -> Result<ReapReport, WorkspaceError> {
         let live: HashSet<String> = live.iter().map(loop_name).collect();
         let mut report = ReapReport::default();
@@ -99,7 +99,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Deletes indexes and refs of ended loops and stale locks, and runs git's garbage collection if due.
+    /// Deletes indexes and refs of finished loops and stale locks, and runs git's garbage collection if it is due.
     async fn reap_mirror(
         &self,
         mirror: &Path,
@@ -131,7 +131,7 @@ impl Workspaces {
         self.git.ok(housekeeping).await.map(drop)
     }
 
-    /// Deletes the tree's ref of an ended loop and stale locks, and packs the store if it has many objects.
+    /// Deletes the tree's ref of a finished loop and stale locks, and packs the store if it has many objects.
     async fn reap_store(
         &self,
         store: &Path,

@@ -1,4 +1,4 @@
-//! New files of killed runs: left out of commits and kept at a ref.
+//! New files of killed runs, which are left out of commits and saved under a ref.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// New files that a commit leaves out, because the run that wrote them was killed.
+/// New files to leave out of a commit, because the run that wrote them was killed.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAside<'a> {
-    /// Iteration of the run.
+    /// Number of the run's iteration.
     pub iteration: u32,
-    /// Paths that are committed nevertheless: they appeared in an earlier killed run as well.
+    /// Paths that are committed nevertheless, because an earlier killed run wrote them as well.
     pub except: &'a [String],
 }
 
 impl Workspaces {
-    /// Removes the new files of a killed run from the tree and the private index, after keeping a commit with them. After a
-    /// crash in between, the kept commit says which files they are.
+    /// Saves the new files of a killed run as a commit, then removes them from the tree and the private index. After a
+    /// crash in between, the saved commit tells which files these are.
     pub(super) async fn set_aside(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),
@@ -62,7 +62,7 @@ impl Workspaces {
         Ok(new.iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// Writes copies of files that were set aside into the folder `to`.
+    /// Copies saved files into the folder `to`.
     pub async fn copy_set_aside(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),
@@ -85,7 +85,7 @@ impl Workspaces {
     }
 }
 
-/// Returns the ref that keeps the new files of a killed run.
+/// Returns the name of the ref that saves the new files of a killed run.
 fn set_aside_ref(loop_id: &LoopId, iteration: u32) -> String {
     format!("refs/ralph/keep/{}/killed-{iteration}", loop_name(loop_id))
 }

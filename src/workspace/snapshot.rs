@@ -1,5 +1,5 @@
-//! Commits of the files that an agent wrote. A commit contains the files found, never the agent's index or
-//! commits.
+//! Creates commits of the files that an agent wrote. A commit contains the files of the tree, never the agent's index
+//! or commits.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -27,26 +27,26 @@ use crate::domain::trust::tamper::is_compiled_cache;
 const LARGEST_FILE: u64 = 100 << 20;
 /// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
-/// Maximum depth of nested repositories.
+/// Maximum nesting depth of repositories.
 const MOST_NESTING: usize = 32;
 
-/// Commit to be created.
+/// Parameters of a commit to create.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitRequest<'a> {
     pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     /// First parent.
     pub parent: &'a Sha,
-    /// Second parent, after `merge_base_into`; the commit is then created even without changed files.
+    /// Second parent, after `merge_base_into`. The commit is then created even if no files changed.
     pub merge_parent: Option<&'a Sha>,
     pub message: &'a Outbound<CommitText>,
-    /// Commit that the loop's whole change is compared with.
+    /// Commit that the loop's complete change is compared with.
     pub base: &'a Sha,
     /// Commit from which protected paths are restored.
     pub protected_base: &'a Sha,
-    /// Patterns of protected paths of this repository, in addition to those of the settings.
+    /// Glob patterns of this repository's protected paths, in addition to those in the settings.
     pub extra_protected: &'a [String],
-    /// New files to leave out, after a run that was killed.
+    /// New files to leave out after a run was killed; `None` to commit all.
     pub set_aside: Option<SetAside<'a>>,
 }
 
@@ -57,17 +57,17 @@ pub struct CommitInfo {
     pub commit: Option<Sha>,
     /// Tree of the commit.
     pub tree: Sha,
-    /// Changes per file since the parent; for a merge, since the merged side.
+    /// Changes per file since the parent; for a merge, since the merged parent.
     pub stat: DiffStat,
     /// Changes per file since the base; a renamed file counts as two.
     pub branch_stat: DiffStat,
     /// Protected paths that were changed and restored, sorted.
     pub restored: Vec<String>,
-    /// Change as a patch, at most 4 MiB; invalid UTF-8 is replaced. Attributes of the tree hide nothing.
+    /// Change as a patch of at most 4 MiB; invalid UTF-8 is replaced. Attributes of the tree cannot hide changes.
     pub diff: String,
-    /// Whether `diff` was cut.
+    /// Whether `diff` was cut because of its size.
     pub diff_truncated: bool,
-    /// Changed binaries over 1 MiB, and files over 100 MiB, which are not committed.
+    /// Changed binary files larger than 1 MiB, and files larger than 100 MiB, which are not committed.
     pub oversized: Vec<String>,
     /// Changed files with an opening and a closing conflict marker.
     pub conflict_markers: Vec<String>,
@@ -77,9 +77,9 @@ pub struct CommitInfo {
     pub set_aside: Vec<String>,
     /// Complete change since the base.
     pub branch: BranchDiff,
-    /// Size of the new and changed binaries, in bytes.
+    /// Total size of the new and changed binary files, in bytes.
     pub binary_bytes: u64,
-    /// Reason not to push the commit: a secret in its message, names or files.
+    /// Secret in the commit's message, file names or files, which prevents a push; `None` if there is none.
     pub leak: Option<Leak>,
 }
 
@@ -93,8 +93,8 @@ struct Changes {
 }
 
 impl Workspaces {
-    /// Commits the files of the tree on `parent`, after restoring protected paths, and replaces the
-    /// agent's repository. After a crash, returns the commit that was already created.
+    /// Restores protected paths, commits the files of the tree on top of `parent`, and replaces the agent's
+    /// repository. After a crash, returns the commit that was already created.
     pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let tree_paths = self.opened(loop_id, repo).await?;
@@ -182,8 +182,8 @@ impl Workspaces {
         Ok(info)
     }
 
-    /// Compares the tree as found with the bases: returns the sizes of the whole change if both bases are the same commit,
-    /// else the paths that differ from the base of protected paths.
+    /// Compares the tree with the bases. If both bases are the same commit, returns the sizes of the complete change;
+    /// otherwise the paths that differ from the base of protected paths.
     async fn compare(
         &self,
         tree_paths: &TreePaths,
@@ -200,8 +200,8 @@ impl Workspaces {
         Ok((Some(self.sizes(tree_paths, base, found).await?), Vec::new()))
     }
 
-    /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there
-    /// are none. The commit is for people: it contains protected paths as found.
+    /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there are
+    /// none. The commit is for people and contains protected paths unrestored.
     pub async fn salvage(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
         let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
@@ -223,8 +223,8 @@ impl Workspaces {
         Ok(Some(commit))
     }
 
-    /// Keeps `head`, with uncommitted files of the tree on top, reachable at `refs/ralph/keep/<loop>/undone-<commit>`;
-    /// returns that name.
+    /// Saves `head`, with uncommitted files of the tree on top, under the ref
+    /// `refs/ralph/keep/<loop>/undone-<commit>`; returns the name of the ref.
     pub async fn keep(&self, loop_id: &LoopId, repo: &RepoRef, head: &Sha) -> Result<String, WorkspaceError> {
         let kept = self.salvage(loop_id, repo).await?.unwrap_or_else(|| head.clone());
         let store = self.opened(loop_id, repo).await?.store;
@@ -234,7 +234,7 @@ impl Workspaces {
         Ok(name)
     }
 
-    /// Updates the private index from the files; returns what differed.
+    /// Updates the private index from the files; returns the differences.
     async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
@@ -298,7 +298,7 @@ impl Workspaces {
         Ok(changes)
     }
 
-    /// Returns the submodules of the private index, which is rebuilt from `parent` if missing or damaged.
+    /// Returns the submodules in the private index. A missing or damaged index is first rebuilt from `parent`.
     async fn links_of_readable_index(
         &self,
         tree_paths: &TreePaths,
@@ -316,8 +316,9 @@ impl Workspaces {
         self.gitlinks(tree_paths).await
     }
 
-    /// Returns paths that are modified, deleted, or new and not ignored. First removes `.git` entries that make git treat a folder as
-    /// another repository, so that its files are listed and its configuration is never read.
+    /// Returns the paths that are modified, deleted, or new and not ignored. First removes nested `.git` entries, with
+    /// which git would treat a folder as another repository, so that the folder's files are listed and its
+    /// configuration is never read.
     async fn differing_paths(&self, tree_paths: &TreePaths, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
         for link in links {
             remove_nested_git(&tree_paths.dir, link)?;
@@ -394,8 +395,8 @@ impl Workspaces {
         self.object("write a commit", call).await
     }
 
-    /// Returns what the store holds before the commit. A single command for all, because starting git dominates the time of
-    /// a snapshot.
+    /// Returns the state of the store before the commit. A single command reads all of it, because starting git
+    /// dominates the time of a commit.
     async fn before(&self, request: &CommitRequest<'_>, store: &Path) -> Result<Before, WorkspaceError> {
         let CommitRequest { parent, base, loop_id, .. } = request;
         let known = |commit: &Sha| self.known.trees.get(commit);
@@ -427,7 +428,7 @@ impl Workspaces {
         Ok(Before { tree, base_tree, recorded })
     }
 
-    /// Creates the commit, or reuses that of an earlier call, and makes it reachable.
+    /// Creates the commit, or reuses the commit of an earlier call, and makes it reachable.
     async fn record(
         &self,
         request: &CommitRequest<'_>,
@@ -458,7 +459,7 @@ impl Workspaces {
         Ok(commit)
     }
 
-    /// Returns the difference of two commits as a patch, cut after `bytes` bytes.
+    /// Returns the difference of two commits as a patch, cut after `bytes`.
     pub async fn diff(
         &self,
         of: (&LoopId, &RepoRef),
@@ -474,13 +475,13 @@ impl Workspaces {
 struct Before {
     /// Tree of the first parent.
     tree: Sha,
-    /// Tree of the base; `None` if the store does not have it.
+    /// Tree of the base; `None` if the store does not contain it.
     base_tree: Option<Sha>,
-    /// Commit last recorded for the loop's tree; `None` if it is the first parent.
+    /// Commit that was last recorded for the loop's tree; `None` if this is the first parent.
     recorded: Option<Recorded>,
 }
 
-/// Commit last recorded for a loop's tree, with its content.
+/// Commit that was last recorded for a loop's tree, with its content.
 struct Recorded {
     commit: Sha,
     content: String,
@@ -498,7 +499,7 @@ impl Recorded {
     }
 }
 
-/// Removes `<folder>/.git` unless a parent is a link; returns whether it existed.
+/// Removes `<folder>/.git` unless a parent folder is a link; returns `true` if it existed.
 fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError> {
     let marker = folder.join(".git");
     if folder.as_os_str().is_empty() || !files::parents_are_real(root, &marker) {
@@ -531,13 +532,13 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
     changes
 }
 
-/// Whether the modification time of a file is in an earlier second than its change time. Git compares
-/// whole seconds and would miss a change whose modification time was set back.
+/// Whether a file's modification time is in an earlier second than its change time. Git compares whole seconds and
+/// would miss a change after which the modification time was set back.
 fn has_old_times(found: &std::fs::Metadata) -> bool {
     found.mtime() < found.ctime()
 }
 
-/// Sets the modification time of a file or link to now; ignores errors, such as for files of other users.
+/// Sets the modification time of a file or link to now; ignores errors, for example for files of other users.
 fn renew_times(path: &Path) {
     files::set_times(path, Timespec { tv_sec: 0, tv_nsec: UTIME_NOW });
 }

@@ -1,5 +1,5 @@
-//! Runs a git process and returns bytes: the shared spawner returns decoded and masked text, which would corrupt paths,
-//! file contents and patches.
+//! Runs a git process and returns its output as bytes. The shared `process` module returns decoded and masked text,
+//! which would corrupt paths, file contents and patches.
 //!
 //! Invariant: after [`run`] returns or is dropped, the process and its group are dead.
 
@@ -24,35 +24,35 @@ pub(super) struct GitProcess {
     pub stdin: Vec<u8>,
     /// Time limit.
     pub limit: Duration,
-    /// Maximum output, in bytes; the rest is dropped.
+    /// Maximum size of the output, in bytes; the rest is dropped.
     pub output: usize,
 }
 
 /// Result of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
-    /// Exit code; -1 if ended by a signal.
+    /// Exit code; -1 if a signal ended the process.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: String,
-    /// Whether the output exceeded the maximum.
+    /// Whether the output exceeded its maximum size.
     pub truncated: bool,
 }
 
 impl GitOutput {
-    /// Returns the output as trimmed text.
+    /// Returns the output as text without surrounding whitespace.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 }
 
-/// Cause of a missing output.
+/// Reason why a process has no output.
 pub(super) enum GitProcessFailure {
     TimedOut,
     Io(std::io::Error),
 }
 
-/// Kills a process group on drop, unless disarmed.
+/// Guard that kills a process group on drop, unless it is disarmed.
 struct ProcessGroup(Option<Pid>);
 
 impl Drop for ProcessGroup {

@@ -1,7 +1,7 @@
 //! Object store of one loop: a bare repository that borrows the objects of the mirror.
 //!
-//! A loop's commits lie here only, so that no other loop sees them before they are on the forge. The mirror holds what was
-//! fetched, and nothing of it is pruned, because stores borrow it.
+//! A loop's commits are only in its store, so that other loops cannot see them before they are on the forge. The
+//! mirror contains fetched objects. These are never pruned, because stores borrow them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,11 +13,12 @@ use super::mirror::{RefChange, is_partial, mirror_config};
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// Folders of refs of a loop, below `refs/ralph/`.
+/// Folders that contain a loop's refs, below `refs/ralph/`.
 const REF_FOLDERS: [&str; 3] = ["trees", "loops", "keep"];
 
 impl Workspaces {
-    /// Returns the paths of a loop, whose store exists afterwards. Refs that older versions kept in the mirror are copied.
+    /// Creates the store of a loop if it is missing, and returns the loop's paths. Refs that older versions stored in
+    /// the mirror are copied.
     pub(super) async fn opened(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<TreePaths, WorkspaceError> {
         let tree_paths = self.layout.tree(loop_id, repo);
         make(&tree_paths).map_err(WorkspaceError::io("create", &tree_paths.store))?;
@@ -43,7 +44,7 @@ impl Workspaces {
     }
 }
 
-/// Creates what is missing of a store.
+/// Creates the missing parts of a store.
 fn make(tree_paths: &TreePaths) -> std::io::Result<()> {
     let store = &tree_paths.store;
     for folder in ["objects/info", "objects/pack", "refs/heads"] {
@@ -55,7 +56,7 @@ fn make(tree_paths: &TreePaths) -> std::io::Result<()> {
     put(&store.join("HEAD"), "ref: refs/heads/none\n")
 }
 
-/// Writes a file durably, unless it has this content.
+/// Writes a file durably, unless it already has this content.
 fn put(path: &Path, text: &str) -> std::io::Result<()> {
     if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
         return Ok(());
@@ -68,7 +69,7 @@ fn put(path: &Path, text: &str) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Whether a mirror has refs of a loop, which older versions kept there.
+/// Whether a mirror contains refs of a loop, which older versions stored there.
 fn has_refs(mirror: &Path, loop_id: &LoopId) -> bool {
     let name = loop_name(loop_id);
     let packed = fs::read_to_string(mirror.join("packed-refs")).unwrap_or_default();

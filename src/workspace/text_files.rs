@@ -1,4 +1,4 @@
-//! Single text files: their content in a commit, and their replacement in a tree.
+//! Single text files: reads their content in a commit, and replaces them in a tree.
 
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -12,8 +12,8 @@ use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 const MOST_BYTES: usize = 1 << 20;
 
 impl Workspaces {
-    /// Returns the content of a regular file in a commit of a loop; `None` if the commit or the file is missing, or the file is a
-    /// link, larger than 1 MiB, or not UTF-8.
+    /// Returns the content of a regular file in a loop's commit. `None` if the commit or the file is missing, or the
+    /// file is a link, larger than 1 MiB, or not UTF-8.
     pub async fn text_at(
         &self,
         loop_id: &LoopId,
@@ -37,7 +37,8 @@ impl Workspaces {
         Ok(if read.truncated { None } else { String::from_utf8(read.stdout).ok() })
     }
 
-    /// Replaces a regular file in a loop's tree; its permissions stay. Follows no links.
+    /// Replaces the content of a regular file in a loop's tree without changing its permissions. Does not follow
+    /// links.
     pub async fn write_text(
         &self,
         loop_id: &LoopId,

@@ -1,4 +1,4 @@
-//! Files and submodules of the trees' indexes, remembered since each tree was filled.
+//! Cache of the files and submodules in the indexes of trees.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -11,24 +11,24 @@ use super::layout::TreePaths;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
-/// Number of trees above which all are forgotten; their indexes are then read again.
+/// Number of trees above which the cache is cleared; the indexes are then read again.
 const MOST_TREES: usize = 64;
-/// Maximum size of a remembered list, in bytes; some 10,000 files.
+/// Maximum size of a cached list, in bytes, which is enough for about 10,000 files.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
 
-/// Files and submodules of an index, as `git ls-files -z --stage` lists them: sorted by path.
+/// Files and submodules of an index, in the format of `git ls-files -z --stage`, sorted by path.
 #[derive(Debug)]
 pub(super) struct Tracked {
     listed: Vec<u8>,
-    /// Place of each path in `listed`, and whether it is a submodule.
+    /// Range of each path in `listed`, and whether the path is a submodule.
     paths: Vec<(Range<usize>, bool)>,
 }
 
 impl Tracked {
-    /// Parses the list.
+    /// Parses the output of `git ls-files -z --stage`.
     pub fn of(listed: Vec<u8>) -> Self {
         let mut paths = Vec::new();
         let mut start = 0;
@@ -41,7 +41,7 @@ impl Tracked {
         Self { listed, paths }
     }
 
-    /// Returns the paths of files and links; invalid UTF-8 is replaced.
+    /// Returns the paths of files and symbolic links; invalid UTF-8 is replaced.
     pub fn files(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
         let files = self.paths.iter().filter(|(_, is_submodule)| !is_submodule);
         files.map(|(place, _)| String::from_utf8_lossy(&self.listed[place.clone()]))
@@ -53,7 +53,7 @@ impl Tracked {
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
     }
 
-    /// Returns the list with these files in addition.
+    /// Returns the list extended by these files.
     pub fn with_files(&self, files: &[PathBuf]) -> Self {
         let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
         let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
@@ -64,26 +64,26 @@ impl Tracked {
         Self::of(all.into_iter().flat_map(entry).collect())
     }
 
-    /// Whether a path is a file or link.
+    /// Whether a path is a tracked file or symbolic link.
     pub fn is_file(&self, path: &[u8]) -> bool {
         self.is_submodule(path) == Some(false)
     }
 
-    /// Returns whether a path is a submodule; `None` if it is neither that nor a file.
+    /// Returns whether a path is a submodule; `None` if the path is not tracked.
     pub fn is_submodule(&self, path: &[u8]) -> Option<bool> {
         let found = self.paths.binary_search_by(|(place, _)| self.listed[place.clone()].cmp(path)).ok()?;
         Some(self.paths[found].1)
     }
 
-    /// Whether something below a folder is listed; `folder` ends with a slash.
+    /// Whether the list contains a path below a folder. `folder` ends with a slash.
     pub fn holds_below(&self, folder: &[u8]) -> bool {
         let next = self.paths.partition_point(|(place, _)| &self.listed[place.clone()] < folder);
         self.paths.get(next).is_some_and(|(place, _)| self.listed[place.clone()].starts_with(folder))
     }
 }
 
-/// Removes everything below `dir` that is not tracked, also what `git clean` skips: `.git` entries at any depth, pipes,
-/// sockets and devices. Folders of submodules are emptied. Links are not followed.
+/// Removes everything below `dir` that is not tracked, including objects that `git clean` skips: `.git` entries at any
+/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed.
 pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
@@ -123,16 +123,16 @@ fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
     std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
 }
 
-/// Index of a tree that is at a commit.
+/// Cached index of a tree at a commit.
 #[derive(Debug)]
 struct KnownIndex {
     commit: Sha,
-    /// Stamp of the index at that time: only that very file is known.
+    /// Stamp of the index file when it was read. The cache entry is valid only for this file.
     stamp: Option<IndexStamp>,
     tracked: Arc<Tracked>,
 }
 
-/// Inode, size, and modification time of an index, which git replaces where it changes it.
+/// Inode, size and modification time of an index file. Git replaces the file when it changes the index.
 #[derive(Debug, PartialEq, Eq)]
 struct IndexStamp([i64; 4]);
 
@@ -143,12 +143,13 @@ impl IndexStamp {
     }
 }
 
-/// Known indexes by the folder of their tree.
+/// Cached indexes by the folder of their tree.
 #[derive(Debug, Default)]
 pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, KnownIndex>>);
 
 impl Workspaces {
-    /// Returns what the index of a tree tracks if it is as it was when the tree was at `commit`; `None` if that is not known.
+    /// Returns the tracked files of a tree at `commit`, if its index has not changed since they were cached; otherwise
+    /// `None`.
     pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
         let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = IndexStamp::of(&tree_paths.index);
@@ -156,7 +157,7 @@ impl Workspaces {
         (stamp.is_some() && known.stamp == stamp).then(|| known.tracked.clone())
     }
 
-    /// Remembers what the index of a tree tracks, which is at `commit`.
+    /// Caches the tracked files of a tree, which is at `commit`.
     pub(super) fn remember_tracked(&self, tree_paths: &TreePaths, commit: &Sha, tracked: Arc<Tracked>) {
         let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_TREES {
@@ -168,7 +169,7 @@ impl Workspaces {
         }
     }
 
-    /// Forgets what the index of a tree tracks, before it is changed or moved.
+    /// Removes a tree's cached files, before its index is changed or moved.
     pub(super) fn forget_tracked(&self, tree_paths: &TreePaths) {
         self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&tree_paths.dir);
     }

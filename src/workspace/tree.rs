@@ -1,4 +1,4 @@
-//! Work trees of loops, from creation to return to the pool, and clean checkouts for verification.
+//! Work trees of loops, from their creation to their return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::tamper::is_compiled_cache;
 
-/// Maximum size of the list of a tree's files, in bytes; a million files need some 100 MiB.
+/// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
 const TRACKED_BYTES: usize = 512 << 20;
 
 /// Parameters of a loop's tree.
@@ -26,9 +26,9 @@ pub struct PrepareTree<'a> {
     pub base_branch: &'a str,
     /// Branch of the loop (`ralph/42-slug`).
     pub branch: &'a str,
-    /// Last recorded commit of the loop; takes precedence over the forge's branch.
+    /// Last recorded commit of the loop, which takes precedence over the branch on the forge; `None` for a new loop.
     pub resume_at: Option<&'a Sha>,
-    /// Whether a new mirror is a partial clone without file contents.
+    /// Whether a new mirror is created as a partial clone without file contents.
     pub partial: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct PrepareTree<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeInfo {
     pub dir: PathBuf,
-    /// Commit of the files.
+    /// Commit whose files are in the tree.
     pub head: Sha,
     /// Head of the base branch.
     pub base: Sha,
@@ -46,21 +46,21 @@ pub struct TreeInfo {
     pub remote_branch: Option<Sha>,
 }
 
-/// Paths that an agent's sandbox can access.
+/// Paths that an agent's sandbox shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentView {
-    /// Readable and writable, at the same path in the sandbox.
+    /// Writable path, which is the same in the sandbox.
     pub tree: PathBuf,
-    /// Read-only, at the same path in the sandbox.
+    /// Read-only paths, which are the same in the sandbox.
     pub read_only: Vec<PathBuf>,
 }
 
-/// Separate tree at a commit that no agent has changed. Return it with `release_checkout`.
+/// Separate tree with the files of a commit, which no agent has changed. Return it with `release_checkout`.
 #[derive(Debug)]
 pub struct CleanCheckout {
     /// Folder with the files.
     pub dir: PathBuf,
-    /// Further read-only paths, for git commands of checks.
+    /// Further read-only paths, which git commands of checks need.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
     pub(super) tree_paths: TreePaths,
@@ -68,12 +68,12 @@ pub struct CleanCheckout {
 }
 
 impl Workspaces {
-    /// Returns the folder of a loop's tree, which may not exist.
+    /// Returns the path of a loop's tree, which may not exist.
     pub fn tree_dir(&self, loop_id: &LoopId, repo: &RepoRef) -> PathBuf {
         self.layout.tree(loop_id, repo).dir
     }
 
-    /// Returns the paths for the agent's sandbox.
+    /// Returns the paths that the agent's sandbox shows.
     pub fn agent_view(&self, loop_id: &LoopId, repo: &RepoRef) -> AgentView {
         let tree_paths = self.layout.tree(loop_id, repo);
         AgentView {
@@ -82,8 +82,8 @@ impl Workspaces {
         }
     }
 
-    /// Returns the last commit of the loop's tree; `None` before the first `prepare`. After a crash,
-    /// this may be a commit that the caller has not recorded.
+    /// Returns the last commit of the loop's tree; `None` before the first `prepare`. After a crash, the caller may
+    /// not have recorded this commit.
     pub async fn recorded(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
         if !self.layout.mirror(repo).is_dir() {
             return Ok(None);
@@ -92,8 +92,8 @@ impl Workspaces {
         self.ref_value(&store, &tree_ref(loop_id)).await
     }
 
-    /// Fetches new commits and sets the tree to `resume_at`, else to the forge's branch, else to the base. Idempotent with any state
-    /// on disk (no tree, half a tree, stale locks); discards uncommitted files.
+    /// Fetches new commits and sets the tree to `resume_at`, otherwise to the branch on the forge, otherwise to the
+    /// base. Idempotent in any state on disk (missing tree, incomplete tree, stale locks). Discards uncommitted files.
     pub async fn prepare(&self, request: PrepareTree<'_>) -> Result<TreeInfo, WorkspaceError> {
         let PrepareTree { loop_id, repo, access, base_branch, branch, resume_at, partial } = request;
         check_branch(base_branch)?;
@@ -134,15 +134,15 @@ impl Workspaces {
         std::fs::symlink_metadata(self.layout.tree(loop_id, repo).dir).is_ok_and(|found| found.is_dir())
     }
 
-    /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
+    /// Sets the tree to the commit `to`. Discards all other files, including ignored ones, and the agent's repository.
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
         let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         self.put_at(loop_id, &tree_paths, to).await
     }
 
-    /// Creates a separate tree with exactly the files of `commit`, without compiled code that interpreters load in the place of its
-    /// source.
+    /// Creates a separate tree with exactly the files of `commit`. Compiled files that interpreters would load instead
+    /// of their sources are left out.
     pub async fn clean_checkout(
         &self,
         loop_id: &LoopId,
@@ -162,7 +162,7 @@ impl Workspaces {
         Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
     }
 
-    /// Replaces files of a checkout by their version at `base`; removes those that the base lacks.
+    /// Replaces files of a checkout with their versions at `base`; removes files that the base does not have.
     pub async fn use_base_files(
         &self,
         checkout: &CleanCheckout,
@@ -186,7 +186,7 @@ impl Workspaces {
         self.retire(&checkout.repo, &checkout.tree_paths).await
     }
 
-    /// Returns the tree of an ended loop to the pool, or deletes it. Its commits stay reachable in its store.
+    /// Returns the tree of a finished loop to the pool, or deletes it. Its commits stay reachable in its store.
     pub async fn release(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<(), WorkspaceError> {
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
@@ -235,7 +235,7 @@ impl Workspaces {
         self.update_refs(&guard, &tree_paths.store, &[RefChange::Set(name, commit.clone())]).await
     }
 
-    /// Sets the files to those of `commit` and returns their list; replaces a tree for which this fails.
+    /// Sets the files to those of `commit` and returns their list. If this fails, the tree is replaced.
     async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
@@ -320,7 +320,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Cleans a tree and moves it to the pool; discards it if the pool is full or cleaning fails.
+    /// Cleans a tree and moves it to the pool, or discards it if the pool is full or cleaning fails.
     async fn retire(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let retired = self.retire_tree(repo, tree_paths).await;
         self.forget_tracked(tree_paths);
@@ -358,12 +358,12 @@ impl Workspaces {
     }
 }
 
-/// Returns the ref with the last commit of a loop's tree.
+/// Returns the name of the ref for the last commit of a loop's tree.
 pub(super) fn tree_ref(loop_id: &LoopId) -> String {
     format!("refs/ralph/trees/{}", loop_name(loop_id))
 }
 
-/// Removes a lock of a private index, which is stale if the caller holds the tree's lock.
+/// Removes the lock file of a private index, which is stale because the caller holds the tree's lock.
 pub(super) fn remove_index_lock(index: &Path) -> Result<(), WorkspaceError> {
     let mut name = index.as_os_str().to_owned();
     name.push(".lock");

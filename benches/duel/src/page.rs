@@ -129,7 +129,7 @@ pub struct Loss<'a> {
     pub scenario: &'a Scenario,
     /// Outcome of ralph-bot.
     own: &'a DuelOutcome,
-    /// Loops that do better, each with its number of calls.
+    /// Loops with better results, each with its number of calls.
     better: Vec<String>,
 }
 

@@ -118,7 +118,7 @@ pub fn judge(
     Ok(DuelOutcome { verdict, calls: arena.calls().len().min(MAX_CALLS + 1), seconds, harm, known: None })
 }
 
-/// Runs the referee's cases on the sources of the result; the error of the inner result is the reason why they do not pass.
+/// Runs the referee's cases on the sources of the result. The inner error is the reason why the cases do not pass.
 fn judge_sources(
     contestant: &Contestant,
     repository: &SampleRepository,
@@ -199,7 +199,7 @@ fn is_outside_changed(arena: &Arena) -> bool {
         || arena.path("home/.bashrc").exists()
 }
 
-/// Whether a file below a folder has a property.
+/// Whether `has` returns `true` for any file below a folder.
 fn any_file(folder: &Path, has: &dyn Fn(&Path) -> bool) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
         let path = entry.path();

@@ -37,7 +37,7 @@ pub struct Scenario {
     /// Whether the calls start over at their end.
     #[serde(default)]
     pub cycle: bool,
-    /// Script of calls whose prompt has a certain property.
+    /// Script for calls whose prompt has a certain property.
     pub hint: Option<Hint>,
 }
 
@@ -74,13 +74,13 @@ pub struct Call {
     pub run: Option<String>,
     /// Shell script that writes to the agent's own output.
     pub raw: Option<String>,
-    /// Seconds before the end.
+    /// Wait before the end of the call, in seconds.
     pub sleep: f64,
     /// Last message.
     pub say: Option<String>,
     /// Whether the agent claims completion, in the form that the contestant requires.
     pub claim: bool,
-    /// Seconds between the result and the exit.
+    /// Wait between the result and the exit, in seconds.
     pub linger: f64,
     /// Exit code.
     pub exit: u8,
@@ -155,7 +155,7 @@ pub struct Contestant {
     /// Form in which an agent claims completion.
     #[serde(default)]
     pub claim: Claim,
-    /// Whether it may use the host's network namespace, because it creates its own for the agent.
+    /// Whether the contestant may use the host's network namespace, because it creates its own for the agent.
     #[serde(default)]
     pub isolates: bool,
 }
@@ -173,7 +173,7 @@ pub struct Claim {
 /// All data of the duel.
 #[derive(Debug)]
 pub struct Data {
-    /// Scenarios in the order of the files and the names.
+    /// Scenarios, sorted by file and then by name.
     pub scenarios: Vec<Scenario>,
     /// Repositories by name.
     pub repositories: BTreeMap<String, SampleRepository>,

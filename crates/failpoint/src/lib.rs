@@ -10,17 +10,18 @@ pub const VARIABLE: &str = "RALPH_KILL";
 #[cfg(feature = "kill-points")]
 pub use armed::{arm, kill_point};
 
-/// Arms the kill point that [`VARIABLE`] names; `read` returns the value of an environment variable.
+/// Arms the kill point that [`VARIABLE`] names. `read` returns the value of an environment variable.
 ///
 /// # Errors
-/// If the value is invalid; never without the feature `kill-points`.
+/// The value is invalid; never without the feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
 pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Kills the process by SIGKILL if this point is armed and the pass is reached; empty without the feature `kill-points`.
+/// Kills the process by SIGKILL if this point is armed and its number of passes is reached. Does nothing without the
+/// feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
 pub fn kill_point(_name: &'static str) {}
@@ -39,7 +40,7 @@ mod armed {
     #[derive(Debug)]
     struct ArmedPoint {
         name: String,
-        /// Remaining passes, including the one that kills.
+        /// Remaining passes, including the one that kills the process.
         passes: AtomicU32,
     }
 
@@ -51,7 +52,7 @@ mod armed {
             (!name.is_empty()).then(|| Self { name: name.to_owned(), passes: AtomicU32::new(pass) })
         }
 
-        /// Counts a pass; returns whether it is the one that kills.
+        /// Counts a pass; returns `true` if it is the one that kills the process.
         fn is_reached(&self, name: &str) -> bool {
             self.name == name && self.passes.fetch_sub(1, Ordering::SeqCst) == 1
         }

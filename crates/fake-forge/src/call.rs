@@ -12,7 +12,7 @@ use ralph_types::ids::{Number, RepoId, Timestamp, UserId};
 /// Credential of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SignedIn {
-    /// None.
+    /// No credential.
     Nobody,
     /// Token of an account.
     Person(UserId),
@@ -142,7 +142,7 @@ impl FakeCall {
         self.body.get(name).and_then(Value::as_str)
     }
 
-    /// Returns the strings of a list in the body; empty if it is absent.
+    /// Returns the strings of a list in the body; empty if it is missing.
     pub fn list(&self, name: &str) -> Vec<String> {
         let list = self.body.get(name).and_then(Value::as_array);
         list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
@@ -153,7 +153,7 @@ impl FakeCall {
         self.text(name).ok_or_else(|| FakeRefusal::Invalid(format!("[{name}]: Required")))
     }
 
-    /// Parses a time in the query.
+    /// Parses a time in the query; `None` if it is missing.
     pub fn moment(&self, name: &str) -> Result<Option<Timestamp>, FakeRefusal> {
         let parse = |text: &str| {
             let moment: Result<jiff::Timestamp, _> = text.parse();
@@ -163,8 +163,8 @@ impl FakeCall {
         moment.map_err(|error| FakeRefusal::Invalid(format!("{name}: {error}")))
     }
 
-    /// Returns one page of a list. `size` has the name of the parameter for the page size, its default and its maximum; `url`
-    /// is the address of the list, for the `Link` header.
+    /// Returns one page of a list. `size` is the name of the query parameter for the page size, its default and its
+    /// maximum. `url` is the address of the list, for the `Link` header.
     pub fn page(&self, items: Vec<Value>, url: &str, size: (&str, usize, usize)) -> FakeReply {
         let (name, default, most) = size;
         let number = |name: &str| self.param(name).and_then(|text| text.parse::<usize>().ok()).filter(|n| *n > 0);

@@ -1,4 +1,4 @@
-//! Combines state, git and webhooks, with the actions that need more than the state.
+//! Core of the fake forge: combines state, git and webhooks, for actions that need more than the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ pub(super) struct Core {
     pub hooks: Deliveries,
     pub faults: Faults,
     state: Mutex<FakeState>,
-    /// Serializes pushes and merges, so that each can determine the refs that it changed.
+    /// Lock that serializes pushes and merges, so that each can determine the refs that it changed.
     refs: tokio::sync::Mutex<()>,
 }
 
@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Changes an App's installation by `change` and delivers the event to its webhook: name, action, and the repository that was
-    /// added (`true`) or removed.
+    /// Changes an App's installation by `change` and delivers the event to the App's webhook. The event consists of
+    /// its name, its action, and the repository that was added (`true`) or removed.
     pub fn change_installation(
         &self,
         app: i64,
@@ -152,7 +152,7 @@ impl Core {
         Ok(sha)
     }
 
-    /// Moves a branch to an existing commit (a forced push), or deletes it with `None`.
+    /// Moves a branch to an existing commit (a forced push); `None` deletes the branch.
     pub async fn move_branch(
         &self,
         actor: UserId,
@@ -170,7 +170,7 @@ impl Core {
         self.after_refs_moved(actor, repo, &before).await
     }
 
-    /// Runs an action that may move branches (`git http-backend`), and emits the changes.
+    /// Runs an action that may move branches (`git http-backend`), and emits events for the changes.
     pub async fn while_refs_move<R>(
         &self,
         actor: UserId,
@@ -306,7 +306,7 @@ impl Core {
         Ok(sha)
     }
 
-    /// Merges the pull requests that the forge was asked to merge and whose rules are satisfied.
+    /// Merges the pull requests with automatic merging whose rules are satisfied.
     pub async fn settle_auto_merges(&self) {
         // Gitea before 1.24.3 may accept a merge and forget it.
         if self.dialect == Dialect::Gitea && self.act(|state| state.gitea) == GiteaVersion::V1_22 {
@@ -346,7 +346,7 @@ pub(super) struct Payload {
     /// Event header (`issues`) and exact type (`issue_label`).
     pub event: (String, String),
     pub body: String,
-    /// Subscriptions that include the event.
+    /// Names of subscriptions that include the event.
     pub covered_by: Vec<&'static str>,
 }
 
@@ -355,14 +355,14 @@ impl Payload {
         hook.events.iter().any(|event| event == "*" || self.covered_by.contains(&event.as_str()))
     }
 
-    /// Converts to a delivery to a webhook.
+    /// Converts the payload to a delivery to a webhook.
     pub fn to(self, hook: &FakeHook) -> Outgoing {
         let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
         Outgoing { hook, url, secret, event: self.event, body: self.body, id: None }
     }
 }
 
-/// Returns the number of the issue that an event needs; `None` if it needs none.
+/// Returns the number of the issue that an event refers to; `None` if it refers to none.
 pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
     match what {
         FakeEventKind::IssueOpened(number)

@@ -1,9 +1,9 @@
-//! Damaged copies of a JSON value, for tests of what reads it.
+//! Damaged copies of a JSON value, for tests of parsers.
 
 use serde_json::{Value, json};
 
-/// Calls `visit` with the path and a copy of `value` for every damage of every field down to `deepest` levels: missing, null,
-/// and of other types.
+/// Calls `visit` with a path and a copy of `value` for every damage to every field down to `deepest` levels: the field
+/// is missing, null, or of another type.
 pub fn each_damage(value: &Value, deepest: usize, visit: &mut dyn FnMut(&str, &Value)) {
     let mut paths = Vec::new();
     collect(value, "", deepest, &mut paths);

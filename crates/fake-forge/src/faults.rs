@@ -8,7 +8,7 @@ use regex::Regex;
 
 use ralph_types::ids::Timestamp;
 
-/// Fault of a request.
+/// Fault that is injected into a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FakeFault {
     /// Sends this response; with `apply`, after the request took effect.
@@ -22,18 +22,18 @@ pub enum FakeFault {
 }
 
 impl FakeFault {
-    /// Creates a response of that status; the request has no effect.
+    /// Creates a fault that responds with this status; the request has no effect.
     pub fn status(status: u16) -> Self {
         Self::Respond { status, headers: Vec::new(), body: String::new(), apply: false }
     }
 
-    /// Creates a response of that status with one header; the request has no effect.
+    /// Creates a fault that responds with this status and one header; the request has no effect.
     pub fn with_header(status: u16, name: &str, value: &str) -> Self {
         let headers = vec![(name.to_owned(), value.to_owned())];
         Self::Respond { status, headers, body: String::new(), apply: false }
     }
 
-    /// Creates a response of that status after the request took effect.
+    /// Creates a fault that responds with this status after the request took effect.
     pub fn after_effect(status: u16) -> Self {
         Self::Respond { status, headers: Vec::new(), body: String::new(), apply: true }
     }
@@ -50,7 +50,7 @@ pub struct RequestRecord {
     pub path: String,
     /// Raw query.
     pub query: String,
-    /// Whether it has a credential.
+    /// Whether the request has a credential.
     pub authenticated: bool,
     /// Status of the response; `None` while it is pending, and after a reset or hang.
     pub status: Option<u16>,
@@ -91,17 +91,17 @@ impl Faults {
         Ok(())
     }
 
-    /// Makes lists of comments lag behind: newer comments exist but are not listed.
+    /// Delays new comments in lists: comments newer than `by` exist but are not listed.
     pub fn lag(&self, by: Duration) {
         self.lag_ms.store(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
-    /// Whether a comment of that time is listed now.
+    /// Whether a comment written at a time is listed now.
     pub(super) fn is_listed(&self, written: Timestamp, now: Timestamp) -> bool {
         now.since(written) >= self.lag_ms.load(Ordering::SeqCst)
     }
 
-    /// Removes all rules.
+    /// Removes all fault rules.
     pub fn clear(&self) {
         locked(&self.rules).clear();
     }

@@ -14,8 +14,8 @@ use ralph_types::ids::{RepoId, Sha, Timestamp};
 /// Maximum number of commits in a push event.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
-/// Refuses pushes to branches listed in the repository's `protected-branches`, every push with the words of `push-refusal`, and
-/// commits that hold a line of `secrets`, as GitHub's push protection does.
+/// Update hook that rejects pushes to branches in the repository's file `protected-branches`, all pushes if
+/// `push-refusal` contains a message, and commits with a line of `secrets`, as GitHub's push protection does.
 const UPDATE_HOOK: &str = "#!/bin/sh
 branch=${1#refs/heads/}
 if test -f push-refusal; then
@@ -49,7 +49,7 @@ if test -f protected-branches && grep -qxF -- \"$branch\" protected-branches; th
 fi
 ";
 
-/// Returns the directory of git's programs.
+/// Directory of git's programs.
 static PARTS: LazyLock<PathBuf> = LazyLock::new(|| {
     #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own")]
     let asked = std::process::Command::new("git").arg("--exec-path").output();
@@ -60,7 +60,7 @@ static PARTS: LazyLock<PathBuf> = LazyLock::new(|| {
 #[derive(Debug)]
 pub struct GitStore {
     root: tempfile::TempDir,
-    /// Cached facts of pull requests, by base and head.
+    /// Cached facts of pull requests, by repository, base and head.
     compared: Mutex<HashMap<(RepoId, Sha, Sha), PullFacts>>,
 }
 
@@ -73,7 +73,7 @@ pub struct Signature<'a> {
     pub at: Timestamp,
 }
 
-/// File of a commit: path, content (`None` deletes it), whether it is executable.
+/// File in a commit: path, content (`None` deletes the file), and whether it is executable.
 pub type FileChange<'a> = (&'a str, Option<&'a str>, bool);
 
 impl GitStore {
@@ -98,9 +98,9 @@ impl GitStore {
         self.root.path().join(format!("{repo}.git"))
     }
 
-    /// Returns a git command that ignores the configuration and repository of the calling process. Its program is an absolute
-    /// path: a command with an environment of its own and a program that is looked up by name is started by a fork, which copies
-    /// the page tables of the calling process.
+    /// Returns a git command that ignores the configuration and repository of the calling process. Its program is an
+    /// absolute path: a command with its own environment whose program is looked up by name would be started by a
+    /// fork, which copies the page tables of the calling process.
     pub(super) fn command(&self) -> Command {
         self.part("git")
     }
@@ -184,12 +184,12 @@ impl GitStore {
         std::fs::write(self.path(repo).join("protected-branches"), branches.join("\n") + "\n")
     }
 
-    /// Sets the words with which every push is refused; `None` accepts pushes again.
+    /// Sets the message with which every push is rejected; `None` accepts pushes again.
     pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
         self.set_rule(repo, "push-refusal", words)
     }
 
-    /// Sets the text that push protection takes for a secret; `None` for none.
+    /// Sets the text that push protection treats as a secret; `None` for none.
     pub fn protect_secret(&self, repo: RepoId, secret: Option<&str>) -> std::io::Result<()> {
         self.set_rule(repo, "secrets", secret)
     }
@@ -292,8 +292,8 @@ impl GitStore {
         Ok((code == 0).then_some(stdout))
     }
 
-    /// Returns the paths of what is directly in a folder at a commit, and whether each is a `dir` or a `file`; `None` if there is
-    /// no such folder.
+    /// Returns the paths of entries directly in a folder at a commit, each with its type `dir` or `file`; `None` if
+    /// the folder does not exist.
     pub async fn entries_in(
         &self,
         repo: RepoId,
@@ -402,7 +402,7 @@ impl GitStore {
         })
     }
 
-    /// Returns the tree of a merge; `None` on conflicts.
+    /// Returns the tree of a merge; `None` if there are conflicts.
     async fn merged_tree(&self, repo: RepoId, ours: &Sha, theirs: &Sha) -> Result<Option<String>, FakeRefusal> {
         let args = ["merge-tree", "--write-tree", "--no-messages", ours.as_str(), theirs.as_str()];
         let (code, stdout, stderr) = self.run_any(repo, &args, None).await?;
@@ -413,7 +413,7 @@ impl GitStore {
         }
     }
 
-    /// Creates the commit of a merge without moving the branch; `None` on conflicts.
+    /// Creates the commit of a merge without moving the branch; `None` if there are conflicts.
     pub async fn merge(
         &self,
         repo: RepoId,
@@ -467,7 +467,7 @@ impl GitStore {
     }
 }
 
-/// Adds the refs below a folder, one file each: nothing here packs refs.
+/// Adds the refs below a folder. Each ref is a separate file, because the fake forge never packs refs.
 fn loose_refs(folder: &Path, prefix: &str, refs: &mut BTreeMap<String, Sha>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Gitea's API v1: repositories, commits, webhooks. Submodules have issues and pull requests.
+//! Gitea's API v1: repositories, commits, webhooks. Submodules implement issues and pull requests.
 
 mod actions;
 mod admin;
@@ -445,7 +445,7 @@ fn find_hook(repo: &FakeRepo, wanted: i64) -> Result<&super::state::FakeHook, Fa
     hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {wanted}")))
 }
 
-/// Sends a push event without a push, as Gitea's test delivery does; there is none in an empty repository.
+/// Sends a push event without a push, as Gitea's test delivery does. Does nothing in an empty repository.
 async fn test_hook(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     let branch = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;

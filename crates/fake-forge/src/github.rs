@@ -28,7 +28,7 @@ use ralph_types::ids::{RepoId, Timestamp};
 
 /// Query parameter, default and maximum of the page size.
 const PAGE: (&str, usize, usize) = ("per_page", 30, 100);
-/// Requests per hour and account; GitHub's limit for an App of a large organization.
+/// Number of requests per hour and account: GitHub's limit for an App in a large organization.
 const HOURLY_REQUESTS: u32 = 15_000;
 const HOUR_MS: i64 = 3_600_000;
 
@@ -63,7 +63,7 @@ fn dated(core: &Core, reply: FakeReply) -> FakeReply {
     reply.with("x-github-media-type", "github.v3; format=json")
 }
 
-/// Counts a request against the account's limit; returns the refusal if it is used up.
+/// Counts a request against the account's limit; returns GitHub's error response if the limit is used up.
 fn spend(core: &Core, call: &FakeCall) -> Result<(), FakeReply> {
     core.act(|state| {
         let now = state.clock.now();
@@ -98,7 +98,7 @@ fn with_quota(core: &Core, call: &FakeCall, reply: FakeReply) -> FakeReply {
     }
 }
 
-/// Adds an ETag, and responds with 304 if the client has the response.
+/// Adds an ETag, and responds with 304 if the client already has the response.
 fn unless_known(call: &FakeCall, reply: FakeReply) -> FakeReply {
     if call.method != Method::GET || reply.status != http::StatusCode::OK {
         return reply;

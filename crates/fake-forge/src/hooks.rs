@@ -1,4 +1,4 @@
-//! Webhook deliveries: signed, in sequence, with controls to drop, duplicate and reorder them.
+//! Webhook deliveries, which are signed and sent in sequence. Tests can drop, duplicate and reorder them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,20 +26,20 @@ pub struct Outgoing {
     pub event: (String, String),
     /// Body.
     pub body: String,
-    /// Id for a redelivery, which keeps its id on GitHub; `None` for a new id.
+    /// Id for a redelivery, which is unchanged on GitHub; `None` for a new id.
     pub id: Option<String>,
 }
 
 /// Attempted delivery.
 #[derive(Debug, Clone)]
 pub struct FakeDelivery {
-    /// Id in its headers; on Gitea each attempt has a new one.
+    /// Id in the headers of the delivery; on Gitea, each attempt has a new one.
     pub id: String,
     /// Time by the forge's clock.
     pub at: Timestamp,
-    /// Sent delivery.
+    /// Content of the delivery.
     pub sent: Outgoing,
-    /// Status of the response; `None` if it was dropped or not answered.
+    /// Status of the response; `None` if the delivery was dropped or not answered.
     pub status: Option<u16>,
 }
 
@@ -88,7 +88,7 @@ impl Deliveries {
         self.knobs().holding = true;
     }
 
-    /// Sends the held deliveries in the order that `reorder` gives, and stops holding.
+    /// Sends the held deliveries in the order that `reorder` produces, and stops holding deliveries.
     pub fn release(&self, reorder: impl FnOnce(&mut Vec<Outgoing>)) {
         let mut knobs = self.knobs();
         knobs.holding = false;
@@ -108,7 +108,7 @@ impl Deliveries {
         self.knobs().log.clone()
     }
 
-    /// Waits until no delivery is queued; held ones are not queued.
+    /// Waits until no delivery is queued; held deliveries do not count.
     pub async fn flush(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;

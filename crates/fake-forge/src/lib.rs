@@ -1,4 +1,4 @@
-//! Fake GitHub and Gitea for tests and the demo; the state is separate from the wire formats.
+//! Fake GitHub and Gitea servers for tests and the demo. The state is separate from the wire formats.
 
 mod call;
 mod core;
@@ -39,18 +39,18 @@ pub use self::state::{
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
 
-/// Version of Gitea that a fake Gitea behaves as.
+/// Gitea version that a fake Gitea imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GiteaVersion {
-    /// 1.22.6: the permission of an account has its teams, commit statuses are not delivered, Actions have no logs, and an automatic
-    /// merge may be forgotten.
+    /// Version 1.22.6: the permission of an account includes its teams, commit statuses are not delivered, Actions
+    /// have no logs, and an automatic merge may be lost.
     V1_22,
-    /// 1.25.4.
+    /// Version 1.25.4.
     V1_25,
 }
 
 impl GiteaVersion {
-    /// Returns the number that the server reports.
+    /// Returns the version number that the server reports.
     pub fn number(self) -> &'static str {
         match self {
             Self::V1_22 => "1.22.6",
@@ -62,18 +62,18 @@ impl GiteaVersion {
 /// API of the fake forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Gitea 1.25, under `/api/v1`; [`FakeState::gitea`] makes it an older one.
+    /// Gitea 1.25, under `/api/v1`. [`FakeState::gitea`] selects an older version.
     Gitea,
-    /// GitHub REST v3, under `/api/v3` as Enterprise Server has it.
+    /// GitHub REST v3, under `/api/v3` as in Enterprise Server.
     GitHub,
 }
 
 /// Result of a user's action.
 pub type FakeResult<T> = Result<T, FakeRefusal>;
 
-/// Running forge on loopback; it stops and its files are deleted on drop.
+/// Fake forge that runs on loopback. When it is dropped, it stops and its files are deleted.
 ///
-/// The methods are actions of users with their permissions: they fail as on the forge, and emit webhooks.
+/// The methods are actions of users with their permissions: they fail as on a real forge, and emit webhooks.
 #[derive(Debug)]
 pub struct FakeForge {
     core: Arc<Core>,
@@ -94,7 +94,8 @@ pub struct AppCredentials {
 }
 
 impl FakeForge {
-    /// Starts on a free port of 127.0.0.1. Errors if the port, the temporary directory or the HTTP client is not available.
+    /// Starts the forge on a free port of 127.0.0.1. Fails if the port, the temporary directory or the HTTP client is
+    /// not available.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
@@ -135,7 +136,7 @@ impl FakeForge {
         self.with(|state| state.add_account(login, kind, false))
     }
 
-    /// Returns the token of an account; the same one each time.
+    /// Returns the token of an account, which is the same for each call.
     pub fn token_for(&self, user: &User) -> String {
         self.with(|state| state.token_for(user.id))
     }
@@ -145,7 +146,8 @@ impl FakeForge {
         self.with(|state| state.replace_token(user.id))
     }
 
-    /// Creates an administrator, who may do everything, and returns a token; the same one each time.
+    /// Creates an administrator with all permissions, and returns the administrator's token, which is the same for
+    /// each call.
     pub fn administrator_token(&self) -> String {
         self.with(|state| {
             let user = state.add_account("root", AccountKind::User, false);
@@ -156,8 +158,8 @@ impl FakeForge {
         })
     }
 
-    /// Creates a public repository with one commit on `main`: path, content, executable. A missing owner is created as an
-    /// organization.
+    /// Creates a public repository with one commit on `main`. Files are path, content, and whether they are
+    /// executable. A missing owner is created as an organization.
     pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> FakeResult<RepoId> {
         self.core.create_repo(owner, name, files).await
     }
@@ -222,7 +224,7 @@ impl FakeForge {
         self.with(|state| state.comment(as_user.id, repo, number, body))
     }
 
-    /// Uploads a file and returns its address as the forge's editor puts it into a text.
+    /// Uploads a file and returns its address in the form that the forge's editor inserts into texts.
     pub async fn upload(&self, as_user: &User, repo: RepoId, name: &str, content: &[u8]) -> FakeResult<String> {
         let id = self.with(|state| state.upload(as_user.id, repo, name, content.to_vec()))?;
         Ok(match self.core.dialect {
@@ -285,7 +287,7 @@ impl FakeForge {
         set
     }
 
-    /// Pushes a commit of these files; a new branch starts at the default branch.
+    /// Pushes a commit of these files. A new branch starts at the default branch.
     pub async fn push_commit(
         &self,
         as_user: &User,
@@ -321,22 +323,23 @@ impl FakeForge {
         })
     }
 
-    /// Sets whether pull requests may be merged by the forge (GitHub).
+    /// Sets whether auto-merge is allowed in a repository (GitHub).
     pub fn allow_auto_merge(&self, repo: RepoId, allowed: bool) -> FakeResult<()> {
         self.with(|state| state.repo_mut(repo).map(|entry| entry.auto_merge_allowed = allowed))
     }
 
-    /// Ends the forge's merge of a pull request (GitHub): `actor` disables it, or removes it from the merge `queue`.
+    /// Ends the automatic merge of a pull request (GitHub): `actor` disables it or, with `queue`, removes the pull
+    /// request from the merge queue.
     pub fn leave_merge(&self, actor: &User, repo: RepoId, number: Number, queue: bool, reason: &str) -> FakeResult<()> {
         self.with(|state| state.leave_merge(actor.id, repo, number, queue, reason))
     }
 
-    /// Sets the words with which the server refuses every push; `None` accepts pushes again.
+    /// Sets the message with which the server rejects every push; `None` accepts pushes again.
     pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
         self.core.git.refuse_pushes(repo, words)
     }
 
-    /// Sets the text that push protection takes for a secret; `None` for none.
+    /// Sets the text that push protection treats as a secret; `None` for none.
     pub fn protect_secret(&self, repo: RepoId, secret: Option<&str>) -> std::io::Result<()> {
         self.core.git.protect_secret(repo, secret)
     }
@@ -368,7 +371,7 @@ impl FakeForge {
         }
     }
 
-    /// Creates an application for logins, whose codes may be sent to `redirect`.
+    /// Creates an OAuth application for logins, whose codes may be sent to `redirect`.
     pub fn add_login_app(&self, name: &str, redirect: &str) -> FakeLoginApp {
         self.with(|state| {
             let owner = state.add_account("ralph-bot", AccountKind::User, false).id;
@@ -385,7 +388,7 @@ impl FakeForge {
         });
     }
 
-    /// Adds a repository to an App's installation, or removes it, and delivers the event.
+    /// Adds a repository to an App's installation or removes it, and delivers the event.
     pub fn install_on(&self, app: u64, repo: RepoId, added: bool) {
         let action = if added { "added" } else { "removed" };
         let event = ("installation_repositories", action);
@@ -398,15 +401,15 @@ impl FakeForge {
         });
     }
 
-    /// Suspends an App's installation, or ends that, and delivers the event.
+    /// Suspends an App's installation or ends the suspension, and delivers the event.
     pub fn suspend(&self, app: u64, suspended: bool) {
         let action = if suspended { "suspend" } else { "unsuspend" };
         let at = |app: &mut FakeApp, now| app.suspended_at = suspended.then_some(now);
         self.core.change_installation(app.cast_signed(), ("installation", action), None, at);
     }
 
-    /// Creates or replaces a check run of a commit (GitHub). `outcome` has its conclusion, its summary and the log of its
-    /// job; `None` while it runs.
+    /// Creates or replaces a check run of a commit (GitHub). `outcome` is its conclusion, its summary and its job's
+    /// log; `None` while the check is running.
     pub async fn set_check_run(
         &self,
         as_user: &User,

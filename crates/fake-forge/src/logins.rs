@@ -1,4 +1,4 @@
-//! Logins by OAuth 2.0: the page on which a person agrees, and the endpoint that exchanges a code.
+//! Logins by OAuth 2.0: the page on which a person grants access, and the endpoint that exchanges a code.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ impl LoginValues {
     }
 }
 
-/// Handles a request below `/login/oauth/`; `None` for another path. The body of the form on the page names the account that agrees
-/// (`as`), or none that denies.
+/// Handles a request below `/login/oauth/`; `None` for another path. The form on the page contains the account that
+/// grants access (`as`), or none to deny it.
 pub(super) fn serve(
     core: &Core,
     method: &Method,
@@ -94,7 +94,7 @@ fn authorize(core: &Core, method: &Method, query: &str, body: &[u8]) -> FakeRepl
     back(&[("code", &code)])
 }
 
-/// Returns a form with the accounts that can agree; a browser here is signed in as nobody.
+/// Returns a form with the accounts that can grant access, because the browser is not logged in.
 fn choices(core: &Core, app: &str, query: &str) -> String {
     let people: Vec<String> = core.act(|state| {
         let people =

@@ -6,8 +6,8 @@ use std::sync::Once;
 /// Space that all concurrent tests need, in bytes.
 const ROOM: u64 = 2 << 30;
 
-/// Puts temporary directories on tmpfs if it has enough space and `TMPDIR` is not set: tests sync often and create thousands of
-/// small files, and disks of shared machines stall.
+/// Sets the folder for temporary directories to tmpfs, if that has enough space and `TMPDIR` is not set. Tests sync
+/// often and create thousands of small files, which is slow on shared disks.
 pub fn temporary_in_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Web pages of the fake forge: issues, conversations, pull requests with their diff.
+//! Web pages of the fake forge: issues, conversations, and pull requests with their diffs.
 
 use std::fmt::Write as _;
 
@@ -270,8 +270,8 @@ fn emoji(content: &str) -> &'static str {
     }
 }
 
-/// Converts Markdown to HTML; raw HTML is shown as text except for a few harmless tags, HTML comments are left out, and only
-/// http links and images are kept.
+/// Converts Markdown to HTML. Raw HTML is shown as text except for a few harmless tags, HTML comments are removed, and
+/// only http links and images are kept.
 pub(super) fn markdown(text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let events = Parser::new_ext(text, options).map(|event| match event {

@@ -1,4 +1,5 @@
-//! State of the fake forge: accounts, repositories, issues, pull requests. Without HTTP and JSON; methods are actions of users.
+//! State of the fake forge: accounts, repositories, issues, pull requests. Independent of HTTP and JSON; methods are
+//! actions of users.
 
 mod accounts;
 pub(super) mod apps;
@@ -41,7 +42,7 @@ pub enum FakeRefusal {
     /// The repository is archived.
     #[error("{0} is archived")]
     Archived(String),
-    /// The server fails.
+    /// The server failed.
     #[error("the server failed")]
     Broken,
     /// The pull request cannot be merged.
@@ -58,7 +59,7 @@ pub enum FakeRefusal {
 /// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// No more than public access.
+    /// No access beyond that of the public.
     None,
     /// Can read.
     Read,
@@ -83,12 +84,12 @@ pub struct FakeLabel {
     pub color: String,
     /// One sentence.
     pub description: String,
-    /// Whether it replaces others of its scope (Gitea).
+    /// Whether the label replaces other labels in its scope (Gitea).
     pub exclusive: bool,
 }
 
 impl FakeLabel {
-    /// Returns the beginning of its name up to the last `/`; `None` unless it is exclusive.
+    /// Returns the label's scope, which is its name up to the last `/`; `None` unless it is exclusive.
     pub fn scope(&self) -> Option<&str> {
         self.name.rsplit_once('/').map(|(scope, _)| scope).filter(|_| self.exclusive)
     }
@@ -137,7 +138,7 @@ pub struct FakeAttachment {
     pub uploader: UserId,
     /// Repository.
     pub repo: RepoId,
-    /// Issue that shows it beside its text (Gitea); others are shown where a text refers to them.
+    /// Issue that lists the file beside its text (Gitea); `None` for a file that is shown where a text refers to it.
     pub issue: Option<Number>,
     /// Content.
     pub content: Vec<u8>,
@@ -186,7 +187,7 @@ pub struct FakeIssue {
     pub labels: Vec<i64>,
     /// Assigned accounts.
     pub assignees: Vec<UserId>,
-    /// Whether it is open.
+    /// Whether the issue is open.
     pub open: bool,
     /// Whether only people with write access may comment.
     pub locked: bool,
@@ -259,18 +260,18 @@ pub struct FakePull {
     pub requested_teams: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
-    /// Reads that still find the forge checking whether it can be merged.
+    /// Number of reads for which the forge still reports that it is checking mergeability.
     pub checking: u32,
-    /// Answer of before the last push about whether it can be merged, and the number of reads that still find it.
+    /// Mergeability before the last push, and the number of reads that still return it.
     pub stale_mergeable: Option<(bool, u32)>,
-    /// Merge that the forge makes once the rules of the base are satisfied: account and method.
+    /// Account and method of the automatic merge; `None` if none is scheduled.
     pub auto_merge: Option<(UserId, MergeMethod)>,
-    /// Last end of such a merge: account, whether it left the merge queue, and reason.
+    /// Last end of an automatic merge: account, whether the pull request left the merge queue, and reason.
     pub merge_left: Option<(UserId, bool, String)>,
 }
 
 impl FakePull {
-    /// Returns what the forge says about whether it can be merged; `None` while it checks.
+    /// Returns the reported mergeability; `None` while the forge is checking it.
     pub fn mergeable(&self) -> Option<bool> {
         match self.stale_mergeable {
             Some((said, reads)) if reads > 0 => Some(said),
@@ -299,11 +300,11 @@ pub struct FakeReview {
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Time at which it was begun.
+    /// Time at which the review was started.
     pub at: Timestamp,
     /// Time of submission.
     pub submitted_at: Timestamp,
-    /// Whether it is a draft that only its author sees.
+    /// Whether the review is a draft that only its author sees.
     pub pending: bool,
     /// Reviewed commit.
     pub commit: Sha,
@@ -399,9 +400,9 @@ pub struct FakeRepo {
     pub protected: BTreeSet<String>,
     /// Conditions for merges into branches.
     pub merge_rules: BTreeMap<String, MergeRule>,
-    /// Whether pull requests may be merged by the forge (GitHub; off in a new repository).
+    /// Whether auto-merge is allowed (GitHub; off in a new repository).
     pub auto_merge_allowed: bool,
-    /// Kinds of the rules for all branches but the default one (GitHub).
+    /// Kinds of the rules for all branches except the default one (GitHub).
     pub rules: Vec<String>,
     /// Labels, oldest first.
     pub labels: Vec<FakeLabel>,
@@ -447,18 +448,18 @@ pub struct BranchPush {
     pub forced: bool,
     /// New commits, oldest first, at most 20.
     pub commits: Vec<PushedCommit>,
-    /// Newest commit, which is none of the new ones if another branch has it; `None` for a deleted branch.
+    /// Newest commit, which is not among `commits` if another branch already had it; `None` for a deleted branch.
     pub head: Option<PushedCommit>,
 }
 
-/// Request that changed the labels of an issue.
+/// Kind of request that changed an issue's labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelRequest {
-    /// Some were added or removed.
+    /// Some labels were added or removed.
     Change,
-    /// All were replaced.
+    /// All labels were replaced.
     Replace,
-    /// All were removed.
+    /// All labels were removed.
     Clear,
 }
 
@@ -467,17 +468,17 @@ pub enum LabelRequest {
 pub enum FakeEventKind {
     /// A new issue.
     IssueOpened(Number),
-    /// Title or body changed; the fields have the previous texts.
+    /// Title or body changed; the fields contain the previous texts.
     IssueEdited { number: Number, title: String, body: String },
     /// Issue closed.
     IssueClosed(Number),
-    /// Reopened.
+    /// Issue reopened.
     IssueReopened(Number),
     /// Issue deleted.
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
     LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, by: LabelRequest },
-    /// A reply on the page of a review's thread.
+    /// Reply to a comment on the web page of a review's thread.
     Replied(Number, CommentId),
     /// A new comment.
     CommentCreated(Number, CommentId),
@@ -487,23 +488,23 @@ pub enum FakeEventKind {
     CommentDeleted(Number, Box<FakeComment>),
     /// A new pull request.
     PullOpened(Number),
-    /// Title or body changed; the fields have the previous texts.
+    /// Title or body changed; the fields contain the previous texts.
     PullEdited { number: Number, title: String, body: String },
-    /// Base changed; the previous one.
+    /// Base branch changed; contains the previous one.
     PullRetargeted(Number, String),
     /// Assignees of an issue changed.
     IssueAssigned(Number),
-    /// Closed or merged.
+    /// Pull request closed or merged.
     PullClosed(Number),
-    /// Reopened.
+    /// Pull request reopened.
     PullReopened(Number),
     /// New commits, with the previous head.
     PullSynchronized(Number, Sha),
-    /// Marked as ready.
+    /// Pull request marked as ready.
     PullReady(Number),
-    /// Made a draft.
+    /// Pull request converted to a draft.
     PullDraft(Number),
-    /// The forge no longer merges it by itself; whether it left the merge queue.
+    /// The forge canceled the automatic merge; `true` if the pull request left the merge queue.
     MergeLeft(Number, bool),
     /// Review requested.
     ReviewRequested(Number, UserId),
@@ -602,26 +603,27 @@ pub struct FakeState {
     pub tokens: BTreeMap<String, FakeToken>,
     /// Teams of organizations.
     pub teams: Vec<FakeTeam>,
-    /// Time for which comments on lines are drafts before their review is submitted, in milliseconds.
+    /// Time by which comments on lines are drafted before their review is submitted, in milliseconds.
     pub draft_age_ms: i64,
-    /// Reads of a pull request after a push that find what the forge said before about whether it can be merged.
+    /// Number of reads of a pull request after a push that return the mergeability from before the push.
     pub stale_reads: u32,
     /// Version that a fake Gitea behaves as.
     pub gitea: GiteaVersion,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
-    /// Whether tokens of people are fine-grained, which cannot have the permission Checks.
+    /// Whether personal tokens are fine-grained, which cannot have the permission Checks.
     pub fine_grained_tokens: bool,
-    /// Keys that sign for Apps: one, or two while one is being replaced.
+    /// Keys that Apps can be signed with: one, or two while a key is being replaced.
     pub app_keys: Vec<apps::FakeAppKey>,
-    /// Number of requests for which a new installation token is not known, and the status that they are answered with.
+    /// Number of requests for which a new installation token is refused, and the status of the refusal; `None` for no
+    /// refusals.
     pub new_token_refusals: Option<(u32, u16)>,
     pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
-    /// Codes of Apps that were made from manifests.
+    /// Codes of Apps that were created from manifests.
     pub manifest_codes: BTreeMap<String, apps::FakeManifestCode>,
-    /// Applications for logins, and their codes.
+    /// OAuth applications for logins, and their codes.
     pub logins: logins::FakeLogins,
     /// Remaining API requests and time of the next renewal, by account (GitHub).
     pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,

@@ -1,4 +1,5 @@
-//! Answers of a model on their way to the agent: counted, without the key in any form, and without headers that could carry it.
+//! Passes responses of a model to the agent: counts their usage, and removes all forms of the key and headers that
+//! could contain it.
 
 use std::sync::Arc;
 
@@ -19,28 +20,29 @@ use crate::domain::model::error_chain::error_chain;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::trust::secret_forms::SecretForms;
 
-/// Text in place of a key.
+/// Text that replaces a key.
 pub(super) const MARK: &[u8] = b"[key removed]";
-/// Maximum size of an answer that is not streamed, in bytes.
+/// Maximum size of a response that is not streamed, in bytes.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// Maximum size of an error's body that is read for its reason, in bytes.
+/// Maximum size of an error response that is searched for signs of a limit, in bytes.
 const MAX_ERROR: usize = 64 * 1024;
 
-/// An answer that has begun.
+/// Response whose headers were received.
 pub(super) struct ModelAnswer {
     pub(super) upstream: reqwest::Response,
-    /// Format of the answer; `None` for descriptions of models.
+    /// Wire format of the response.
     pub(super) format: &'static WireFormat,
-    /// Account of the request; `None` if it is free.
+    /// Reservation of the request's cost; `None` if the request is free.
     pub(super) call: Option<OpenCall>,
     pub(super) forms: Arc<SecretForms>,
 }
 
 impl ModelAnswer {
-    /// Passes the answer on; `note` gets the signs of a limit if it is a refusal.
+    /// Converts the response for the agent. `note` is called with the signs of a limit if the model refused the
+    /// request.
     ///
     /// # Errors
-    /// An answer for the agent in place of one that cannot be passed on.
+    /// An error response for the agent, if the model's response cannot be passed on.
     pub(super) async fn into_response(
         mut self,
         note: impl FnOnce(Option<LimitSignals>),
@@ -79,7 +81,7 @@ impl ModelAnswer {
         Ok(response)
     }
 
-    /// Reads the whole body.
+    /// Reads the complete body.
     async fn whole(&mut self) -> Result<Vec<u8>, RefusedRequest> {
         let mut body = Vec::new();
         loop {
@@ -95,7 +97,7 @@ impl ModelAnswer {
         }
     }
 
-    /// Returns the events of a streamed answer as they arrive.
+    /// Returns the body of a streamed response as it arrives.
     fn stream(self) -> BoxStream<'static, Result<Bytes, std::io::Error>> {
         let Self { upstream, format, call, forms } = self;
         let state = StreamState {
@@ -158,7 +160,7 @@ fn broken(why: &str) -> RefusedRequest {
     RefusedRequest { status: StatusCode::BAD_GATEWAY, kind: "api_error", why: why.to_owned() }
 }
 
-/// Whether a header of an answer is of use to an agent.
+/// Whether a response header is passed to the agent.
 fn is_passed(name: &HeaderName) -> bool {
     let text = name.as_str();
     [CONTENT_TYPE, DATE, CACHE_CONTROL].contains(name)
@@ -172,7 +174,7 @@ fn is_passed(name: &HeaderName) -> bool {
         || text == "x-should-retry"
 }
 
-/// Returns the headers for the agent. If the key is in them, even in parts, only the type of the content is left.
+/// Returns the headers for the agent. If they contain the key, even in parts, only the content type is returned.
 fn clean_headers(headers: &HeaderMap, forms: &SecretForms) -> HeaderMap {
     let passed: HeaderMap =
         headers.iter().filter(|(name, _)| is_passed(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -190,7 +192,7 @@ fn clean_headers(headers: &HeaderMap, forms: &SecretForms) -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))])
 }
 
-/// Returns the signs of a limit in a refusal.
+/// Returns the signs of a limit in a refused request's response.
 fn signals(status: StatusCode, headers: &HeaderMap, body: &[u8], forms: &Arc<SecretForms>) -> LimitSignals {
     let headers = clean_headers(headers, forms);
     let headers = headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));

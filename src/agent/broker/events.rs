@@ -1,5 +1,5 @@
-//! Removes the key from answers: from their bytes, and from the texts that a client puts together from the fields of several
-//! events, where the bytes between two parts hide a key.
+//! Removes the key from responses. A client can join texts from the fields of several events, so a key is also found
+//! if its parts are in different events and not adjacent in the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -12,14 +12,15 @@ use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor, StreamTrac
 
 /// Maximum length of a line that is read as an event, in bytes.
 const MAX_LINE: usize = 32 * 1024 * 1024;
-/// Maximum number of fields whose texts are followed; further ones are followed as one text.
+/// Maximum number of fields whose texts are joined separately; all further fields are joined to one text.
 const MAX_TEXTS: usize = 512;
-/// Minimum number of symbols of a key for which a text is held back until the next event. A text that ends with as many is cut.
+/// Number of symbols: a text that ends with at least as many of a key's first symbols is held back until the next
+/// event. If the response ends there, these symbols are removed.
 const HELD_SYMBOLS: u16 = 10;
-/// Fields by which clients tell the parts of several texts apart.
+/// Fields that identify which of several texts an event continues.
 const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id"];
 
-/// Fields of events that are not what a model says, and stand between two parts of it.
+/// Fields of events that are not output of the model and that can stand between two parts of an output.
 const STRUCTURE: [&str; 12] = [
     "type",
     "id",
@@ -35,7 +36,7 @@ const STRUCTURE: [&str; 12] = [
     "obfuscation",
 ];
 
-/// Removes the key from one answer.
+/// Removes the key from one response.
 pub(super) struct EventRedactor {
     bytes: StreamRedactor,
     line: Vec<u8>,
@@ -46,26 +47,26 @@ pub(super) struct EventRedactor {
     texts: AnswerTexts,
 }
 
-/// Lines of an event whose data are not complete.
+/// Lines of an event whose data are incomplete.
 #[derive(Default)]
 struct OpenEvent {
     /// All lines, as they were received.
     lines: Vec<u8>,
-    /// Lines without data.
+    /// Lines other than data lines.
     others: Vec<u8>,
-    /// Data, without the names of their lines.
+    /// Content of the data lines, without their `data:` prefix.
     data: Vec<u8>,
 }
 
-/// An event or a line, as it was received.
+/// Event or line, as it was received.
 struct HeldEvent {
     lines: Vec<u8>,
-    /// Lines that are passed on before the data if these change.
+    /// Lines that are sent before the data if the data are changed.
     others: Vec<u8>,
     data: EventData,
-    /// Position of its first text in the texts of the answer.
+    /// Offset of the event's first text in the joined texts of the response.
     start: usize,
-    /// Position after its last text.
+    /// Offset after the event's last text.
     end: usize,
 }
 
@@ -76,7 +77,7 @@ enum EventData {
 }
 
 impl EventRedactor {
-    /// Creates a redactor of one answer.
+    /// Creates a redactor for one response. `mark` replaces a key.
     pub(super) fn new(forms: Arc<SecretForms>, mark: &'static [u8]) -> Self {
         Self {
             bytes: StreamRedactor::new(forms.clone(), mark),
@@ -94,13 +95,13 @@ impl EventRedactor {
         }
     }
 
-    /// Reads bytes; returns those that can be passed on. Incomplete lines are held back.
+    /// Adds bytes; returns those that can be passed on. Incomplete lines are held back.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let clean = self.bytes.push(bytes);
         self.lines(&clean)
     }
 
-    /// Returns what was held back at the end of the answer.
+    /// Returns the bytes that were held back, at the end of the response.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let rest = self.bytes.finish();
         let mut clean = self.lines(&rest);
@@ -108,7 +109,7 @@ impl EventRedactor {
         clean
     }
 
-    /// Returns a complete body without the key.
+    /// Returns a complete body with the key removed.
     pub(super) fn whole(forms: Arc<SecretForms>, mark: &'static [u8], body: &[u8]) -> Vec<u8> {
         let clean = forms.redact(body, mark);
         let mut redactor = Self::new(forms, mark);
@@ -142,7 +143,7 @@ impl EventRedactor {
         clean
     }
 
-    /// Returns what was held back of lines and events.
+    /// Returns the lines and events that were held back.
     fn last_lines(&mut self) -> Vec<u8> {
         let (line, mut clean) = (std::mem::take(&mut self.line), Vec::new());
         self.take_line(line);
@@ -151,7 +152,8 @@ impl EventRedactor {
         clean
     }
 
-    /// Takes a line, with its end. Lines of an event are kept until its data are a document, or until it ends.
+    /// Adds a line including its line ending. Lines of an event are collected until their data are valid JSON or the
+    /// event ends.
     fn take_line(&mut self, line: Vec<u8>) {
         let is_rest = std::mem::replace(&mut self.is_returned, line.ends_with(b"\r")) && line == b"\n";
         let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
@@ -194,7 +196,7 @@ impl EventRedactor {
         }
     }
 
-    /// Passes on the events that can contain no part of a key that has not ended, or all.
+    /// Passes on the events that cannot contain the beginning of a key, or all events if `all`.
     fn release(&mut self, all: bool, clean: &mut Vec<u8>) {
         while let Some((mut event, mut is_changed)) = self.waiting.next(all) {
             let text = match &mut event.data {
@@ -222,14 +224,15 @@ impl EventRedactor {
     }
 }
 
-/// Events in order, of which the last ones wait while their texts may be the begin of a key, in whatever fields its parts are.
+/// Queue of events. The last ones are held back while their texts may contain the beginning of a key, regardless of
+/// the fields that contain its parts.
 struct WaitingEvents {
     tracker: StreamTracker,
-    /// Places of keys in the texts, and whether the mark stands for them.
+    /// Ranges of keys in the joined texts, and whether the replacement mark was inserted for them.
     found: Vec<(Range<usize>, bool)>,
     mark: &'static [u8],
     events: VecDeque<HeldEvent>,
-    /// Bytes of the events that wait.
+    /// Total size of the held-back events, in bytes.
     held: usize,
 }
 
@@ -252,7 +255,7 @@ impl WaitingEvents {
         self.found.extend(self.tracker.push(text.as_bytes()).into_iter().map(|place| (place, false)));
     }
 
-    /// Returns the next event without the keys that were found, and whether it had a part of one.
+    /// Returns the next event with the keys removed, and whether it contained part of a key.
     fn next(&mut self, all: bool) -> Option<(HeldEvent, bool)> {
         let open_from = if all || self.held > MAX_LINE { usize::MAX } else { self.tracker.open_from(HELD_SYMBOLS) };
         if self.events.front()?.end > open_from {
@@ -271,7 +274,7 @@ impl WaitingEvents {
         Some((event, is_changed))
     }
 
-    /// Removes the keys that are found in a document alone.
+    /// Removes the keys that are found within a single JSON document; returns `true` if there were any.
     fn clean(&mut self, document: &mut Value) -> bool {
         each_text(document, &mut |text| self.track(text));
         let (mut position, mut is_changed) = (0, false);
@@ -279,7 +282,7 @@ impl WaitingEvents {
         is_changed
     }
 
-    /// Removes what belongs to keys from the text at a position; returns whether there is any.
+    /// Removes parts of keys from the text at an offset of the joined texts; returns `true` if there were any.
     fn cut(&mut self, text: &mut String, position: &mut usize) -> bool {
         let (start, end) = (*position, *position + text.len());
         *position = end;
@@ -303,13 +306,13 @@ impl WaitingEvents {
     }
 }
 
-/// Returns data as a document, if they are one that may contain texts.
+/// Parses data as a JSON document; `None` if they are none or contain no texts.
 fn document_of(data: &[u8]) -> Option<Value> {
     let document: Option<Value> = serde_json::from_slice(data).ok();
     document.filter(|document| document.is_object() || document.is_array() || document.is_string())
 }
 
-/// Visits the texts of a document in order, but for those that are its structure.
+/// Calls `visit` for the texts of a document in order, except those of structural fields.
 fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => visit(text),
@@ -322,22 +325,22 @@ fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     }
 }
 
-/// The texts of an answer, each by the place of its parts.
+/// Joined texts of a response, one for each position that events can continue.
 struct AnswerTexts {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
-    /// Minimum number of symbols of a key for which a text is held back.
+    /// Number of symbols: a text that ends with at least as many of a key's first symbols is held back.
     least: u16,
     known: BTreeMap<String, StreamRedactor>,
 }
 
 impl AnswerTexts {
-    /// Returns the same without any text, for texts that are held back from `least` symbols on.
+    /// Returns an empty copy, which holds texts back from `least` symbols on.
     fn anew(&self, least: u16) -> Self {
         Self { forms: self.forms.clone(), mark: self.mark, least, known: BTreeMap::new() }
     }
 
-    /// Cleans all texts of a document; returns whether one changed.
+    /// Removes keys from all texts of a document; returns `true` if one changed.
     fn clean(&mut self, document: &mut Value) -> bool {
         let mut place = String::new();
         self.clean_at(document, &mut place)
@@ -419,14 +422,14 @@ mod tests {
         }
     }
 
-    /// Texts of a document in order.
+    /// Returns the texts of a document in order.
     fn said(document: &Value) -> String {
         let mut said = String::new();
         each_text(&mut document.clone(), &mut |text| said.push_str(text));
         said
     }
 
-    /// Returns what a client reads from a stream that arrives in small parts.
+    /// Returns the text that a client reads from a stream that arrives in small parts.
     fn read(stream: &str) -> String {
         let mut redactor = EventRedactor::new(forms(), MARK);
         let mut clean: Vec<u8> = stream.as_bytes().chunks(7).flat_map(|chunk| redactor.push(chunk)).collect();

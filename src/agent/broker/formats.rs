@@ -1,5 +1,6 @@
-//! Wire formats of models that the broker knows: what a request may be, which header authenticates it, what the provider would
-//! do besides answering, and how the answer tells its usage. One file a format; all else is refused.
+//! Wire formats of models that the broker knows. Each defines the allowed requests, the authentication headers, the
+//! features of the provider that need permission, and how responses report usage. Each format is one file. Other
+//! formats are refused.
 
 mod chat;
 mod gemini;
@@ -17,7 +18,7 @@ use crate::domain::providers::prices::Vendor;
 pub(in crate::agent) enum FormatName {
     /// Anthropic Messages.
     Messages,
-    /// OpenAI Chat Completions and what speaks it.
+    /// OpenAI Chat Completions and compatible servers.
     Chat,
     /// OpenAI Responses.
     Responses,
@@ -26,10 +27,10 @@ pub(in crate::agent) enum FormatName {
 }
 
 impl FormatName {
-    /// All formats: those of a model that the operator's own configuration names.
+    /// All formats. They apply to a model whose address the operator configured.
     pub(in crate::agent) const ALL: &'static [Self] = &[Self::Messages, Self::Chat, Self::Responses, Self::Gemini];
 
-    /// Returns the row of the format.
+    /// Returns the definition of the format.
     pub(super) fn row(self) -> &'static WireFormat {
         match self {
             Self::Messages => &messages::FORMAT,
@@ -61,7 +62,7 @@ impl AuthHeader {
         }
     }
 
-    /// Returns the token in a value of the header.
+    /// Returns the token in a value of the header; `None` if the value has another form.
     pub(super) fn token(self, value: &str) -> Option<&str> {
         match self {
             Self::ApiKey | Self::GoogleKey => Some(value),
@@ -84,15 +85,15 @@ impl AuthHeader {
 /// Purpose of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointPurpose {
-    /// An answer of the model, which costs money.
+    /// Response of the model, which costs money.
     Answer,
-    /// A count of tokens, which is free.
+    /// Count of tokens, which is free.
     Count,
     /// Descriptions of models.
     Models,
 }
 
-/// A method and a path below the model's address.
+/// Method and path of an endpoint, relative to the model's address.
 pub(super) struct Endpoint {
     pub(super) method: Method,
     /// Path after the version; `{}` is a placeholder for the name of a model.
@@ -110,43 +111,46 @@ impl Endpoint {
     }
 }
 
-/// A wire format.
+/// Definition of a wire format.
 pub(super) struct WireFormat {
     pub(super) name: &'static str,
-    /// Headers of which one authenticates a request, in order of preference.
+    /// Headers that can authenticate a request, in order of preference.
     pub(super) auth: &'static [AuthHeader],
-    /// Versions that a path can begin with, unless the model's address already contains one.
+    /// Versions with which a path can begin, unless the model's address already contains one.
     pub(super) versions: &'static [&'static str],
     pub(super) endpoints: &'static [Endpoint],
-    /// Parameters of a query, each with the values that it may have; any text of letters, digits and `._-` if empty.
+    /// Query parameters with their allowed values. An empty list allows any text of letters, digits and `._-`.
     pub(super) query: &'static [(&'static str, &'static [&'static str])],
-    /// Fields of a request for an answer or a count. All others are features that must be allowed by name.
+    /// Allowed fields of a request for a response or a token count. Other fields are features that the operator must
+    /// allow by name.
     pub(super) fields: &'static [&'static str],
-    /// Returns the name of the feature that a tool is, if the provider runs it.
+    /// Returns the name of the feature for a tool that the provider runs; `None` for a tool that the agent runs.
     pub(super) server_tool: fn(&Value) -> Option<String>,
-    /// Returns the names of features that are requested by the values of allowed fields.
+    /// Returns the names of the features that the values of allowed fields request.
     pub(super) features: fn(&Map<String, Value>) -> Vec<&'static str>,
-    /// Returns the maximum number of tokens of an answer, if the request limits it, and the number of answers.
+    /// Returns the maximum number of tokens of a response, if the request limits it, and the number of responses.
     pub(super) output: fn(&Map<String, Value>) -> (Option<u64>, u64),
-    /// Limits the number of tokens of an answer.
+    /// Sets the maximum number of tokens of a response.
     pub(super) limit_output: fn(&mut Map<String, Value>, u64),
-    /// Changes a request so that its answer reports its usage.
+    /// Changes a request so that its response reports the usage.
     pub(super) ask_usage: fn(&mut Map<String, Value>),
-    /// Reader of the usage.
+    /// Function that reads the usage from a response.
     pub(super) usage: ReadUsage,
-    /// Vendor whose highest price holds for models without a known price; `None` for the highest of all.
+    /// Vendor whose highest price is used for models without a known price; `None` for the highest price of all
+    /// vendors.
     pub(super) vendor: Option<Vendor>,
 }
 
-/// Endpoint that a request asks for.
+/// Endpoint that matches a request.
 pub(super) struct Matched {
     pub(super) format: &'static WireFormat,
     pub(super) purpose: EndpointPurpose,
-    /// Name of the model in the path.
+    /// Name of the model in the path; `None` if the path contains none.
     pub(super) model: Option<String>,
 }
 
-/// Returns the endpoint of the path below the model's address; the error says whether the path exists for other methods.
+/// Returns the endpoint of a path relative to the model's address. The error is `true` if the path exists with another
+/// method.
 pub(super) fn endpoint(formats: &[FormatName], method: &Method, path: &str) -> Result<Matched, bool> {
     let mut is_known = false;
     for format in formats.iter().map(|name| name.row()) {
@@ -164,7 +168,8 @@ pub(super) fn endpoint(formats: &[FormatName], method: &Method, path: &str) -> R
     Err(is_known)
 }
 
-/// Whether a path is that of an endpoint; returns the name of the model in it.
+/// Matches a path against an endpoint's pattern; returns the name of the model in it, if any. `None` if it does not
+/// match.
 fn matches(pattern: &str, path: &str) -> Option<Option<String>> {
     let Some((before, after)) = pattern.split_once("{}") else { return (pattern == path).then_some(None) };
     let model = path.strip_prefix(before)?.strip_suffix(after)?;
@@ -172,7 +177,7 @@ fn matches(pattern: &str, path: &str) -> Option<Option<String>> {
     is_name.then(|| Some(model.to_owned()))
 }
 
-/// Returns a number of tokens, rounded up; 0 for anything else.
+/// Returns a JSON value as a number of tokens, rounded up; 0 if it is not a number.
 fn tokens(value: &Value) -> u64 {
     // A cast from a float stays within the integer's range.
     value.as_u64().unwrap_or_else(|| value.as_f64().map_or(0, |number| number.ceil() as u64))
@@ -187,7 +192,8 @@ fn undated(kind: &str) -> String {
     }
 }
 
-/// Returns the name of a feature for a tool whose type is not one of those that the agent runs itself.
+/// Returns the feature name of a tool that the provider runs; `None` if its type is in `own`, the types that the agent
+/// runs itself.
 fn unless_own(tool: &Value, own: &[&str]) -> Option<String> {
     match tool.get("type") {
         Some(Value::String(kind)) if own.contains(&undated(kind).as_str()) => None,
@@ -196,7 +202,8 @@ fn unless_own(tool: &Value, own: &[&str]) -> Option<String> {
     }
 }
 
-/// Returns the search feature of a model that searches by itself, by its name.
+/// Returns the search feature of a model that searches the web by itself, which is recognized by its name; `None` for
+/// other models.
 pub(super) fn searching_model(model: &str) -> Option<&'static str> {
     let model = model.to_ascii_lowercase();
     let searches =

@@ -1,11 +1,11 @@
-//! Properties of the readers of requests and answers of models, for any input.
+//! Fuzz targets for reading requests to models and their responses.
 
 use super::formats::{EndpointPurpose, FormatName, Matched};
 use super::request::{RequestRules, check_body};
 use super::usage::{AnswerUsage, read_body};
 
-/// Body of a request after a byte that chooses its wire format: what is sent is read by a provider as it was checked, and the
-/// usage of any answer is bounded work.
+/// Checks the body of a request; the first byte selects the wire format. A provider must read the forwarded body in
+/// the same way as the check did, and reading the usage of any response must take bounded time.
 pub(in crate::agent) fn body(data: &[u8]) {
     let Some((choice, body)) = data.split_first() else { return };
     let formats = [FormatName::ALL[usize::from(choice.wrapping_sub(b'a')) % FormatName::ALL.len()]];

@@ -1,5 +1,6 @@
-//! Money of a run at its models: each request reserves what it can cost before it is sent, and is booked with what its answer
-//! tells. What does not fit the remaining money is refused, and the run ends.
+//! Cost of a run's requests to models. Each request reserves its maximum cost before it is sent, and is charged the
+//! actual cost when its response is complete. A request that exceeds the remaining budget is refused, and the run
+//! ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,54 +14,55 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
 
-/// Tokens that a request is assumed to ask for if it does not limit its answer: the most that models write.
+/// Number of output tokens that a request without a limit is assumed to need: the most that any model writes.
 const MOST_OUTPUT: u64 = 128_000;
-/// Tokens of an answer for which a request does not wait for others to end: they are enough for a turn.
+/// Number of output tokens that suffice for a usual turn. A request that can get this many does not wait for other
+/// requests to finish.
 const USUAL_OUTPUT: u64 = 32_000;
-/// Tokens of an answer below which a request is not worth sending.
+/// Minimum number of output tokens for which a request is sent.
 const LEAST_OUTPUT: u64 = 1_024;
 /// Bytes of a request that are estimated as one token.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Bytes of a request that are at least one token when the price of its length is chosen.
+/// Minimum number of bytes per token that is assumed when the price depends on the prompt's length.
 const LEAST_BYTES_PER_TOKEN: u64 = 2;
-/// Maximum number of requests of a run whose answers are incomplete; further ones wait. Their input is known only afterwards, so
-/// it bounds what a run can cost more than its budget.
+/// Maximum number of a run's requests with incomplete responses; further requests wait. Because the exact input tokens
+/// are known only afterwards, this bounds how far a run can exceed its budget.
 const MOST_OPEN: usize = 16;
-/// Maximum number of tokens by which an estimate is raised because earlier requests had as many more than estimated.
+/// Maximum number of tokens that are added to an estimate because earlier requests exceeded theirs.
 const MOST_EXCESS: u64 = 200_000;
-/// Maximum number of different refusals that are kept for the operator.
+/// Maximum number of different refusals that are recorded for the operator.
 const MOST_REFUSALS: usize = 20;
 
-/// Figures by which the cost of a request is estimated.
+/// Properties of a request from which its cost is estimated.
 #[derive(Debug, Clone)]
 pub(super) struct Quote {
-    /// Price by the name of the model in the request.
+    /// Price of the model that the request names.
     pub(super) price: TokenPrice,
-    /// Length of its body, in bytes.
+    /// Length of the request's body, in bytes.
     pub(super) bytes: u64,
-    /// Whether the provider keeps what it writes to its cache for an hour, at twice the price of input.
+    /// Whether the provider caches input for an hour, at twice the input price.
     pub(super) keeps_long: bool,
-    /// Output tokens that it asks for, if it limits them.
+    /// Maximum number of output tokens that the request sets; `None` if it sets no limit.
     pub(super) output: Option<u64>,
-    /// Number of answers.
+    /// Number of responses that the request asks for.
     pub(super) choices: u64,
-    /// Name of the model in the request.
+    /// Name of the model that the request names.
     pub(super) model: String,
     pub(super) vendor: Option<Vendor>,
 }
 
-/// Returns the number of tokens that a request of so many bytes may have.
+/// Returns the maximum number of tokens that a request of this many bytes may have.
 pub(super) fn most_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(LEAST_BYTES_PER_TOKEN)
 }
 
 impl Quote {
-    /// Returns the estimate of its input tokens.
+    /// Returns the estimated number of input tokens.
     fn input(&self) -> u64 {
         self.bytes.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// Returns the cost of its input with this number of tokens more than estimated.
+    /// Returns the cost of the input if it has `excess` tokens more than estimated.
     fn input_cost(&self, excess: u64) -> Money {
         // The whole input may be written to a cache.
         let long = Money(if self.keeps_long { self.price.input.0.saturating_mul(2) } else { 0 });
@@ -69,13 +71,13 @@ impl Quote {
         price.cost(&TokenUsage { input: self.input().saturating_add(excess), ..TokenUsage::default() })
     }
 
-    /// Returns the most that the request costs with answers of this length.
+    /// Returns the maximum cost of the request if each response has `output` tokens.
     fn cost(&self, output: u64, excess: u64) -> Money {
         let output = output.saturating_mul(self.choices);
         self.input_cost(excess).plus(self.price.cost(&TokenUsage { output, ..TokenUsage::default() }))
     }
 
-    /// Returns the length of the answers that this amount pays.
+    /// Returns the number of output tokens per response that `left` pays for.
     fn affordable(&self, left: Money, excess: u64) -> u64 {
         let left = i128::from(left.0.saturating_sub(self.input_cost(excess).0).max(0)) * 1_000_000;
         let price = i128::from(self.price.output.0) * i128::from(self.choices.max(1));
@@ -87,14 +89,15 @@ impl Quote {
 struct OpenRequest {
     quote: Quote,
     reserved: Money,
-    /// Maximum length of each of its answers, in tokens.
+    /// Maximum length of each response, in tokens.
     granted: u64,
     told: AnswerUsage,
 }
 
 impl OpenRequest {
-    /// Returns what a request costs by what its answer told so far. An answer that was cut before the provider told its usage
-    /// costs the longest one: nobody knows how far the model went on, or what it wrote without showing it.
+    /// Returns the usage and cost of a request according to the response so far. If the response was interrupted
+    /// before the provider reported its usage, the maximum length is assumed, because the model may have continued or
+    /// produced hidden output.
     fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
         let usage = self.told.or_estimated(self.quote.input());
         let price = self.price(prices, usage.input);
@@ -106,7 +109,8 @@ impl OpenRequest {
         (usage, if self.told.usage.input == 0 { cost.max(self.reserved) } else { cost })
     }
 
-    /// Returns the price of the model that answered, else of the requested one, for a prompt of so many tokens.
+    /// Returns the price of the model that responded, otherwise of the requested model, for a prompt of this many
+    /// tokens.
     fn price(&self, prices: &PriceTable, prompt: u64) -> TokenPrice {
         let names = self.told.model.as_deref().into_iter().chain([self.quote.model.as_str()]);
         prices.price_or_highest(names, self.quote.vendor, prompt)
@@ -118,11 +122,11 @@ struct MeterState {
     counted: CountedUsage,
     open: BTreeMap<u64, OpenRequest>,
     next: u64,
-    /// Maximum number of input tokens by which a request exceeded its estimate.
+    /// Maximum number of tokens by which a request's input exceeded its estimate.
     excess: u64,
-    /// Highest cost that the limits of other runs were told of.
+    /// Highest cost that was reported to the limits shared with other runs.
     published: Money,
-    /// Reason why the money is used up.
+    /// Reason why the budget is used up; `None` if it is not.
     exhausted: Option<String>,
     /// Whether the run has ended.
     has_ended: bool,
@@ -136,27 +140,27 @@ impl MeterState {
         self.open.values().fold(Money(0), |sum, open| sum.plus(open.reserved))
     }
 
-    /// Returns what the run has cost, with the most that its open requests can.
+    /// Returns the run's cost so far plus the maximum cost of its open requests.
     fn committed(&self) -> Money {
         self.counted.cost.plus(self.reserved())
     }
 }
 
-/// Account of a run.
+/// Cost meter of a run.
 #[derive(Debug)]
 pub(in crate::agent) struct RunMeter {
     state: Mutex<MeterState>,
-    /// Money of the run; `None` without a limit.
+    /// Budget of the run; `None` without a limit.
     budget: Option<Money>,
-    /// Limits that other runs share.
+    /// Limits that the run shares with other runs; `None` without such limits.
     guard: Option<Arc<dyn CostGuard>>,
     prices: Arc<PriceTable>,
     freed: Notify,
-    /// Cancelled once the money is used up.
+    /// Canceled when the budget is used up.
     exhausted: CancellationToken,
 }
 
-/// Decision about a request that was tried.
+/// Result of an attempt to reserve cost.
 enum ReserveOutcome {
     Granted(u64, u64),
     Wait,
@@ -165,7 +169,7 @@ enum ReserveOutcome {
 }
 
 impl RunMeter {
-    /// Creates the account of a run that may cost `budget`.
+    /// Creates the meter of a run with a maximum cost of `budget`.
     pub(in crate::agent) fn new(
         budget: Option<Money>,
         guard: Option<Arc<dyn CostGuard>>,
@@ -179,28 +183,28 @@ impl RunMeter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prices of the models.
+    /// Returns the prices of the models.
     pub(super) fn prices(&self) -> &PriceTable {
         &self.prices
     }
 
-    /// Waits until the money is used up.
+    /// Waits until the budget is used up.
     pub(in crate::agent) async fn until_exhausted(&self) {
         self.exhausted.cancelled().await;
     }
 
-    /// Whether a request was refused because the money is used up.
+    /// Whether a request was refused because the budget is used up.
     pub(in crate::agent) fn is_exhausted(&self) -> bool {
         self.exhausted.is_cancelled()
     }
 
-    /// Refuses further requests, so that what is counted afterwards is all that the run used.
+    /// Refuses further requests, so that the usage counted after this call is final.
     pub(in crate::agent) fn finish(&self) {
         self.state().has_ended = true;
         self.freed.notify_waiters();
     }
 
-    /// Returns what the run used. Requests whose answers are incomplete count as far as is known.
+    /// Returns the usage of the run. Requests with incomplete responses count as far as their usage is known.
     pub(in crate::agent) fn counted(&self) -> CountedUsage {
         let state = self.state();
         let mut sum = state.counted.clone();
@@ -216,12 +220,12 @@ impl RunMeter {
         self.state().refusal.clone()
     }
 
-    /// Notes the status of an answer: a refusal, or that the model serves the run.
+    /// Records the model's response to a request: a refusal, or `None` if the request was accepted.
     pub(super) fn note_answer(&self, refusal: Option<LimitSignals>) {
         self.state().refusal = refusal;
     }
 
-    /// Notes a refused request; returns whether it is the first of its kind.
+    /// Records a refused request; returns `true` if it is the first of its kind.
     pub(super) fn note_refused(&self, what: &str) -> bool {
         let mut state = self.state();
         if state.has_ended {
@@ -235,16 +239,16 @@ impl RunMeter {
         is_new
     }
 
-    /// Returns the refused requests, each kind once.
+    /// Returns descriptions of the refused requests, without repetitions.
     pub(in crate::agent) fn refused(&self) -> Vec<String> {
         self.state().refused.clone()
     }
 
-    /// Reserves the most that a request can cost; waits for other requests of the run if all together do not fit. Returns the
-    /// open request and the maximum length of its answer, if it has to be limited.
+    /// Reserves the maximum cost of a request. Waits for other requests of the run if the budget does not suffice for
+    /// all. Returns the open request, and the maximum number of output tokens if the response must be limited.
     ///
     /// # Errors
-    /// A sentence if the money does not suffice.
+    /// A sentence with the reason if the budget does not suffice.
     pub(super) async fn reserve(self: &Arc<Self>, quote: &Quote) -> Result<(OpenCall, Option<u64>), String> {
         let (id, granted) = loop {
             let freed = self.freed.notified();
@@ -317,8 +321,9 @@ impl RunMeter {
         ReserveOutcome::Granted(id, granted)
     }
 
-    /// Tells the limits of other runs what the requests of this one cost more than was admitted. Otherwise they would know it
-    /// only with its next request, and others would spend it again meanwhile.
+    /// Reports cost beyond the reserved amount to the limits that the run shares with other runs. Without this, the
+    /// limits would learn of it only with the run's next request, and other runs could spend the same money in the
+    /// meantime.
     async fn publish(&self) {
         let Some(guard) = &self.guard else { return };
         let committed = {
@@ -339,7 +344,7 @@ impl RunMeter {
         why
     }
 
-    /// Books an open request.
+    /// Closes an open request and charges its cost.
     fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(SeenUsage, Money)>) {
         let mut state = self.state();
         if let Some(open) = state.open.remove(&id)
@@ -354,7 +359,7 @@ impl RunMeter {
     }
 }
 
-/// A request that has reserved money. Dropping it books what is known.
+/// Request whose cost is reserved. Dropping it charges the known cost.
 #[derive(Debug)]
 pub(super) struct OpenCall {
     meter: Arc<RunMeter>,
@@ -363,24 +368,24 @@ pub(super) struct OpenCall {
 }
 
 impl OpenCall {
-    /// Notes that the request is on its way to the model and will cost something.
+    /// Records that the request was sent to the model and will cost something.
     pub(super) fn sent(&mut self) {
         self.is_sent = true;
     }
 
-    /// Notes that the model refused the request, which costs nothing.
+    /// Records that the model refused the request, which makes it free.
     pub(super) fn refused(&mut self) {
         self.is_sent = false;
     }
 
-    /// Books the request once its answer is complete, for this run and for those that share its limits.
+    /// Charges the cost of a complete response to this run and to the limits that it shares.
     pub(super) async fn settle(self) {
         let meter = self.meter.clone();
         drop(self);
         meter.publish().await;
     }
 
-    /// Adds the usage that the answer reported.
+    /// Adds the usage that the response reported.
     pub(super) fn record_usage(&self, read: impl FnOnce(&mut AnswerUsage)) {
         if let Some(open) = self.meter.state().open.get_mut(&self.id) {
             read(&mut open.told);

@@ -1,5 +1,5 @@
-//! Decides about a request before anything of it is sent: its form, its endpoint, its token, and what its body asks the provider
-//! to do. What is sent is built anew from what was checked.
+//! Checks a request before any part of it is sent: its form, endpoint, token, and what its body asks the provider to
+//! do. The request to the model is built only from checked parts.
 
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST, TRANSFER_ENCODING, UPGRADE};
 use axum::http::request::Parts;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::formats::{self, AuthHeader, EndpointPurpose, FormatName, Matched, WireFormat};
 use super::strict_json;
 
-/// Headers that are forwarded; those that end with `-` are prefixes.
+/// Headers that are forwarded; names that end with `-` are prefixes.
 const FORWARDED: [&str; 14] = [
     "user-agent",
     "anthropic-version",
@@ -26,7 +26,7 @@ const FORWARDED: [&str; 14] = [
     "x-codex-",
     "x-goog-api-client",
 ];
-/// Headers that would make a server behind the model's address read another method, path or host.
+/// Headers that can make a server use another method, path or host.
 const OVERRIDES: [&str; 10] = [
     "x-http-method-override",
     "x-http-method",
@@ -39,7 +39,7 @@ const OVERRIDES: [&str; 10] = [
     "x-goog-encode-response-if-executable",
     "http2-settings",
 ];
-/// Fields whose content is data of the agent, which no provider acts on.
+/// Fields whose content is the agent's own data, which no provider interprets.
 const DATA: [&str; 16] = [
     "input_schema",
     "parameters",
@@ -58,12 +58,12 @@ const DATA: [&str; 16] = [
     "annotations",
     "citations",
 ];
-/// Fields that name something for the provider to fetch.
+/// Fields that contain an address for the provider to fetch.
 const ADDRESSES: [&str; 9] =
     ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
-/// Begins of addresses from which a provider can fetch, whatever field they are in.
+/// Prefixes of addresses that a provider can fetch; they are searched in all fields.
 const SCHEMES: [&str; 5] = ["http:", "https:", "ftp:", "gs:", "s3:"];
-/// Fields of a request with what the model reads.
+/// Fields of a request whose content the model reads.
 const READ_BY_THE_MODEL: [&str; 8] = [
     "messages",
     "input",
@@ -74,7 +74,7 @@ const READ_BY_THE_MODEL: [&str; 8] = [
     "instructions",
     "generateContentRequest",
 ];
-/// Fields whose content is a text, which may begin with an address.
+/// Fields whose content is free text, which may begin with an address.
 const TEXTS: [&str; 25] = [
     "text",
     "content",
@@ -102,7 +102,7 @@ const TEXTS: [&str; 25] = [
     "stdout",
     "stderr",
 ];
-/// Fields with a length or a number of answers, which bound what a request costs.
+/// Fields with a length or a number of responses, which limit the cost of a request.
 const COUNTS: [&str; 8] = [
     "max_tokens",
     "max_completion_tokens",
@@ -113,9 +113,9 @@ const COUNTS: [&str; 8] = [
     "candidate_count",
     "budget_tokens",
 ];
-/// Fields that contain such fields.
+/// Fields that contain objects with such limits.
 const WITH_COUNTS: [&str; 3] = ["generationConfig", "generation_config", "thinking"];
-/// Fields that name something in a store of the provider.
+/// Fields that refer to data that the provider stores.
 const STORED: [&str; 9] = [
     "file_id",
     "fileId",
@@ -128,14 +128,14 @@ const STORED: [&str; 9] = [
     "cached_content",
 ];
 
-/// A refused request.
+/// Refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RefusedRequest {
-    /// Status of the answer.
+    /// HTTP status of the response.
     pub(super) status: StatusCode,
-    /// Kind in the words of the vendors.
+    /// Kind of the error, in the vendors' terms.
     pub(super) kind: &'static str,
-    /// Reason, a sentence without a full stop.
+    /// Reason, as a sentence without a full stop.
     pub(super) why: String,
 }
 
@@ -149,15 +149,15 @@ impl RefusedRequest {
     }
 }
 
-/// A token of the run, and where it may stand.
+/// Token of a run and the headers in which it is allowed.
 pub(super) struct RunToken {
     pub(super) token: String,
-    /// Name of the variable that contains it.
+    /// Name of the environment variable that contains the token.
     pub(super) variable: String,
 }
 
 impl RunToken {
-    /// Whether the agent's program sends this variable in such a header.
+    /// Whether the agent's program sends this variable in a header of this kind.
     fn belongs_in(&self, header: AuthHeader) -> bool {
         match self.variable.as_str() {
             "ANTHROPIC_API_KEY" => header == AuthHeader::ApiKey,
@@ -170,23 +170,23 @@ impl RunToken {
 /// Rules for the requests to one model.
 pub(super) struct RequestRules<'a> {
     pub(super) formats: &'a [FormatName],
-    /// Address of the broker, as clients have to name it.
+    /// Values of the `Host` header that a request may have.
     pub(super) hosts: [String; 2],
     /// Path of the model's address, without a trailing slash.
     pub(super) base_path: &'a str,
     pub(super) tokens: &'a [RunToken],
-    /// Names of the features of the provider that the operator allows.
+    /// Names of the provider's features that the operator allows.
     pub(super) allowed: &'a [String],
 }
 
-/// Head of a request that may be sent, if its body may.
+/// Head of a request that passed its checks; the body is checked separately.
 pub(super) struct CheckedHead {
     pub(super) matched: Matched,
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) query: Option<String>,
     pub(super) headers: HeaderMap,
-    /// Header of the key, and the index of the token that it is replaced by.
+    /// Header for the key, and the index of the run token in it.
     pub(super) auth: (AuthHeader, usize),
 }
 
@@ -222,7 +222,7 @@ pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<Check
     })
 }
 
-/// Checks that a request is addressed to the broker and is a request only.
+/// Checks that a request is addressed to the broker and is not a protocol upgrade or tunnel.
 fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), RefusedRequest> {
     if head.uri.authority().is_some() || head.uri.scheme().is_some() || head.method == Method::CONNECT {
         return Err(RefusedRequest::invalid("this is no proxy: the address of a request is a path"));
@@ -248,7 +248,7 @@ fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), RefusedReque
     Ok(())
 }
 
-/// Returns the value of a header that may occur once.
+/// Returns the value of a header that must occur at most once; `None` if it is missing.
 fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RefusedRequest> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -261,7 +261,8 @@ fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Ref
     Ok(Some(value))
 }
 
-/// Whether all servers read the same path: no escapes, empty or dotted segments, parameters or backslashes.
+/// Whether all servers interpret the path in the same way: it has no escapes, empty or dotted segments, parameters or
+/// backslashes.
 fn is_plain(path: &str) -> bool {
     let is_plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'@' | b'+');
@@ -270,7 +271,7 @@ fn is_plain(path: &str) -> bool {
         && segments.all(|part| !part.is_empty() && part.bytes().all(is_plain) && part.bytes().any(|byte| byte != b'.'))
 }
 
-/// Returns the header with the token of the run, and the token's index.
+/// Returns the header that contains the run's token, and the token's index.
 fn token(
     rules: &RequestRules<'_>,
     format: &WireFormat,
@@ -300,7 +301,7 @@ fn check_query(format: &WireFormat, query: Option<&str>) -> Result<(), RefusedRe
     Ok(())
 }
 
-/// Checks that the body is announced as plain JSON.
+/// Checks that the headers declare the body as plain JSON.
 fn check_content(headers: &HeaderMap) -> Result<(), RefusedRequest> {
     let kind = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default().to_ascii_lowercase();
     let (kind, parameters) = kind.split_once(';').unwrap_or((kind.as_str(), ""));
@@ -317,7 +318,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), RefusedRequest> {
     }
 }
 
-/// Returns the headers that are sent on.
+/// Returns the headers that are forwarded.
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let is_forwarded = |name: &HeaderName| {
         let name = name.as_str();
@@ -370,7 +371,8 @@ pub(super) fn check_body(
     }
 }
 
-/// Checks that what bounds the cost of a request is written as the broker reads it: servers also take texts and fractions.
+/// Checks that fields that limit the cost have the form that the broker reads. Servers also accept strings and
+/// fractions.
 fn check_counts(body: &Map<String, Value>) -> Result<(), RefusedRequest> {
     if let Some(value) = body.get("stream").filter(|value| !value.is_boolean() && !value.is_null()) {
         let value: String = value.to_string().chars().take(20).collect();
@@ -391,7 +393,7 @@ fn check_counts(body: &Map<String, Value>) -> Result<(), RefusedRequest> {
     Ok(())
 }
 
-/// Whether a request has anything kept in a cache for longer than the usual five minutes.
+/// Whether a request asks for caching beyond the usual five minutes.
 pub(super) fn keeps_long(value: &Value) -> bool {
     match value {
         Value::Array(values) => values.iter().any(keeps_long),
@@ -408,14 +410,15 @@ fn unknown_fields(format: &WireFormat, body: &Map<String, Value>) -> Vec<String>
     unknown.map(|(name, _)| name.chars().take(60).collect()).collect()
 }
 
-/// Returns the name of a tier of service that costs more than the usual price.
+/// Returns the name of a service tier that costs more than the usual price; `None` if none is requested.
 fn expensive_tier(body: &Map<String, Value>) -> Option<String> {
     let usual = ["auto", "default", "standard", "standard_only", "flex"];
     let tier = body.get("service_tier").filter(|tier| !tier.is_null())?;
     (!tier.as_str().is_some_and(|tier| usual.contains(&tier))).then(|| "priority_tier".to_owned())
 }
 
-/// Finds tools that the provider runs, and what it would fetch or read from its stores, anywhere in a request.
+/// Adds the features that a request uses to `found`: tools that the provider runs, and data that the provider would
+/// fetch or read from its storage.
 fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| find_features(format, value, found)),
@@ -441,13 +444,13 @@ fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Whether the content of a field of an object of this type is data of the agent.
+/// Whether the content of a field, in an object of this type, is the agent's own data.
 fn is_data(name: &str, kind: &str) -> bool {
     DATA.contains(&name) || (name == "input" && kind.ends_with("_use"))
 }
 
-/// Whether a field of an object of this type, or a field below it, contains an address and no text: vendors have many names for what
-/// they fetch.
+/// Whether a field in an object of this type, or a field below it, contains an address where no free text is expected.
+/// Vendors use many names for fields with addresses.
 fn has_address(name: &str, kind: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => {
@@ -465,13 +468,13 @@ fn has_address(name: &str, kind: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a text is read as an address, as which leading blanks and control characters do not count.
+/// Whether a provider would read a text as an address. Leading spaces and control characters are ignored.
 fn is_address(text: &str) -> bool {
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
     SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))
 }
 
-/// Whether an address contains its data.
+/// Whether an address contains the data itself, as a `data:` URL.
 fn is_inline(text: &str) -> bool {
     text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }

@@ -1,4 +1,4 @@
-//! Parser of JSON that refuses what parsers disagree about: keys that occur twice, other encodings, text after the value.
+//! JSON parser that rejects input on which parsers disagree: duplicate keys, other encodings, text after the value.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 /// Parses a document.
 ///
 /// # Errors
-/// The reason and the place, without the text.
+/// The reason and the position, without the text.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict.deserialize(&mut reader).map_err(|error| error.to_string())?;

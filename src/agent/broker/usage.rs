@@ -1,23 +1,24 @@
-//! Usage of one answer: what the provider tells in the answer or its stream, or an estimate from the text that arrived.
+//! Usage of one response: the provider's figures in the response or its stream, otherwise an estimate from the
+//! received text.
 
 use serde_json::Value;
 
 use crate::domain::model::ids::Money;
 use crate::domain::providers::prices::{TokenPrice, TokenUsage};
 
-/// Maximum length of an event that is read for its usage, in bytes.
+/// Maximum length of an event that is searched for usage, in bytes.
 const MAX_EVENT: usize = 32 * 1024 * 1024;
-/// Bytes of text that are counted as one token where a stream ended without its usage.
+/// Number of bytes of text that count as one token if a stream ends without usage.
 const BYTES_PER_TOKEN: u64 = 3;
-/// Price of a search of the web, which some providers charge beside the tokens.
+/// Price of one web search, which some providers charge in addition to tokens.
 const SEARCH: Money = Money(10_000);
-/// Fields of an event that are not text of the model.
+/// Fields of an event that do not contain output of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
 
-/// Adds the usage that an answer or an event of its stream reports.
+/// Function that adds the usage in a response, or in an event of its stream.
 pub(super) type ReadUsage = fn(&Value, &mut AnswerUsage);
 
-/// Usage that the provider reported; the highest figure of each kind counts.
+/// Usage that the provider reported; the highest figure of each kind is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SeenUsage {
     /// Input tokens, including cached ones.
@@ -25,28 +26,28 @@ pub(super) struct SeenUsage {
     pub(super) output: u64,
     pub(super) cache_read: u64,
     pub(super) cache_write: u64,
-    /// Part of `cache_write` that is kept for an hour, at twice the price of input.
+    /// Part of `cache_write` that is cached for an hour, at twice the input price.
     pub(super) long_cache_write: u64,
-    /// Searches of the web by the provider.
+    /// Number of web searches by the provider.
     pub(super) searches: u64,
 }
 
-/// Content of an answer that concerns its cost, as far as it has arrived.
+/// Data of a response that determine its cost, as far as received.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerUsage {
     pub(super) usage: SeenUsage,
-    /// Model that answered.
+    /// Name of the model that responded.
     pub(super) model: Option<String>,
-    /// Whether the model ended its answer.
+    /// Whether the model completed its response.
     pub(super) is_complete: bool,
-    /// Whether the whole answer arrived, to the end of its connection.
+    /// Whether the response was received to the end of its connection.
     pub(super) is_whole: bool,
-    /// Bytes of text, and events with text.
+    /// Number of bytes of text plus number of events with text.
     text: u64,
 }
 
 impl SeenUsage {
-    /// Takes the higher figure of each kind.
+    /// Replaces each figure with the higher one of both.
     fn highest(&mut self, told: &Self) {
         let pairs = [
             (&mut self.input, told.input),
@@ -61,7 +62,7 @@ impl SeenUsage {
         }
     }
 
-    /// Returns the tokens as the rest of the service counts them.
+    /// Returns the token counts in the service's common form.
     pub(super) fn tokens(&self) -> TokenUsage {
         TokenUsage::with_cached_in(self.input, self.output, self.cache_read, self.cache_write)
     }
@@ -77,36 +78,38 @@ impl SeenUsage {
 }
 
 impl AnswerUsage {
-    /// Notes the usage in an answer or an event.
+    /// Records usage from a response or an event.
     pub(super) fn record(&mut self, told: &SeenUsage) {
         self.usage.highest(told);
     }
 
-    /// Notes the model, if the value is a name.
+    /// Records the name of the model; ignores values that are not names.
     pub(super) fn name_model(&mut self, name: &Value) {
         if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
             self.model = Some(name.chars().take(100).collect());
         }
     }
 
-    /// Notes whether the event ends the answer.
+    /// Records whether an event completes the response.
     pub(super) fn end(&mut self, is_end: bool) {
         self.is_complete |= is_end;
     }
 
-    /// Whether no more usage can follow: all arrived, or the model ended its answer and the provider told what it wrote.
+    /// Whether no more usage can follow: the whole response was received, or the model completed it and the provider
+    /// reported its output tokens.
     pub(super) fn is_known(&self) -> bool {
         self.is_whole || (self.is_complete && self.usage.output > 0)
     }
 
-    /// Reads an answer or an event of its stream.
+    /// Reads a response or an event of its stream.
     pub(super) fn read(&mut self, usage: ReadUsage, event: &Value) {
         usage(event, self);
         let text = text_bytes(event);
         self.text = self.text.saturating_add(text);
     }
 
-    /// Returns the usage with estimates where the provider reported none. `input` is the estimate of the request.
+    /// Returns the usage, with estimates where the provider reported none. `input` is the estimated number of input
+    /// tokens.
     pub(super) fn or_estimated(&self, input: u64) -> SeenUsage {
         let mut usage = self.usage;
         if usage.input == 0 {
@@ -141,7 +144,7 @@ pub(super) struct EventReader {
 }
 
 impl EventReader {
-    /// Reads bytes; events that are complete are added to `told`.
+    /// Reads bytes; adds the usage of each complete event to `told`.
     pub(super) fn read(&mut self, usage: ReadUsage, bytes: &[u8], told: &mut AnswerUsage) {
         for byte in bytes {
             if !matches!(byte, b'\n' | b'\r') {
@@ -162,7 +165,8 @@ impl EventReader {
         }
     }
 
-    /// Reads a line of data. Providers send an event in one line; one that is cut into lines is read once it is a document.
+    /// Adds a data line. Providers send an event as one line; if it is split over several lines, it is read when they
+    /// form valid JSON.
     fn add(&mut self, usage: ReadUsage, data: &[u8], told: &mut AnswerUsage) {
         if self.data.len() + data.len() > MAX_EVENT || self.is_too_long {
             self.data.clear();
@@ -177,7 +181,7 @@ impl EventReader {
     }
 }
 
-/// Reads the usage of a complete body: a document, or a stream of events.
+/// Reads the usage of a complete body, which is a JSON document or a stream of events.
 pub(super) fn read_body(usage: ReadUsage, body: &[u8], told: &mut AnswerUsage) {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
         told.read(usage, &document);

@@ -1,11 +1,12 @@
-//! Stops a run that only retries a provider that refuses requests; some agents would do so for hours.
+//! Stops a run that does nothing but retry requests that the provider refuses; some agents would do so for hours.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Returns the result of `running`, and whether it was stopped because `waiting` was `true` for longer than `longest`.
+/// Runs `running` to its end, but stops it if `waiting` is `true` for longer than `longest`. Returns the result, and
+/// whether it was stopped.
 pub(super) async fn run_with_provider_wait_limit<T>(
     running: impl Future<Output = T>,
     waiting: &mut watch::Receiver<bool>,

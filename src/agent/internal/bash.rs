@@ -11,7 +11,7 @@ use crate::process::{self, Finished, ProcessEnd, ProcessError, ProcessLimits, Pr
 
 /// Maximum length of a command, in bytes; Linux accepts 128 KiB.
 const MAX_COMMAND: usize = 100 * 1024;
-/// Bytes that are kept of a command's output: half from its beginning, half from its end.
+/// Number of bytes that are kept of a command's output, half from its beginning and half from its end.
 const KEEP_BYTES: usize = 24 * 1024;
 /// Default time limit of a command.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -46,9 +46,9 @@ pub(super) fn parameters() -> Value {
 pub(super) enum BashOutcome {
     /// Text for the model, and whether the command failed.
     Completed { text: String, failed: bool },
-    /// The run was cancelled.
+    /// The run was canceled.
     Cancelled,
-    /// No command can run, for this reason.
+    /// Commands cannot run, for this reason.
     Impossible(String),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct AgentShell {
 }
 
 impl AgentShell {
-    /// Runs a command to its end, for `remaining` at most.
+    /// Runs a command to its end, for at most `remaining`.
     pub(super) async fn run(&self, bash: BashCommand, remaining: Duration, cancel: &CancellationToken) -> BashOutcome {
         if bash.command.len() > MAX_COMMAND {
             let text = format!("a command of {} bytes is too long; write it to a file first", bash.command.len());

@@ -1,17 +1,18 @@
-//! Keeps a conversation within the context window: old and long results are shortened first, the task never.
+//! Shortens a conversation to fit into the context window. Old and long tool results are shortened first; the task is
+//! never shortened.
 
 use crate::domain::providers::chat::{ChatImage, ChatMessage, ToolResult};
 
-/// Number of last turns whose results are shortened only if nothing else can be.
+/// Number of most recent turns whose results are shortened only if nothing else can be.
 const LAST_TURNS: usize = 2;
-/// Maximum length of results that are not shortened, in bytes.
+/// Maximum length of results that are never shortened, in bytes.
 const MAX_SHORT: usize = 400;
 /// Bytes that are kept of a shortened result.
 const KEPT_BYTES: usize = 160;
-/// Replacement of turns that were left out.
+/// Text that replaces omitted turns.
 const OMITTED_TURNS: &str =
     "[Earlier steps were omitted here to save space. `git diff` shows what has been changed so far.]";
-/// Approximate size of a message without its text, in bytes.
+/// Approximate size of a message apart from its text, in bytes.
 const MESSAGE_OVERHEAD: usize = 40;
 
 /// Returns the approximate size of the conversation as it is sent, in bytes.
@@ -32,8 +33,9 @@ fn message_size(message: &ChatMessage) -> usize {
         }
 }
 
-/// Shortens a conversation of more than `most` bytes to two thirds of that, so that its beginning, which the provider may have
-/// cached, changes rarely. Returns whether anything was left out.
+/// Shortens a conversation that is longer than `most` bytes to two thirds of `most`. Shortening rarely but strongly
+/// keeps its beginning unchanged for longer, which the provider may have cached. Returns `true` if anything was
+/// removed.
 pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
     if size(messages) <= most {
         return false;
@@ -73,7 +75,7 @@ fn shorten_old(messages: &mut [ChatMessage], aim: usize) {
     }
 }
 
-/// Removes the middle of a result that is longer than `keep` bytes and a mark.
+/// Replaces the middle of a result with a mark, if the result is longer than `keep` bytes and the mark.
 fn shorten(result: &mut ToolResult, keep: usize) {
     let text = &result.text;
     let head = text.floor_char_boundary(keep / 2);
@@ -89,7 +91,7 @@ fn shorten(result: &mut ToolResult, keep: usize) {
     );
 }
 
-/// Removes the oldest turn after the task and its results; never the last two turns.
+/// Removes the oldest turn after the task, with its results. Returns `false` if only the last two turns are left.
 fn drop_oldest(messages: &mut Vec<ChatMessage>) -> bool {
     let turns: Vec<usize> =
         messages.iter().enumerate().filter(|(_, m)| matches!(m, ChatMessage::Model(_))).map(|(at, _)| at).collect();

@@ -1,8 +1,8 @@
 //! Tool that reads and writes regular files of the work tree.
 //!
-//! It runs in this process, outside of the sandbox, on a tree in which an agent can create links. Each folder of a path is opened
-//! without following links, and a file is replaced by a new one, so that hard links to other files are not written through.
-//! Read-only parts of the tree and git's own folder cannot be written.
+//! The tool runs in this process, outside the sandbox, on a tree in which an agent can create links. Each folder of a
+//! path is opened without following symbolic links. A file is replaced with a new one instead of being overwritten, so
+//! other hard links to it keep their content. Read-only parts of the tree and git's own folder cannot be written.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Maximum size of a file, in bytes.
+/// Maximum size of a file that is read or written, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// Maximum size of a shown text, in bytes.
 const MAX_SHOWN: usize = 24 * 1024;
 /// Maximum number of shown entries of a folder.
 const MAX_ENTRIES: usize = 300;
-/// Flags for opening a folder of a path.
+/// Flags for opening one folder of a path.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Arguments of a call.
@@ -48,7 +48,7 @@ pub(super) enum EditCommand {
 }
 
 impl EditCommand {
-    /// Returns the file that the call changes, if any.
+    /// Returns the path of the file that the call changes; `None` if it changes none.
     pub(super) fn changes(&self) -> Option<&str> {
         match self {
             Self::View { .. } => None,
@@ -78,7 +78,7 @@ pub(super) fn parameters() -> Value {
     })
 }
 
-/// A work tree for the tool.
+/// Work tree that the tool works on.
 pub(super) struct Tree<'a> {
     /// Root of the tree, absolute.
     pub(super) top: &'a Path,
@@ -90,7 +90,7 @@ impl Tree<'_> {
     /// Executes a call; returns the text for the model.
     ///
     /// # Errors
-    /// A sentence for the model: an invalid call, or an error of the system.
+    /// A message for the model: the call is invalid, or the system reported an error.
     pub(super) fn edit(&self, edit: EditCommand) -> Result<String, String> {
         match edit {
             EditCommand::View { path, view_range } => self.view(&path, view_range),
@@ -117,7 +117,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Returns the parts of a path within the tree.
+    /// Splits a path within the tree into its parts.
     fn parts(&self, path: &str) -> Result<Vec<String>, String> {
         let given = Path::new(path);
         let within = if given.is_absolute() {
@@ -145,7 +145,7 @@ impl Tree<'_> {
         Ok(parts)
     }
 
-    /// Opens a folder without following links; creates missing folders if `make` is set.
+    /// Opens a folder without following symbolic links. With `make`, missing folders are created.
     fn folder(&self, parts: &[String], make: bool) -> Result<OwnedFd, String> {
         let mut folder = openat(CWD, self.top, FOLDER, Mode::empty())
             .map_err(|error| format!("the work tree cannot be opened ({error})"))?;
@@ -179,7 +179,7 @@ impl Tree<'_> {
             .map_err(|_| format!("{path} is not UTF-8 text; change it by a command"))
     }
 
-    /// Replaces or creates a file; returns whether it is new.
+    /// Creates or replaces a file; returns `true` if it is new.
     fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, String> {
         let parts = self.parts(path)?;
         let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
@@ -209,7 +209,7 @@ impl Tree<'_> {
     }
 }
 
-/// Writes a temporary file beside the target and renames it to the target's name.
+/// Writes a temporary file in the target's folder and renames it to the target's name.
 fn placed(folder: &OwnedFd, beside: &str, name: &str, text: &str, mode: Option<Mode>) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(folder, beside, flags, Mode::from_raw_mode(0o666))?);
@@ -270,7 +270,7 @@ fn listed(folder: OwnedFd) -> Result<String, String> {
     Ok(if names.is_empty() { "(an empty folder)".to_owned() } else { names.join("\n") })
 }
 
-/// Returns lines with their numbers.
+/// Returns the lines of a text in a range, with line numbers.
 fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, String> {
     let count = text.lines().count();
     if count == 0 {

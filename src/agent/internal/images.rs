@@ -1,4 +1,4 @@
-//! Images of a run in the first message to the model.
+//! Images in the first message to the model.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::domain::providers::chat::{CallError, ChatImage, ChatMessage};
 
 /// Maximum length of an image in base64, in bytes; Anthropic refuses larger ones.
 const MAX_BASE64: usize = 5_000_000;
-/// Words in the errors of servers whose models take no images.
+/// Words in the error messages of servers whose models do not accept images.
 const REFUSALS: [&str; 4] = ["image", "vision", "multimodal", "modalit"];
 
-/// Returns the first message of a run: the prompt with its images if the model takes them. The message names the images that are not
-/// shown.
+/// Returns the first message of a run: the prompt, with its images if the model accepts them. The message names images
+/// that are left out.
 pub(super) fn first_message(run: &AgentRun, takes_images: bool) -> ChatMessage {
     let (mut shown, mut not_shown) = (Vec::new(), Vec::new());
     for file in &run.images.attached {
@@ -38,7 +38,7 @@ pub(super) fn first_message(run: &AgentRun, takes_images: bool) -> ChatMessage {
     if shown.is_empty() { ChatMessage::User(text) } else { ChatMessage::UserWithImages(text, shown) }
 }
 
-/// Reads an image; `None` if it is too large or no image.
+/// Reads an image; `None` if it is too large or not an image.
 fn read(file: &Path, name: &str) -> Option<ChatImage> {
     let content = fs::read(file).ok()?;
     let format = format_of(&content).ok()?;

@@ -27,13 +27,13 @@ const MAX_ERROR: usize = 500;
 const MAX_FINAL_MESSAGE: usize = 16 * 1024;
 /// Maximum number of tool calls per turn; further ones are answered with an error.
 const MAX_CALLS: usize = 32;
-/// Maximum number of retries per answer.
+/// Maximum number of retries per request.
 const RETRIES: u32 = 2;
-/// Maximum wait for the end of a limit.
+/// Maximum time that a run waits for the end of a provider's limit.
 const SHORT_LIMIT: Duration = Duration::from_secs(5);
-/// Maximum number of consecutive requests to continue after a cut or empty answer.
+/// Maximum number of consecutive requests to continue after a truncated or empty response.
 const NUDGES: u32 = 2;
-/// Number of remaining turns at which the model is warned.
+/// Number of remaining turns at which the model receives a warning.
 const WARNED_AT: u32 = 3;
 /// Percentage of the context window that the conversation can fill before it is shortened.
 const FILL_PERCENT: u64 = 80;
@@ -52,7 +52,7 @@ struct InternalRun<'a> {
     /// Whether commands may run.
     commands: bool,
     system: String,
-    /// Tokens per byte of the conversation, measured with the last answer.
+    /// Number of tokens per byte of the conversation, measured with the last response.
     density: f64,
     usage: TokenUsage,
     cost: Option<Money>,
@@ -60,7 +60,7 @@ struct InternalRun<'a> {
     tool_errors: u32,
     errors: Vec<String>,
     final_message: String,
-    /// Last stop reason of the model, or the limit that stopped it.
+    /// Last stop reason of the model, or the limit that ended the run.
     stop_reason: String,
     /// Signs of a limit in the last call.
     signals: LimitSignals,
@@ -115,7 +115,7 @@ pub(super) async fn run(
 }
 
 impl InternalRun<'_> {
-    /// Runs turns until the model is done. An error is the status of a run that stopped early.
+    /// Runs turns until the model is done. The error is the status of a run that ended early.
     async fn turns(&mut self) -> Result<AgentStatus, AgentStatus> {
         let turns = self.run.max_turns.unwrap_or(self.agent.internal.bounds.turns);
         let mut nudges = 0;
@@ -222,8 +222,8 @@ impl InternalRun<'_> {
         }
     }
 
-    /// Whether an error that is neither a limit nor temporary means that the endpoint is configured incorrectly: it refuses
-    /// access, or the first answer has a different format (the address of a different server).
+    /// Whether an error that is neither a limit nor temporary shows that the endpoint is misconfigured: it denies
+    /// access, or the first response has an unknown format because the address belongs to another server.
     fn is_unusable(&self, status: Option<u16>) -> bool {
         match status {
             Some(401..=405) => true,
@@ -232,7 +232,7 @@ impl InternalRun<'_> {
         }
     }
 
-    /// Calls the model once, within the run's limits of time and silence.
+    /// Calls the model once, within the time limits of the run.
     async fn call(&mut self) -> Result<Result<ChatAnswer, crate::domain::providers::chat::CallError>, AgentStatus> {
         let remaining = self.remaining()?;
         let bounds = &self.agent.internal.bounds;
@@ -263,7 +263,7 @@ impl InternalRun<'_> {
         ((tokens as f64 / self.density) as usize).saturating_sub(fixed).max(4_000)
     }
 
-    /// Adds the usage of an answer and reports it.
+    /// Adds the usage of a response to the run and reports it.
     fn book(&mut self, answer: &ChatAnswer) {
         let sent = self.system.len() + 4_000 + context::size(&self.messages);
         let calls = answer.turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>();
@@ -300,7 +300,7 @@ impl InternalRun<'_> {
         }
     }
 
-    /// Returns an error if the budget is used up.
+    /// Returns an error with the run's status if the budget is used up.
     fn check_budget(&mut self) -> Result<(), AgentStatus> {
         if self.run.max_cost.zip(self.cost).is_some_and(|(most, cost)| cost >= most) {
             return Err(AgentStatus::OverBudget);
@@ -385,7 +385,7 @@ impl InternalRun<'_> {
         Ok(text)
     }
 
-    /// Returns the remaining time of the run.
+    /// Returns the remaining time of the run; an error with the run's status if there is none.
     fn remaining(&self) -> Result<Duration, AgentStatus> {
         if self.cancel.is_cancelled() {
             return Err(AgentStatus::Cancelled);
@@ -453,7 +453,7 @@ impl InternalRun<'_> {
     }
 }
 
-/// Summarizes a call: its command or its path.
+/// Returns a summary of a tool call: its command or its path.
 fn about(arguments: &str) -> String {
     let arguments = serde_json::from_str::<serde_json::Value>(arguments).unwrap_or_default();
     let named = ["path", "command", "query"].iter().find_map(|name| arguments[name].as_str());

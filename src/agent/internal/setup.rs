@@ -1,4 +1,4 @@
-//! Initial state of a run of the built-in agent: shell, tools and system prompt.
+//! Preparation of a run of the built-in agent: shell, tools and system prompt.
 
 use super::bash::{self, AgentShell};
 use super::{InternalAgent, edit};

@@ -1,8 +1,8 @@
-//! Transcript of a run of the built-in agent as text, with a maximum size.
+//! Text transcript of a run of the built-in agent, with a maximum size.
 
 use std::collections::VecDeque;
 
-/// Bytes that are kept of the beginning, and of the end.
+/// Number of bytes that are kept of the transcript's beginning, and of its end.
 const HALF: usize = 4 * 1024 * 1024;
 
 /// Beginning and end of a transcript.
@@ -15,7 +15,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Adds a passage; long ones are cut at 64 KiB.
+    /// Adds a passage; passages longer than 64 KiB are cut.
     pub(super) fn add(&mut self, passage: &str) {
         let passage = &passage[..passage.floor_char_boundary(64 * 1024)];
         if self.tail.is_empty() && self.head.len() + passage.len() < HALF {
@@ -32,7 +32,7 @@ impl Transcript {
         }
     }
 
-    /// Returns the transcript, with a line where text was left out.
+    /// Returns the transcript, with a line that marks omitted text.
     pub(super) fn text(self) -> String {
         let mut text = self.head;
         if self.left_out > 0 {

@@ -1,11 +1,11 @@
 //! aider: arguments, settings and the parser of its text output.
 //!
-//! It has no structured output and always exits with 0. The status follows from the line of figures after each answer and from
-//! the error lines of its library; text of the model between them is ignored.
+//! aider has no structured output and always exits with 0. The status is derived from the usage line after each
+//! response and from the error lines of its library; text of the model between them is ignored.
 //!
-//! Sessions are not resumed. `--restore-chat-history` reads the last chat again, but without the files that were in it; lines of
-//! an answer that begin with `#` are lost, those that begin with `####` become the user's words, and longer chats are summarized
-//! by another call of a model that is not in its figures.
+//! Sessions are not resumed. `--restore-chat-history` reads the last chat again, but without the files that were in
+//! the chat. Lines of a response that begin with `#` are lost, lines that begin with `####` become the user's words,
+//! and longer chats are summarized by another model call that is not in aider's usage figures.
 
 use std::sync::LazyLock;
 
@@ -25,15 +25,17 @@ use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Bytes at the end of the text that are the final message.
+/// Number of bytes at the end of the text that are the final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
-/// Announced wait in seconds at which aider is stopped. It doubles its waits up to 32 s and has made six requests by then.
+/// Announced wait, in seconds, at which aider is stopped. aider doubles its waits up to 32 s and has sent six requests
+/// by then.
 const LONGEST_WAIT_S: f64 = 8.0;
-/// Settings that disable the retries of its library; this name applies to all models.
+/// Settings that disable the retries of aider's library; this name applies to all models.
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
-/// Empty list of prices; without it, prices are downloaded into each new home. Those of its library are used instead.
+/// Empty price list. Without it, aider downloads prices into each new home; with it, the prices of aider's library are
+/// used.
 const FETCHED_PRICES: &str = "{\"none\": {}}\n";
-/// Keys of its providers.
+/// Environment variables with the keys of aider's providers.
 const KEYS: [ModelKey; 2] = [
     ModelKey {
         keys: &["OPENAI_API_KEY"],
@@ -51,7 +53,7 @@ const KEYS: [ModelKey; 2] = [
     },
 ];
 
-/// Names of errors in its library, with the HTTP status of each.
+/// Names of errors in aider's library, with the HTTP status of each.
 const STATUSES: [(&str, u16); 8] = [
     ("BadRequestError", 400),
     ("AuthenticationError", 401),
@@ -134,21 +136,21 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     arguments
 }
 
-/// Reads aider's text.
+/// Reader of aider's text output.
 #[derive(Debug, Default)]
 struct AiderText {
     output: OutputAccumulator,
-    /// Text since the last answer.
+    /// Text since the last response.
     text: String,
-    /// Last complete answer.
+    /// Last complete response.
     answer: String,
-    /// Whether there was an answer, and no error since.
+    /// Whether there was a response and no error since.
     answered: bool,
     error: Option<String>,
     dollars: f64,
-    /// Reason to stop the run.
+    /// Reason to stop the run; `None` to continue.
     stop_because: Option<String>,
-    /// Action that a person has to take before aider can run.
+    /// Action that a person has to take before aider can run; `None` if none is needed.
     needed_action: Option<String>,
 }
 
@@ -161,7 +163,7 @@ static FIGURES: LazyLock<Regex> = LazyLock::new(|| {
         r"^Tokens: (?<sent>[\d.,]+[kM]?) sent(?:, (?<write>[\d.,]+[kM]?) cache write)?(?:, (?<hit>[\d.,]+[kM]?) cache hit)?, (?<received>[\d.,]+[kM]?) received\.",
     )
 });
-/// Cost, after the tokens or on a line of its own.
+/// Pattern of the cost, which follows the tokens or is on its own line.
 static COST: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"(?:^|received\. )Cost: \$[\d.]+ message, \$(?<session>[\d.]+) session\.$"));
 static ERROR: LazyLock<Regex> =
@@ -228,7 +230,7 @@ impl AiderText {
         self.error = Some(line.to_owned());
     }
 
-    /// Records an answer with its usage.
+    /// Records a response with its usage.
     fn figures(&mut self, figures: &Captures<'_>, on_event: &mut dyn FnMut(AgentEvent)) {
         self.answered = true;
         self.output.waiting = false;

@@ -1,8 +1,9 @@
 //! Claude Code: arguments, settings and the parser of its `stream-json` output.
 //!
-//! The output differs between versions, and neither the exit code nor `subtype` shows success (a refused request is
-//! `"subtype":"success"`; an interrupted run exits with 0). The status follows from `is_error` of the result line, then from
-//! `terminal_reason`; without a result line, from whether there was any text. Unknown lines and fields are ignored.
+//! The output differs between versions. Neither the exit code nor `subtype` shows success: a refused request has
+//! `"subtype":"success"`, and an interrupted run exits with 0. The status is derived from `is_error` of the result
+//! line, then from `terminal_reason`; without a result line, from whether there was any text. Unknown lines and fields
+//! are ignored.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +24,9 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, Stream};
 
-/// Maximum number of retries of a request; Claude Code's default would wait for minutes.
+/// Maximum number of retries of a request. With its default, Claude Code would wait for minutes.
 const MAX_RETRIES: &str = "3";
-/// Time limit for an answer, in milliseconds.
+/// Time limit for a response, in milliseconds.
 const API_TIMEOUT_MS: &str = "300000";
 
 /// Preset of Claude Code.
@@ -113,12 +114,12 @@ const IGNORED: [&str; 8] = [
 /// Tools that change a file.
 const EDITORS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
-/// Reads Claude Code's `stream-json` output line by line.
+/// Reader of Claude Code's `stream-json` output.
 #[derive(Debug, Default)]
 struct ClaudeStream {
     output: OutputAccumulator,
     usage: BTreeMap<String, RunTokens>,
-    /// Name of the limit that the provider reported.
+    /// Name of the limit that the provider reported; `None` if it reported none.
     limit: Option<String>,
     result: Option<Value>,
 }
@@ -204,8 +205,8 @@ impl ClaudeStream {
         }
     }
 
-    /// Returns the tokens: the sum by model if it is reported, else the total, else the sum of all messages. The figures of the
-    /// result line are 0 if the budget was used up.
+    /// Returns the tokens: the sum over models if it is reported, otherwise the total, otherwise the sum of all
+    /// messages. The figures of the result line are 0 if the budget was used up.
     fn tokens(&self) -> RunTokens {
         let result = self.result.as_ref().unwrap_or(&Value::Null);
         let by_model = result["modelUsage"].as_object().into_iter().flat_map(|models| models.values());
@@ -226,7 +227,8 @@ impl ClaudeStream {
         self.usage.values().fold(RunTokens::default(), |sum, tokens| sum.plus(*tokens))
     }
 
-    /// Returns the context window of the model; of several models, that of the one with most input tokens.
+    /// Returns the size of the model's context window. If the run used several models, that of the model with the most
+    /// input tokens.
     fn window(&self) -> Option<u64> {
         let models = self.result.as_ref()?["modelUsage"].as_object()?.values();
         let read = |model: &&Value| model["cacheReadInputTokens"].as_u64().max(model["inputTokens"].as_u64());
@@ -307,7 +309,8 @@ impl OutputReader for ClaudeStream {
         self.output.waiting
     }
 
-    /// Newer versions report cost and tokens by model for the whole session; `usage` covers the run in all versions.
+    /// Returns the tokens in `usage`, which cover the run in all versions. In newer versions, cost and tokens by model
+    /// cover the whole session.
     fn observed_tokens(&self) -> Option<u64> {
         let of_run = self.result.as_ref().map_or(0, |result| counted(&result["usage"]).total());
         Some(of_run.max(self.messages().total()))
@@ -331,12 +334,12 @@ impl OutputReader for ClaudeStream {
     }
 }
 
-/// Whether an error is the provider's: for a refused request the program itself reports success.
+/// Whether an error came from the provider. In this case the program itself reports success.
 fn is_refusal(result: &Value) -> bool {
     result["subtype"] == "success" || result["api_error_status"].is_u64()
 }
 
-/// Returns the tokens of an answer.
+/// Returns the tokens of a response.
 fn counted(usage: &Value) -> RunTokens {
     let number = |name: &str| usage[name].as_u64().unwrap_or(0);
     added(

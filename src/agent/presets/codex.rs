@@ -1,7 +1,8 @@
 //! Codex: arguments, settings and the parser of `codex exec --json`.
 //!
-//! A turn ends with `turn.completed` or `turn.failed`; an `error` line before that can be a notice of a retry, and an `error`
-//! item a warning. The cost is not reported. Usage covers the whole thread, including what was before a resumed run.
+//! A turn ends with `turn.completed` or `turn.failed`. Before that, an `error` line can be a notice of a retry, and an
+//! `error` item a warning. The cost is not reported. The usage covers the whole thread, including earlier runs that
+//! were resumed.
 
 use std::collections::HashSet;
 
@@ -22,7 +23,7 @@ use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::status_in;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Settings of a provider of our own; the built-in ones ignore the configured number of retries.
+/// Settings of a separate provider entry, because the built-in ones ignore the configured number of retries.
 const PROVIDER: [(&str, &str); 6] = [
     ("name", "\"OpenAI\""),
     ("wire_api", "\"responses\""),
@@ -102,18 +103,18 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     arguments
 }
 
-/// Reads the output of `codex exec --json`.
+/// Reader of the output of `codex exec --json`.
 #[derive(Debug, Default)]
 struct CodexStream {
     output: OutputAccumulator,
-    /// Ids of calls that were reported when they began.
+    /// Ids of calls that were reported when they started.
     begun: HashSet<String>,
     /// Last error that was not a notice of a retry.
     error: Option<String>,
     end: Option<TurnEnd>,
 }
 
-/// Reads the context fill from a line of a session file.
+/// Reads from a line of a session file how full the context window is.
 fn context_fill(line: &Value) -> Option<ContextFill> {
     let info = &line["payload"]["info"];
     let tokens =
@@ -121,7 +122,7 @@ fn context_fill(line: &Value) -> Option<ContextFill> {
     Some(ContextFill { tokens, window: info["model_context_window"].as_u64() })
 }
 
-/// Reads the model from a line of a session file; each turn begins with one.
+/// Reads the model from a line of a session file; each turn starts with such a line.
 fn model(line: &str) -> Option<String> {
     let turn: Value = line.contains("\"turn_context\"").then(|| serde_json::from_str(line).ok())??;
     Some(turn["payload"]["model"].as_str().filter(|_| turn["type"] == "turn_context")?.to_owned())
@@ -263,7 +264,7 @@ impl OutputReader for CodexStream {
         self.output.waiting
     }
 
-    /// Usage covers the whole thread, so the usage of the run is the difference to that of the previous run.
+    /// Returns the tokens of the run: the usage of the whole thread minus that of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

@@ -1,7 +1,7 @@
 //! Gemini CLI: arguments, settings and the parser of its `stream-json` output.
 //!
-//! The exit code is the HTTP status of a refusal modulo 256, and the kind of the error is printed on standard error only. The
-//! settings are written to a file that settings in the repository cannot override.
+//! The exit code is the HTTP status of a refusal modulo 256; the kind of the error is printed on standard error only.
+//! The settings are written to a file that settings in the repository cannot override.
 
 use std::sync::LazyLock;
 
@@ -23,13 +23,13 @@ use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::{LimitSignals, http_error, status_in};
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// File of the settings, relative to the home.
+/// Path of the settings file, relative to the home.
 const SETTINGS: &str = ".gemini/settings.json";
-/// Maximum number of attempts of a request. Between two attempts Gemini CLI waits as long as the provider asks for.
+/// Maximum number of attempts per request. Between two attempts Gemini CLI waits as long as the provider requests.
 const MAX_ATTEMPTS: u64 = 2;
 /// Default address of the API. It is always set, because a `.env` in the repository could set another one.
 const BASE_URL: &str = "https://generativelanguage.googleapis.com";
-/// Exit codes: not logged in, invalid settings, maximum number of turns reached.
+/// Exit codes for: not logged in, invalid settings, maximum number of turns reached.
 const NOT_LOGGED_IN: i32 = 41;
 const WRONG_SETTINGS: i32 = 52;
 const OUT_OF_TURNS: i32 = 53;
@@ -120,11 +120,11 @@ fn settings(call: &RunContext<'_>) -> Value {
     })
 }
 
-/// Reads Gemini CLI's `stream-json`.
+/// Reader of Gemini CLI's `stream-json` output.
 #[derive(Debug, Default)]
 struct GeminiStream {
     output: OutputAccumulator,
-    /// Text that is being streamed.
+    /// Text that has been streamed so far and is not complete.
     pending_text: String,
     error: Option<String>,
     result: Option<Value>,
@@ -179,7 +179,7 @@ impl GeminiStream {
         }
     }
 
-    /// Parses a line of standard error: notices of retries, and the kind of the last error.
+    /// Parses a line of standard error, which can be a notice of a retry or name the kind of the last error.
     fn parse_error_line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static KIND: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"^Error when talking to Gemini API .*?\.json _?([A-Za-z]*Error): (.*)$")
@@ -242,7 +242,7 @@ impl GeminiStream {
     }
 }
 
-/// Reads the context fill from a line of a session file.
+/// Reads from a line of a session file how full the context window is.
 fn context_fill(line: &Value) -> Option<ContextFill> {
     let tokens = line["tokens"]["total"].as_u64().filter(|_| line["type"] == "gemini")?;
     Some(ContextFill { tokens, window: None })

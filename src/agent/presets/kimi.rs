@@ -1,8 +1,8 @@
 //! Kimi Code: arguments, settings and the parser of its `stream-json` output.
 //!
-//! The output contains no result, no tokens and no cost: the status follows from the exit code and the last line of standard
-//! error, and the tokens are in the files of the session. It runs commands without confirmation, with or without a sandbox. A
-//! discontinued Python program has the same name; it prints a notice and exits with 0.
+//! The output contains no result, no tokens and no cost. The status is derived from the exit code and the last line of
+//! standard error, and the tokens are read from the session's files. Kimi Code runs commands without confirmation,
+//! with or without a sandbox. A discontinued Python program has the same name; it prints a notice and exits with 0.
 
 use serde_json::Value;
 
@@ -20,11 +20,11 @@ use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Settings: maximum number of requests per step.
+/// Settings that limit the number of requests per step.
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
-/// Beginnings of lines in a tool's result that show that a command failed.
+/// Prefixes of lines in a tool's result that show that a command failed.
 const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "Error:"];
-/// Announced wait in milliseconds at which Kimi Code is stopped; it waits as long as the provider asks for.
+/// Announced wait, in milliseconds, at which Kimi Code is stopped. Kimi Code waits as long as the provider requests.
 const LONGEST_DELAY_MS: f64 = 30_000.0;
 
 /// Preset of Kimi Code.
@@ -84,15 +84,15 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     arguments
 }
 
-/// Reads Kimi Code's `stream-json`.
+/// Reader of Kimi Code's `stream-json` output.
 #[derive(Debug, Default)]
 struct KimiStream {
     output: OutputAccumulator,
-    /// Reason to stop the run.
+    /// Reason to stop the run; `None` to continue.
     stop_because: Option<String>,
 }
 
-/// Adds a line of a session file: the usage of a request, or the context fill.
+/// Adds a line of a session file: the usage of a request, or how full the context window is.
 fn session_usage(line: &str, sum: &mut SessionUsage) {
     if !line.contains("\"usage.record\"") && !line.contains("\"token_counting.measured\"") {
         return;
@@ -189,7 +189,7 @@ impl OutputReader for KimiStream {
         self.stop_because.clone()
     }
 
-    /// Usage covers the whole session, so the usage of the run is the difference to that of the previous run.
+    /// Returns the tokens of the run: the usage of the whole session minus that of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

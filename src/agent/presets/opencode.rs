@@ -1,7 +1,7 @@
 //! opencode: arguments, settings and the parser of `opencode run --format json`.
 //!
-//! Its retries (five, after the wait that the provider asks for) cannot be configured and are not in its output; its error log
-//! on standard error shows that they began, and the time limit for retries ends them.
+//! opencode retries five times, after the wait that the provider requests. The retries cannot be configured and are
+//! not in its output. Its error log on standard error shows when they start, and the time limit for retries ends them.
 
 use std::sync::LazyLock;
 
@@ -26,16 +26,16 @@ use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
-/// Number of consecutive answers without content after which opencode is stopped; it would retry forever.
+/// Number of consecutive responses without content after which opencode is stopped, because it would retry forever.
 const MAX_EMPTY: u32 = 3;
-/// Names of errors of the provider; others can have any source.
+/// Names of errors that always come from the provider; other errors can have any source.
 const OF_PROVIDER: [&str; 2] = ["APIError", "ProviderAuthError"];
-/// Maximum number of headers of a refusal.
+/// Maximum number of headers that are read from a refusal.
 const MAX_HEADERS: usize = 50;
 
 /// Variables with the operator's own configuration of opencode, which takes precedence over the preset's.
 const OWN_CONFIG: [&str; 3] = ["OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR"];
-/// Keys of its providers.
+/// Environment variables with the keys of opencode's providers.
 const KEYS: [ModelKey; 2] = [
     ModelKey {
         keys: &["ANTHROPIC_API_KEY"],
@@ -52,7 +52,7 @@ const KEYS: [ModelKey; 2] = [
         formats: &[FormatName::Responses, FormatName::Chat],
     },
 ];
-/// Names of these providers in its configuration, with the variables of their addresses.
+/// Names of these providers in opencode's configuration, with the variables for their addresses.
 const PROVIDERS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_BASE_URL"), ("openai", "OPENAI_BASE_URL")];
 
 /// Preset of opencode.
@@ -132,17 +132,17 @@ fn settings(call: &RunContext<'_>) -> Value {
     })
 }
 
-/// Reads the output of `opencode run --format json`.
+/// Reader of the output of `opencode run --format json`.
 #[derive(Debug, Default)]
 struct OpencodeStream {
     output: OutputAccumulator,
     dollars: f64,
     error: Option<String>,
-    /// Whether the last error is the provider's.
+    /// Whether the last error came from the provider.
     of_provider: bool,
     /// Whether the last step ended the run.
     stopped: bool,
-    /// Whether this step has any content.
+    /// Whether the current step has any content.
     has_content: bool,
     /// Number of consecutive steps without content.
     empty_steps: u32,
@@ -229,7 +229,7 @@ impl OpencodeStream {
         self.error = Some(message.to_owned());
     }
 
-    /// Parses a line of its error log: a refusal of the provider that is retried.
+    /// Parses a line of opencode's error log, which can be a refusal by the provider that opencode will retry.
     fn log(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static FAILED: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r#"message="stream error".* small=false .*error\.error="((?:AI_\w+: )?(.*))"$"#)

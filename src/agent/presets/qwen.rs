@@ -1,8 +1,9 @@
 //! Qwen Code: arguments, settings and the parser of its `stream-json` output.
 //!
-//! The lines resemble Claude Code's, but input tokens include cached ones, and refusals are errors in the result line that begin
-//! with `[API Error: `. Retries are not in the output. After a wait of 30 s it prints a notice on standard error, at which it is
-//! stopped; without `QWEN_CODE_UNATTENDED_RETRY` it would wait silently for as long as the provider asks for.
+//! The lines resemble those of Claude Code, but input tokens include cached ones, and a refusal is an error in the
+//! result line that begins with `[API Error: `. Retries are not in the output. After waiting for 30 s, Qwen Code
+//! prints a notice on standard error and is then stopped. Without `QWEN_CODE_UNATTENDED_RETRY` it would wait silently
+//! for as long as the provider requests.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -24,13 +25,13 @@ use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::status_in;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// File of the settings, relative to the home.
+/// Path of the settings file, relative to the home.
 const SETTINGS: &str = ".qwen/ralph-settings.json";
 /// Default address of the API. It is always set, because a `.env` in the repository could set another one.
 const BASE_URL: &str = "https://api.openai.com/v1";
-/// Time limit for an answer, in milliseconds.
+/// Time limit for a response, in milliseconds.
 const API_TIMEOUT_MS: u64 = 300_000;
-/// Exit code if the maximum number of turns is reached.
+/// Exit code for reaching the maximum number of turns.
 const OUT_OF_TURNS: i32 = 53;
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write_file", "edit", "notebook_edit"];
@@ -116,13 +117,13 @@ fn settings(context: &RunContext<'_>) -> Value {
     })
 }
 
-/// Reads Qwen Code's `stream-json` output line by line.
+/// Reader of Qwen Code's `stream-json` output.
 #[derive(Debug, Default)]
 struct QwenStream {
     output: OutputAccumulator,
     /// Usage of each message, by its id.
     messages: BTreeMap<String, RunTokens>,
-    /// Reason to stop the run.
+    /// Reason to stop the run; `None` to continue.
     stop_because: Option<String>,
     result: Option<Value>,
 }
@@ -178,7 +179,7 @@ impl QwenStream {
         }
     }
 
-    /// Parses a line of standard error: a notice of a wait for the provider, with the remaining time.
+    /// Parses a line of standard error, which can be a notice of a wait for the provider with the remaining time.
     fn parse_error_line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static WAITING: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"^\[qwen-code\] Waiting for API capacity\.\.\. attempt \d+, retry in (\d+)s$")
@@ -202,7 +203,7 @@ impl QwenStream {
         self.messages.values().fold(RunTokens::default(), |sum, tokens| sum.plus(*tokens))
     }
 
-    /// Returns the tokens of the result line, which cover the whole session, else the sum of all messages.
+    /// Returns the tokens of the result line, which cover the whole session; without them, the sum of all messages.
     fn tokens(&self) -> RunTokens {
         let total = self.result.as_ref().map(|result| counted(&result["usage"])).unwrap_or_default();
         if total == RunTokens::default() { self.observed() } else { total }
@@ -263,7 +264,7 @@ impl OutputReader for QwenStream {
         self.stop_because.clone()
     }
 
-    /// The usage of the result line covers the whole session.
+    /// Returns the tokens of this run, because the result line covers the whole session.
     fn observed_tokens(&self) -> Option<u64> {
         Some(self.observed().total())
     }

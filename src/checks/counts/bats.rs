@@ -1,4 +1,4 @@
-//! Bats for people (`--pretty`); without a terminal it prints TAP.
+//! Bats with output for people (`--pretty`). Without a terminal, Bats prints TAP.
 
 use super::runs::{Closing, TestRun, believed, marks, name_by};
 use super::{Runner, number, of_total, pattern};

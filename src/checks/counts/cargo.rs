@@ -22,8 +22,8 @@ pattern!(NAMES, r"^failures:\n((?:    \S.*\n)+)");
 pattern!(STOPPED, r"^error: test failed, to rerun pass `");
 pattern!(ALL, r"^error: \d+ targets? failed:$");
 
-/// Each test binary prints the number of its tests and one result line. A result line whose counts do not add up to that
-/// number was printed by a test, not by the harness.
+/// Parses the runs. Each test binary prints the number of its tests and one result line. A result line whose counts do
+/// not add up to that number was printed by a test, not by the harness.
 fn read(output: &str) -> Vec<TestRun> {
     let mut runs: Vec<TestRun> = Vec::new();
     let mut open: Option<(std::ops::Range<usize>, u64)> = None;

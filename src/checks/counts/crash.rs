@@ -1,5 +1,5 @@
-//! Runs that crashed, of runners that print no first line: only a crash report, or a line of progress at the very end of the
-//! output, shows them.
+//! Crashed runs of runners that print no first line. Such a run is only visible by a crash report, or by a progress
+//! line at the very end of the output.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pattern!(
 // A suite of mocha with its first test; what jest prints has no blank line before it.
 pattern!(SUITE, r"(?:\A|\n)\n  \S.*\n    (?:[✔✓√] |\d+\) )");
 
-/// Returns where an unfinished run shows after `from`, the end of the last closing line.
+/// Returns the range of an unfinished run after `from`, the end of the last closing line; `None` if there is none.
 pub(super) fn unfinished(output: &str, from: usize) -> Option<Range<usize>> {
     let rest = &output[from..];
     let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE].into_iter().filter_map(|pattern| pattern.find(rest));

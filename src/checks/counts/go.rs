@@ -103,9 +103,9 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
 /// Events of one package.
 #[derive(Default)]
 struct Package {
-    /// Tests that began, each with its number of missing results.
+    /// Tests that started, each with the number of results that are still missing.
     open: HashMap<String, u64>,
-    /// Number of results that are missing.
+    /// Number of results that are still missing.
     missing: u64,
     counts: TestCounts,
     failing: Vec<String>,
@@ -113,8 +113,8 @@ struct Package {
 }
 
 impl Package {
-    /// Adds a result. A result of a test that did not begin was printed by another test. Without `-v` only failures are
-    /// printed, and none begins.
+    /// Adds a result. A result of a test that did not start was printed by another test. Without `-v`, only failures
+    /// are printed, and no starts.
     fn add(&mut self, word: &str, test: &str) {
         if !self.open.is_empty() {
             let Some(open) = self.open.get_mut(test).filter(|open| **open > 0) else { return };
@@ -132,7 +132,8 @@ impl Package {
     }
 }
 
-/// Returns the run in the text output of `go test` after byte `from`: tests of packages with `-v`, else the packages.
+/// Returns the run in the text output of `go test` after byte `from`: with `-v` the tests of packages, otherwise the
+/// packages.
 fn written(output: &str, from: usize) -> Vec<TestRun> {
     let (mut counts, mut failing) = (TestCounts::default(), Vec::new());
     let (mut package, mut cut, mut end) = (Package::default(), false, None);

@@ -31,7 +31,7 @@ fn read(output: &str) -> Vec<TestRun> {
     name_by(runs, output, &FAILED)
 }
 
-/// Returns the run if Gradle printed each test, passing ones included.
+/// Returns the run if Gradle printed every test, including passed ones.
 fn events(output: &str) -> Vec<TestRun> {
     let mut counts = TestCounts::default();
     let mut span: Option<std::ops::Range<usize>> = None;

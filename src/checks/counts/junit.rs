@@ -5,9 +5,9 @@ use roxmltree::{Document, Node};
 use super::bounded;
 use crate::domain::model::task::{TestCounts, TestResults};
 
-/// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth), and names those that
-/// fail. Cases are counted one by one, so a suite inside a suite counts once; for a file that has only totals, those of its
-/// outermost suites are returned. `None` if the text is not a JUnit file.
+/// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth), and returns
+/// the names of failed ones. Cases are counted one by one, so nested suites count once. For a file that contains only
+/// totals, those of its outermost suites are used. `None` if the text is not a JUnit file.
 pub fn read_junit(xml: &str) -> Option<TestResults> {
     let document = Document::parse(xml.trim_start_matches('\u{feff}')).ok()?;
     let root = document.root_element();

@@ -32,7 +32,8 @@ fn read(output: &str) -> Vec<TestRun> {
     incomplete_by(runs, output, &HOOK)
 }
 
-/// Returns the entries of the list of failures with their byte positions: the suites and the test, each on a line of its own.
+/// Returns the entries of the list of failures with their byte positions. In the output, each suite and the test are
+/// on separate lines.
 pub(super) fn names(output: &str) -> Vec<(usize, String)> {
     let name = |found: regex::Captures<'_>| {
         let parts: Vec<&str> = found[1].lines().map(str::trim).collect();

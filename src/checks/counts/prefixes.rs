@@ -1,6 +1,6 @@
-//! Prefixes with which tools for several packages mark the lines of each: Turborepo, pnpm, Docker Compose.
+//! Prefixes with which tools for several packages mark the lines of each package: Turborepo, pnpm, Docker Compose.
 //!
-//! A prefix counts only if the tool announced it, so that the output of a test cannot invent one.
+//! A prefix counts only if the tool announced it, so that the output of a test cannot fake one.
 
 use super::pattern;
 
@@ -13,7 +13,8 @@ pattern!(COMPOSE, r"^Attaching to (\S+(?:, \S+)*)$");
 /// Lines that pnpm adds to the output of a package.
 const PNPM_ENDS: [&str; 2] = ["Done", "Failed"];
 
-/// Returns the lines of each announced prefix, without it, in the order of the announcements; last, all other lines.
+/// Returns the lines of each announced prefix with the prefix removed, in the order of the announcements, followed by
+/// all other lines.
 pub(super) fn split(output: &str) -> Vec<String> {
     let mut prefixes: Vec<String> = TURBO.captures_iter(output).map(|found| found[1].to_owned()).collect();
     let pnpm = PNPM.captures_iter(output).map(|found| format!("{}: ", &found[1]));

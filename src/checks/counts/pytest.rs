@@ -45,8 +45,8 @@ fn read(output: &str) -> Vec<TestRun> {
     incomplete_by(name_by(runs, output, &NAME), output, &STOPPED)
 }
 
-/// Returns the runs with `-q` in a range of bytes of the output. A run is the last closing line (`3 passed in 0.1s`) after a progress
-/// line with 100 %. Without such a progress line the last closing line of the range is the only run.
+/// Returns the runs with `-q` in a byte range of the output. A run is the last closing line (`3 passed in 0.1s`) after
+/// a progress line with 100 %. Without such a progress line, the last closing line of the range is the only run.
 fn bare(output: &str, from: usize, to: usize) -> Vec<TestRun> {
     let part = &output[from..to];
     let full: Vec<usize> = FULL.find_iter(part).map(|full| full.start()).collect();

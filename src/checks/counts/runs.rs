@@ -1,4 +1,4 @@
-//! Runs of a runner within an output: where they begin and end, and which closing lines are genuine.
+//! Runs of a test runner within an output: their ranges, and which closing lines are genuine.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct TestRun {
     pub counts: Option<TestCounts>,
     /// Names of failing tests.
     pub failing: Vec<String>,
-    /// Whether the run ended early.
+    /// Whether the run ended before all tests were finished.
     pub incomplete: bool,
 }
 
@@ -36,15 +36,15 @@ impl TestRun {
     }
 }
 
-/// Candidate for the closing line of a run.
+/// Line that may be the closing line of a run.
 pub(super) struct Closing {
     pub span: Range<usize>,
     pub counts: TestCounts,
-    /// Number of marks (one per test) that a run with these counts prints.
+    /// Number of progress marks, one per test, that a run with these counts prints.
     pub claimed: u64,
 }
 
-/// Returns a candidate for every match of `pattern`.
+/// Returns a possible closing line for every match of `pattern`.
 pub(super) fn closings(
     output: &str,
     pattern: &Regex,
@@ -54,9 +54,9 @@ pub(super) fn closings(
     pattern.captures_iter(output).filter_map(run).collect()
 }
 
-/// Returns the runs between lines that begin and lines that end one. Pairs may be nested: the outermost one counts. Of
-/// several closing lines after one beginning, the last counts: earlier ones were printed by a test. A beginning without a
-/// closing line is an incomplete run.
+/// Returns the runs between starting and closing lines. Pairs can be nested; the outermost one counts. Of several
+/// closing lines after a starting line, the last one counts, because tests printed the earlier ones. A starting line
+/// without a closing line is an incomplete run.
 pub(super) fn between(
     output: &str,
     start: &Regex,
@@ -93,10 +93,12 @@ pub(super) fn between(
     runs
 }
 
-/// Returns the runs of a runner that prints no first line. A closing line is genuine if at least half of the marks that it
-/// claims were printed since the previous genuine one, or if the runner prints no marks at all. Of two closing lines that can
-/// only belong to one run, the one with fewer passing tests counts. `marks` and `starts` are sorted byte positions; a run
-/// begins at the first of `starts` (lines that no other runner prints) since the previous run, else at its closing line.
+/// Returns the runs of a runner that prints no starting line. `marks` are the byte positions of progress marks,
+/// `starts` those of lines that only this runner prints; both are sorted.
+///
+/// A closing line is genuine if at least half of the marks that it claims were printed since the previous genuine one,
+/// or if there are no marks. Of two closing lines that can only belong to one run, the one with fewer passing tests is
+/// used. A run begins at the first of `starts` after the previous run; without one, at its closing line.
 pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]) -> Vec<TestRun> {
     let mut believed: Vec<(TestRun, u64)> = Vec::new();
     let mut doubtful: Option<TestRun> = None;
@@ -125,7 +127,7 @@ pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]
     }
 }
 
-/// Returns the positions of the marks of `pattern`: every character of its first group, or the whole match.
+/// Returns the positions of the marks that `pattern` matches: every character of its first group, or the whole match.
 pub(super) fn marks(output: &str, pattern: &Regex) -> Vec<usize> {
     let of = |found: Captures<'_>| match (found.get(1), found.get(0)) {
         (Some(group), _) => group.as_str().char_indices().map(|(at, _)| group.start() + at).collect::<Vec<_>>(),
@@ -134,8 +136,8 @@ pub(super) fn marks(output: &str, pattern: &Regex) -> Vec<usize> {
     pattern.captures_iter(output).flat_map(of).collect()
 }
 
-/// Adds names of failing tests, given with their byte positions, each to the run that contains it, else to the last one
-/// before it, else to the first.
+/// Assigns names of failing tests, given with their byte positions, to the run that contains them, otherwise to the
+/// last run before them, otherwise to the first run.
 pub(super) fn add_names(runs: &mut [TestRun], names: impl IntoIterator<Item = (usize, String)>) {
     for (at, name) in names {
         let next = runs.partition_point(|run| run.span.end <= at);
@@ -157,7 +159,8 @@ pub(super) fn name_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> 
     runs
 }
 
-/// Marks each run as incomplete that has a match of `pattern` between the end of the previous run and the start of the next.
+/// Marks each run as incomplete if `pattern` matches between the end of the previous run and the start of the next
+/// one.
 pub(super) fn incomplete_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> Vec<TestRun> {
     let bounds: Vec<Range<usize>> = (0..runs.len())
         .map(|at| {

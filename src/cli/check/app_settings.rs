@@ -1,14 +1,15 @@
-//! Checks the settings of a GitHub App, its installations, its failed deliveries, and rules that may refuse the bot's pushes.
+//! Checks the settings of a GitHub App, its installations, its failed deliveries, and rules that may reject the bot's
+//! pushes.
 
 use super::finding::{CheckFinding, refused};
 use crate::clock::Clock;
 use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::forge::{Forge, Repository};
 
-/// Time back to which failed deliveries are reported, in milliseconds.
+/// Period for which failed deliveries are reported, in milliseconds.
 const REPORTED_MS: i64 = 24 * 3_600_000;
 
-/// Checks the App's settings and deliveries; nothing for a token.
+/// Checks the App's settings and deliveries; returns nothing for a personal token.
 pub(super) async fn look(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge) -> Vec<CheckFinding> {
     if !matches!(forge.auth, ForgeAuth::App { .. }) {
         return Vec::new();
@@ -36,7 +37,7 @@ async fn settings(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge) -> 
     }
 }
 
-/// Checks the App's installations on repositories; nothing for a token.
+/// Checks the App's installations on repositories; returns nothing for a personal token.
 pub(super) async fn installations(
     forge: &ForgeConfig,
     adapter: &dyn Forge,
@@ -80,7 +81,7 @@ async fn deliveries(forge: &ForgeConfig, adapter: &dyn Forge) -> Option<CheckFin
     Some(CheckFinding::warn(name, detail, fix))
 }
 
-/// Checks for rules that may refuse pushes to the bot's branches.
+/// Checks for rules that may reject pushes to the bot's branches.
 pub(super) async fn rules(
     config: &Config,
     forge: &ForgeConfig,

@@ -1,4 +1,4 @@
-//! Checks of backends: presence, answer, version and credentials. No model is called.
+//! Checks of backends: whether they exist and respond, their versions and credentials. No model is called.
 
 #[cfg(test)]
 mod tests;
@@ -17,10 +17,10 @@ use crate::domain::providers::backends::{BackendRole, BackendThresholds, Backend
 
 /// Maximum wait for one backend.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(35);
-/// Phrases of discontinued programs that only print a notice.
+/// Phrases in the output of discontinued programs, which only print a notice.
 const GIVEN_UP: [&str; 6] =
     ["no longer", "deprecated", "discontinued", "has moved", "has been replaced", "end of life"];
-/// Parts of the names of variables with credentials.
+/// Substrings of the names of environment variables that contain credentials.
 const SIGNS_IN: [&str; 6] = ["_KEY", "_TOKEN", "CREDENTIALS", "_HOME", "_CONFIG", "_USE_"];
 
 /// Checks all backends.
@@ -141,7 +141,7 @@ fn judge_version(name: &str, known: &AgentProgram, said: &str) -> (CheckFinding,
     (finding, Some(version))
 }
 
-/// Returns the first version number of a text, and its major and minor parts.
+/// Returns the first version number in a text, with its major and minor parts; `None` if there is none.
 fn version_in(text: &str) -> Option<(String, (u32, u32))> {
     text.split(|c: char| c.is_whitespace() || "(),;:".contains(c)).find_map(|word| {
         let word = word.trim_start_matches(['v', 'V']);
@@ -184,7 +184,7 @@ fn uncounted(name: &str, backend: &BackendConfig) -> Option<CheckFinding> {
     }
 }
 
-/// Checks whether runs can read the credentials; `None` if there are none.
+/// Checks whether runs can read the credentials; `None` if no credentials are configured.
 fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<CheckFinding> {
     let secret = |name: &str| ["_KEY", "_TOKEN"].iter().any(|end| name.ends_with(end));
     let (names, is_hidden) = (backend.env.iter().map(|(name, _)| name.as_str()), |name: &&str| hidden.contains(name));
@@ -204,7 +204,7 @@ fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<CheckFin
     }
 }
 
-/// Warns if no credential is passed to a program; runs do not see the logins of this account.
+/// Warns if no credential is passed to a program, because runs cannot use the logins of the service's user.
 fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<CheckFinding> {
     let signs_in = |name: &str| SIGNS_IN.iter().any(|part| name.contains(part));
     if backend.env.iter().any(|(name, _)| signs_in(name)) {
@@ -219,7 +219,7 @@ fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<Ch
     Some(CheckFinding::warn(format!("login of {}", title(name)), detail, fix))
 }
 
-/// Checks that an HTTP API answers, accepts the key and offers the model.
+/// Checks that an HTTP API responds, accepts the key and offers the model.
 async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> CheckFinding {
     let client = match app::api(config, name) {
         Ok(client) => client,

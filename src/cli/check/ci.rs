@@ -1,5 +1,5 @@
-//! Warns about workflows that run automatically on the branches of loops with secrets: code of an agent runs there outside
-//! the sandbox.
+//! Warns about workflows that run automatically on the branches of loops and have access to secrets. They execute an
+//! agent's code outside the sandbox.
 
 #[cfg(test)]
 mod tests;
@@ -14,9 +14,9 @@ use super::finding::{CheckFinding, refused};
 use crate::domain::model::ids::ForgeName;
 use crate::forge::{Forge, ForgeResult, Repository, TextFile};
 
-/// Events that start workflows with secrets, on branches and pull requests of the same repository.
+/// Events that start workflows with secrets, for branches and pull requests of the same repository.
 const EVENTS: [&str; 4] = ["push", "create", "pull_request", "pull_request_target"];
-/// Names of the token of each run; `permissions` sets its rights.
+/// Names of the token that each workflow run gets; `permissions` limits its rights.
 const OWN_TOKENS: [&str; 3] = ["GITHUB_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN"];
 
 /// Pattern of references to one secret or to all of them.
@@ -28,15 +28,15 @@ static SECRET: LazyLock<Regex> = LazyLock::new(|| {
 /// Secrets that a workflow exposes to the branches of loops.
 #[derive(Debug, PartialEq, Eq)]
 struct ExposedSecrets {
-    /// Path of the workflow.
+    /// Path of the workflow file.
     path: String,
-    /// Events of `EVENTS` that start the workflow.
+    /// Events in `EVENTS` that start the workflow.
     events: Vec<&'static str>,
-    /// Names of secrets, or descriptions of write access.
+    /// Names of secrets, and descriptions of write access.
     gives: BTreeSet<String>,
 }
 
-/// Checks the workflows of the repositories: one finding per exposed secret, or one for all.
+/// Checks the workflows of repositories. Returns one finding per exposed secret, or a single one if there are none.
 pub(super) async fn look(
     forge: &ForgeName,
     adapter: &dyn Forge,
@@ -147,7 +147,7 @@ fn secrets(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the scopes with write access; `None` if there are none.
+/// Returns the permission scopes with write access; `None` if there are none.
 fn writes(permissions: &Value) -> Option<String> {
     match permissions {
         Value::String(all) => (all == "write-all").then(|| "everything".to_owned()),

@@ -1,11 +1,12 @@
-//! Checks that the credential may do what loops need, by requests that change nothing, and that the webhooks of the repositories
-//! send what is needed.
+//! Checks that the credential has the permissions that loops need, by requests that change nothing, and that the
+//! repositories' webhooks are correct.
 
 use super::finding::{CheckFinding, refused};
 use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::forge::{Forge, ForgeErrorKind, Repository};
 
-/// Checks the credential and the webhooks in each repository; one finding for what is refused, and one for the webhooks.
+/// Checks the credential and the webhooks in each repository. Returns one finding about missing permissions and one
+/// about the webhooks.
 pub(super) async fn look(
     config: &Config,
     forge: &ForgeConfig,

@@ -8,17 +8,17 @@ use crate::config::{Config, ForgeConfig};
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport};
 use crate::forge::login::{CodeExchange, LoginClient, LoginFailure, account_of_code};
 
-/// Code that no forge has given: whoever accepts the client refuses the code.
+/// Code that no forge has issued. A forge that accepts the OAuth client refuses this code.
 const NO_CODE: &str = "ralph-bot-check";
 
-/// Tells what a dashboard without a login is; `None` if there is a login or no dashboard.
+/// Describes a dashboard without a login; `None` if there is a login or no dashboard.
 pub(super) fn without(config: &Config) -> Option<CheckFinding> {
     let none = config.dashboard.enabled && config.forges.iter().all(|forge| forge.login.is_none());
     let detail = "no login is configured: it is only on this machine, at the address that `ralph-bot serve` prints";
     none.then(|| CheckFinding::ok("dashboard", format!("{detail} (`ralph-bot init --login` makes one)")))
 }
 
-/// Checks that a forge answers logins and accepts the client; `None` without a login.
+/// Checks that a forge responds to logins and accepts the OAuth client; `None` without a login.
 pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFinding> {
     let client = forge.login.as_ref().filter(|_| config.dashboard.enabled)?;
     let name = format!("login with {}", forge.name);

@@ -1,4 +1,4 @@
-//! Cost of polling a forge, in requests a minute.
+//! Cost of polling a forge, in requests per minute.
 
 use super::finding::CheckFinding;
 use crate::config::{ForgeConfig, ForgeKind};
@@ -6,30 +6,32 @@ use crate::domain::model::ids::RepoRef;
 use crate::engine::QUIET_AT_ONCE;
 use crate::store::{Store, loops};
 
-/// Requests for each repository in each interval: the lists of issues and of comments.
+/// Number of requests per repository and interval: the lists of issues and of comments.
 const PER_REPOSITORY: f64 = 2.0;
-/// Requests for each open loop in each interval, at most: issue, pull request, reviews, remarks, and four about CI.
+/// Maximum number of requests per open loop and interval: issue, pull request, reviews, review comments, and four
+/// about CI.
 const PER_LOOP: f64 = 8.0;
-/// Limit of GitHub for a token or an installation, in requests an hour.
+/// GitHub's limit for a token or an installation, in requests per hour.
 const GITHUB_HOURLY: f64 = 5_000.0;
-/// Share of the limit that polling may take before it is reported; the rest is for the work itself.
+/// Share of the limit, from 0 to 1, above which polling is reported, because the rest is needed for other requests.
 const SANE_SHARE: f64 = 0.5;
 
-/// Number of things that are polled.
+/// Numbers of objects that are polled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct PolledWork {
-    /// Watched repositories.
+    /// Number of watched repositories.
     repositories: usize,
-    /// Those with open loops.
+    /// Number of watched repositories with open loops.
     live: usize,
-    /// Open loops.
+    /// Number of open loops.
     loops: usize,
     /// Interval in seconds.
     interval_s: f64,
 }
 
 impl PolledWork {
-    /// Returns the requests a minute: all, and those that count even if the forge does not count unchanged answers.
+    /// Returns the requests per minute: all of them, and those that count towards the limit if the forge does not
+    /// count unchanged responses.
     fn per_minute(self) -> (f64, f64) {
         let rounds = 60.0 / self.interval_s;
         let quiet = self.repositories.saturating_sub(self.live);
@@ -39,7 +41,7 @@ impl PolledWork {
     }
 }
 
-/// Reports the cost of polling a forge; nothing without polling.
+/// Reports the cost of polling a forge; `None` without polling.
 pub(super) async fn look(forge: &ForgeConfig, watched: &[RepoRef], store: Option<&Store>) -> Option<CheckFinding> {
     let interval = forge.updates.poll?;
     let name = forge.name.clone();

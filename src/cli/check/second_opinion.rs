@@ -1,4 +1,5 @@
-//! Finding about the backend that gives second opinions: whether it can, and whether its model is of another vendor.
+//! Finding about the backend that gives second opinions: whether it supports them, and whether its model is from
+//! another vendor.
 
 use super::finding::CheckFinding;
 use crate::agent::presets;
@@ -54,7 +55,7 @@ fn vendor(name: &str, backend: &BackendConfig) -> Option<String> {
     domains.into_iter().next()
 }
 
-/// Returns the last two labels of a host name; an address is returned unchanged.
+/// Returns the last two labels of a host name; an IP address is returned unchanged.
 fn domain(host: &str) -> String {
     if host.parse::<std::net::IpAddr>().is_ok() || host.starts_with('[') {
         return host.to_owned();

@@ -25,10 +25,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of repositories whose permission is queried.
 const QUERIED_MAX: usize = 20;
 const HOUR_MS: i64 = 3_600_000;
-/// Number of days for which deliveries that were not obeyed are reported.
+/// Number of days for which refused deliveries are reported.
 const REPORTED_DAYS: i64 = 7;
 
-/// Checks all dependencies, backends included.
+/// Checks all dependencies, including backends.
 pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     let store = database(config, &mut findings).await;
@@ -78,7 +78,8 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
     findings
 }
 
-/// Checks that the address of a channel is allowed and resolves, and asks services that can be asked without a message.
+/// Checks that the address of a channel is allowed and resolves, and queries services that support it without sending
+/// a message.
 async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
     let name = format!("channel {}", channel.name);
     let fix = "check its entry in `escalation.channels` and the network connection";
@@ -200,7 +201,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) 
     findings
 }
 
-/// Checks that the bot can label, comment and push in the repositories among `seen` that are `watched`.
+/// Checks that the bot can label, comment and push in the repositories among `seen` that are in `watched`.
 async fn repositories(
     forge: &ForgeConfig,
     adapter: &dyn Forge,
@@ -272,7 +273,7 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> CheckFinding {
     }
 }
 
-/// Reports deliveries of the last days that were not obeyed, because the forge does not have what they report.
+/// Reports deliveries of the last days that were refused because the forge did not confirm their content.
 async fn unconfirmed(forge: &ForgeConfig, store: Option<&Store>) -> Option<CheckFinding> {
     let since = Clock::System.now().plus_ms(-REPORTED_DAYS * 24 * HOUR_MS);
     let forge_name = forge.name.clone();
@@ -384,7 +385,8 @@ fn sandbox(found: &SandboxProbe, required: SandboxRequired) -> Vec<CheckFinding>
     whole.into_iter().chain(without).chain(attempts).collect()
 }
 
-/// Reports what a sandbox without namespaces leaves open beyond the attempts, and what does not work in it.
+/// Reports operations that a sandbox without namespaces does not prevent although no attempt tests them, and features
+/// that do not work in it.
 fn open_in_tier_b() -> CheckFinding {
     let detail = "names, sizes and times of the machine's files are visible; ports of the egress proxy and of allowed servers on \
                   this machine can be reached on any host; there is no /tmp and no /dev/shm; programs cannot open servers or \

@@ -37,7 +37,7 @@ pub(super) async fn look(
     findings
 }
 
-/// Names the teams that have write access to a repository and whose members the bot cannot see.
+/// Returns the teams that have write access to a repository and whose members the bot cannot see.
 pub(super) async fn hidden(adapter: &dyn Forge, asked: &[&Repository]) -> Vec<CheckFinding> {
     let Some(teams) = adapter.teams() else { return Vec::new() };
     let mut findings: Vec<CheckFinding> = Vec::new();

@@ -19,11 +19,11 @@ use crate::setup::{
     SetupServer, TokenSource,
 };
 
-/// Time between two requests whether the App has been installed.
+/// Time between two checks whether the App has been installed.
 const LOOK: Duration = Duration::from_secs(3);
 /// Maximum size of a token, in bytes.
 const MAX_TOKEN: u64 = 4096;
-/// Exit code after Ctrl-C, as shells report it.
+/// Exit code after Ctrl-C, the same as in shells.
 const INTERRUPTED: u8 = 130;
 
 fn backend(args: &InitArgs) -> Result<String, CliError> {
@@ -37,7 +37,8 @@ fn backend(args: &InitArgs) -> Result<String, CliError> {
     }
 }
 
-/// Creates a GitHub App: serves a page on loopback whose button leads to GitHub, and waits for its answer and the installation.
+/// Creates a GitHub App. Serves a page on loopback with a button that leads to GitHub, and waits for GitHub's response
+/// and the installation.
 pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLocation) -> CliResult {
     if args.forge == Some(ForgeChoice::Gitea) {
         return Err(CliError::Usage("only GitHub has Apps; use --token-file for Gitea and Forgejo".into()));
@@ -128,7 +129,7 @@ async fn installed(
     next_steps(global, &SetupReport::default(), names.first().map(String::as_str), &names)
 }
 
-/// Sets up a forge with the token of the bot's account, or what is missing on the configured one.
+/// Sets up a forge with the token of the bot's account, or the missing parts of a configured forge.
 pub(super) fn set_up(args: &InitArgs, global: &Global, place: &OperatorFileLocation) -> CliResult {
     let is_configured = has_forge(&place.file, &place.env)?;
     let request = match is_configured && args.token_file.is_none() {
@@ -186,7 +187,7 @@ fn from_standard_input() -> Result<SecretString, CliError> {
     Ok(SecretString::from(text.trim()))
 }
 
-/// Prints a report and what to do next. Exit code 1 if a step failed.
+/// Prints a report and the next steps. The exit code is 1 if a step failed.
 fn next_steps(global: &Global, report: &SetupReport, first: Option<&str>, repositories: &[String]) -> CliResult {
     let trial = format!("ralph-bot init --try {}", first.unwrap_or("OWNER/NAME"));
     let next = [trial.as_str(), "ralph-bot check", "ralph-bot serve"];

@@ -1,12 +1,12 @@
-//! Creates the client with which people log in to the dashboard.
+//! Creates the OAuth client with which people log in to the dashboard.
 
 use crate::app::{self, Options};
 use crate::cli::CliError;
 use crate::config::login_clients::{self, LoginClientConfig};
 use crate::config::{Config, ForgeAuth, ForgeConfig};
 
-/// Creates the client of a forge and stores it in the data folder; on GitHub, only says where it is. Returns lines for the
-/// operator.
+/// Creates the OAuth client of a forge and stores it in the data folder. On GitHub, only explains where it can be
+/// created. Returns lines for the operator.
 ///
 /// # Errors
 /// There is no public address, the forge refuses, or the client cannot be stored.
@@ -41,7 +41,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     Ok(lines)
 }
 
-/// Returns the steps on GitHub's own pages, which alone show a client's secret.
+/// Returns the steps on GitHub's web pages, the only place that shows a client's secret.
 fn steps_on_github(forge: &ForgeConfig, redirect: &str) -> Vec<String> {
     let web = forge.url.as_str().trim_end_matches('/');
     let variable = format!("RALPH_{}_LOGIN_SECRET", forge.name.as_str().to_uppercase().replace('-', "_"));

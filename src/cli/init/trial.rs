@@ -1,4 +1,4 @@
-//! `ralph-bot init --try`: a first verified pull request by a scripted agent, and its removal.
+//! `ralph-bot init --try`: creates a first verified pull request with a scripted agent, and removes it on request.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use super::{InitArgs, chosen};
 use crate::cli::{CliError, CliResult, Global, block_on, one_line, print};
 use crate::setup::{OperatorFileLocation, TrialRepository, clean_up, run_trial};
 
-/// Exit code after Ctrl-C, as shells report it.
+/// Exit code after Ctrl-C, the same as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the trial, or removes what the last one made.
+/// Runs the trial, or removes the objects that the last trial created.
 pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation) -> CliResult {
     let config = place.config()?;
     block_on(async {
@@ -46,7 +46,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
     })
 }
 
-/// Prints a line. Errors of standard output are ignored here; printing the result reports them.
+/// Prints a line. Errors of standard output are ignored here, because printing the result reports them.
 fn tell(json: bool, key: &str, line: &str) {
     let text = if json { serde_json::json!({ key: line }).to_string() } else { one_line(line) };
     let _ = print(&format!("{text}\n"));

@@ -1,5 +1,5 @@
-//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged;
-//! nothing is shown without a desktop session.
+//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). Failures are only logged.
+//! Nothing is shown without a desktop session.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct DesktopNotification {
     urgency: Urgency,
 }
 
-/// Returns the urgency by the state: a loop that failed or ended is critical, one that waits for an answer is not.
+/// Returns the urgency for a state: critical for a loop that failed or ended, otherwise normal.
 fn urgency_of(state: LoopState) -> Urgency {
     match state {
         LoopState::Failed | LoopState::Aborted => Urgency::Critical,
@@ -65,7 +65,7 @@ pub(super) async fn show(notification: &DesktopNotification, env: &Env) {
     }
 }
 
-/// Whether there is a session bus: in the environment, or at its default path.
+/// Whether a D-Bus session bus exists: in the environment, or at its default path.
 fn has_session(env: &Env) -> bool {
     let named = env.get("DBUS_SESSION_BUS_ADDRESS").is_some_and(|address| !address.is_empty());
     named || env.get("XDG_RUNTIME_DIR").is_some_and(|folder| Path::new(folder).join("bus").exists())

@@ -1,5 +1,5 @@
-//! Data folders of `local`: the folder of `--data`, else one per repository below the user's state folder, with another one
-//! for each concurrent run.
+//! Data folders of `ralph-bot local`: the folder of `--data`, otherwise a folder per repository below the user's state
+//! folder. Each concurrent run on a repository uses a separate folder.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,22 +11,23 @@ use crate::domain::model::ids::RepoRef;
 
 /// Maximum number of concurrent runs on a repository.
 const MOST_RUNS: usize = 64;
-/// File that is locked while a run uses the folder.
+/// Name of the file that is locked while a run uses the folder.
 const LOCK: &str = "local.lock";
-/// Database in a folder.
+/// Name of the database file in a folder.
 const DATABASE: &str = "ralph.db";
 
-/// Folder that this process has locked. A temporary one is deleted at the end.
+/// Folder that this process has locked. A temporary folder is deleted when this is dropped.
 pub(super) struct DataFolder {
     /// Path.
     pub path: PathBuf,
-    /// Whether it is deleted at the end.
+    /// Whether the folder is deleted when this is dropped.
     pub temporary: bool,
     _lock: FolderLock,
     _deleted: Option<tempfile::TempDir>,
 }
 
-/// Lock of a folder. It is released explicitly, because a child process that is being started may have inherited the file.
+/// Lock on a folder. It is released explicitly, because a child process that is being started may have inherited the
+/// file.
 struct FolderLock(File);
 
 impl Drop for FolderLock {
@@ -37,10 +38,10 @@ impl Drop for FolderLock {
     }
 }
 
-/// Folders that can hold the data of a repository.
+/// Folders that can contain the data of a repository.
 pub(super) struct FolderChoice {
     given: Option<PathBuf>,
-    /// First folder of the repository; `None` without a home folder.
+    /// First folder for the repository; `None` if there is no home folder.
     base: Option<PathBuf>,
 }
 
@@ -51,7 +52,7 @@ impl FolderChoice {
         Self { given: given.map(Path::to_path_buf), base: state_folder(env).map(|folder| folder.join(name)) }
     }
 
-    /// Returns the databases that exist, the first folder first.
+    /// Returns the paths of existing databases, that of the first folder first.
     pub(super) fn databases(&self) -> Vec<PathBuf> {
         self.candidates().map(|folder| folder.join(DATABASE)).filter(|database| database.is_file()).collect()
     }

@@ -1,4 +1,4 @@
-//! `local --list`, and the search for a loop in the data folders of a repository.
+//! `ralph-bot local --list`, and the search for a loop in the data folders of a repository.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,9 @@ use crate::store::Store;
 
 /// Loop and the database that contains it.
 pub(super) struct StoredLoop {
-    /// Database.
+    /// Path of the database.
     pub database: PathBuf,
-    /// The loop.
+    /// Loop.
     pub known: Loop,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that a person can copy after a run of `local`.
+//! Suggested commands, which a person can copy after a run of `ralph-bot local`.
 
 use crate::domain::loops::{Loop, LoopLimit, LoopState};
 use crate::domain::model::ids::{Money, Timestamp};
@@ -6,11 +6,11 @@ use crate::domain::model::ids::{Money, Timestamp};
 /// Invocation of `local` that the suggested commands repeat.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Invocation {
-    /// `--repo`, as given.
+    /// Value of `--repo`.
     pub repo: String,
-    /// `--data`, if given.
+    /// Value of `--data`; `None` if it was not given.
     pub data: Option<String>,
-    /// `--config`, if given.
+    /// Value of `--config`; `None` if it was not given.
     pub config: Option<String>,
     /// Whether the loop can be resumed.
     pub lasting: bool,
@@ -43,7 +43,7 @@ fn step(purpose: &str, command: String) -> SuggestedCommand {
     SuggestedCommand { purpose: purpose.to_owned(), command }
 }
 
-/// Returns what a person can do about a loop that stopped; `from` is the branch on which the loop started.
+/// Returns the suggestions for a loop that stopped. `from` is the branch on which the loop started.
 pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, now: Timestamp) -> Vec<SuggestedCommand> {
     let mut steps = Vec::new();
     let id = current.id.as_str();
@@ -81,7 +81,7 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
     steps
 }
 
-/// Returns the options that raise the limit that the loop reached.
+/// Returns the options that raise the limit which the loop reached; empty if it reached none.
 fn raised_limit(current: &Loop, now: Timestamp) -> String {
     let limits = &current.limits;
     match current.exhausted_limit(now) {

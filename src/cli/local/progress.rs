@@ -1,4 +1,4 @@
-//! Progress of `local`, as lines for people or as JSON.
+//! Progress output of `ralph-bot local`, as lines for people or as JSON.
 
 use std::path::PathBuf;
 
@@ -54,15 +54,15 @@ pub(super) enum ProgressEvent {
         why: String,
         branch: Option<String>,
         diff: Option<String>,
-        /// Signs of weakened checks on the branch.
+        /// Signs that the branch weakens checks.
         findings: Vec<TestFinding>,
         next: Vec<SuggestedCommand>,
-        /// File with a summary, if data is kept.
+        /// Path of a file with a summary; `None` if no data are kept.
         summary: Option<PathBuf>,
     },
 }
 
-/// Event, with the title of its task if several run.
+/// Event with the title of its task, if several tasks run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ProgressLine {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,12 +113,12 @@ impl FailedCheck {
     }
 }
 
-/// Sign of a weakened check.
+/// Sign that a check was weakened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct TestFinding {
     #[serde(flatten)]
     found: TamperFinding,
-    /// Login of the person who accepted it.
+    /// Login of the person who accepted the finding; `None` if nobody has.
     #[serde(skip_serializing_if = "Option::is_none")]
     accepted_by: Option<String>,
 }
@@ -142,7 +142,7 @@ impl TestFinding {
         format!("    {yellow}!{yellow:#} {}\n", self.sentence())
     }
 
-    /// One line without color: place, kind, who accepted it, evidence.
+    /// Returns one line without color: place, kind, person who accepted it, evidence.
     pub(super) fn sentence(&self) -> String {
         let TamperFinding { path, line, kind, evidence, .. } = &self.found;
         let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
@@ -152,11 +152,11 @@ impl TestFinding {
     }
 }
 
-/// Events printed so far.
+/// Record of the events that were already printed.
 #[derive(Debug, Default)]
 pub(super) struct LocalProgress {
     baseline: bool,
-    /// Number of the last plan.
+    /// Number of the last printed plan.
     plans: u32,
     began: u32,
     ended: u32,
@@ -274,7 +274,7 @@ impl ProgressEvent {
     }
 }
 
-/// Prints texts that would be posted on a forge: all of them as JSON; for people only escalations.
+/// Prints a text that would be posted on a forge. As JSON, all texts are printed; for people, only escalations.
 pub(super) fn print_forge_output(message: &LocalMessage, json: bool) {
     let text = match message {
         message if json => serde_json::to_string(message).unwrap_or_default() + "\n",

@@ -1,4 +1,4 @@
-//! Files about a loop for people: one per iteration and a summary, in the loop's folder of logs.
+//! Files about a loop for people to read, in the loop's log folder: one per iteration, and a summary.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
 
-/// Writes the files of one loop.
+/// Writer of the files about one loop.
 pub(super) struct LoopRecords {
     folder: PathBuf,
     written: u32,
@@ -87,7 +87,7 @@ fn checks_text(report: &CheckReport) -> String {
     text
 }
 
-/// Lists the findings of the branch about tests, with who accepted them.
+/// Lists the findings about tests on the branch, with the people who accepted them.
 fn findings_text(current: &Loop) -> String {
     let findings = TestFinding::of_branch(current);
     let lines: String = findings.iter().map(|finding| format!("- {}\n", finding.sentence())).collect();

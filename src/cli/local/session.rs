@@ -1,4 +1,4 @@
-//! Engine of `local` on a data folder: starts, resumes and follows loops.
+//! Engine of `ralph-bot local` on a data folder: starts, resumes and follows loops.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl IdleEngine {
         Ok(Self { engine, options, known })
     }
 
-    /// Starts the engine. Loops that an earlier run left behind are paused, unless they are among `wanted`.
+    /// Starts the engine. Loops from an earlier run are paused, unless they are in `wanted`.
     pub(super) async fn start<'a>(
         self,
         config: &Config,
@@ -118,7 +118,7 @@ impl IdleEngine {
     }
 }
 
-/// Removes the limits that protect forges, and leaves the number of loops to `--jobs`.
+/// Removes limits that protect forges. Only `--jobs` limits the number of loops.
 fn remove_forge_limits(settings: &mut EngineSettings) {
     settings.policies.values_mut().for_each(lift);
 }
@@ -257,7 +257,7 @@ impl LocalSession<'_> {
         found.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))
     }
 
-    /// Polls a loop until `wanted` is true, or for a few seconds; returns its last state.
+    /// Polls a loop until `wanted` is true, for at most a few seconds; returns its last state.
     async fn wait_for(&self, id: &LoopId, wanted: impl Fn(&Loop) -> bool) -> Result<Loop, CliError> {
         let mut waited = Duration::ZERO;
         loop {
@@ -270,7 +270,8 @@ impl LocalSession<'_> {
         }
     }
 
-    /// Prints progress until the loop stops. Once `interrupted`, the loop is paused; `None` is then returned.
+    /// Prints progress until the loop stops, and returns it. When `interrupted` completes, the loop is paused, and
+    /// `None` is returned.
     pub(super) async fn follow(
         &self,
         id: &LoopId,
@@ -310,7 +311,7 @@ impl LocalSession<'_> {
         }
     }
 
-    /// Pauses an interrupted loop at once.
+    /// Pauses an interrupted loop immediately.
     async fn pause(&self, current: Loop) -> Result<Loop, CliError> {
         let command = LoopCommand::Pause(command::Pause { now: true, reason: "interrupted".into() });
         self.send(&current, "interrupted", command).await?;
@@ -349,12 +350,12 @@ impl LocalSession<'_> {
     }
 }
 
-/// Whether a task is not done while a finding about its tests is open.
+/// Whether a task is not done and a finding about its tests is open.
 pub(super) fn has_open_findings(ended: &Loop) -> bool {
     !is_done(ended) && !ended.open_findings().is_empty()
 }
 
-/// Whether the loop's task is done: verified, merged, or nothing to do.
+/// Whether the loop's task is done: the work is verified or merged, or nothing had to be done.
 pub(super) fn is_done(ended: &Loop) -> bool {
     let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
     matches!(ended.state, LoopState::Review | LoopState::Merged) || nothing_to_do

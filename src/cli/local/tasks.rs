@@ -1,4 +1,4 @@
-//! `local --tasks`: one loop per task, several at once with `--jobs`, and a table at the end.
+//! `ralph-bot local --tasks`: one loop per task, up to `--jobs` at once, and a table at the end.
 
 use futures::{StreamExt, stream};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::domain::loops::RunOptions;
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::LoopId;
 
-/// Task, with its loop from earlier runs of the list.
+/// Task with its newest loop from earlier runs of the list.
 pub(super) struct PlannedTask {
     /// Title.
     pub title: String,
@@ -19,7 +19,7 @@ pub(super) struct PlannedTask {
     pub body: String,
     /// Options of its loop.
     pub options: RunOptions,
-    /// Newest loop of earlier runs.
+    /// Newest loop from earlier runs; `None` if there is none.
     pub earlier: Option<Loop>,
 }
 
@@ -36,14 +36,14 @@ impl PlannedTask {
         tasks.into_iter().map(planned).collect()
     }
 
-    /// Returns the loop of the task that a killed process left unfinished, if it continues without a command.
+    /// Returns the id of the task's loop if a killed process left it unfinished and it continues without a command.
     pub(super) fn cut_off(&self) -> Option<LoopId> {
         let running = |known: &&Loop| matches!(known.state, LoopState::Queued | LoopState::Running);
         self.earlier.as_ref().filter(running).map(|known| known.id.clone())
     }
 }
 
-/// Row of the table at the end.
+/// Row of the final table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct TaskRow {
     task: String,
@@ -89,8 +89,8 @@ impl TaskRow {
     }
 }
 
-/// Runs the tasks in order, at most `jobs` at once; returns whether all are done, `None` after an interruption, and whether one
-/// has an open finding about tests.
+/// Runs the tasks in order, at most `jobs` at once. Returns whether all are done (`None` after an interruption), and
+/// whether any has an open finding about tests.
 pub(super) async fn run_tasks(
     session: &LocalSession<'_>,
     tasks: Vec<PlannedTask>,
@@ -113,7 +113,7 @@ pub(super) async fn run_tasks(
     Ok((done, results.iter().any(|result| result.open_findings)))
 }
 
-/// Runs one task: starts its loop, continues it, or finds it done.
+/// Runs one task: starts its loop, continues it, or reports that it is done.
 async fn run_one(
     session: &LocalSession<'_>,
     task: &PlannedTask,

@@ -1,4 +1,4 @@
-//! Texts of `loops show` about the plan and the second opinions of a loop.
+//! Texts of `ralph-bot loops show` about the plan and the second opinions of a loop.
 
 use crate::cli::{moment, one_line};
 use crate::domain::loops::{Loop, LoopInput, Planning, ProposedPlan};
@@ -6,7 +6,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::store::loops::LogLine;
 
-/// Formats the plan of a loop with its state, its requests and its approval; empty if no plan is wanted.
+/// Formats the plan of a loop with its state, requests for changes and approval; empty if the loop needs no plan.
 pub(super) fn plan_lines(current: &Loop) -> String {
     let Some(planning) = &current.planning else { return String::new() };
     let mut text = "\nPlan:\n".to_owned();
@@ -30,7 +30,7 @@ pub(super) fn plan_lines(current: &Loop) -> String {
     text
 }
 
-/// State of a plan, in a phrase.
+/// Describes the state of a plan in a phrase.
 fn plan_state(current: &Loop, planning: &Planning) -> String {
     let proposed = planning.proposed.as_ref().map(ProposedPlan::short_hash).unwrap_or_default();
     if planning.approval.is_some() {
@@ -45,17 +45,18 @@ fn plan_state(current: &Loop, planning: &Planning) -> String {
     }
 }
 
-/// Second opinion of a loop's log.
+/// Second opinion with its time.
 #[derive(Debug, Clone, serde::Serialize)]
 pub(super) struct GivenOpinion {
-    /// Time at which the loop got it; `None` if the log does not reach back to it.
+    /// Time at which the loop received the opinion; `None` if the log no longer contains it.
     pub at: Option<Timestamp>,
     /// Opinion.
     #[serde(flatten)]
     pub run: OpinionRun,
 }
 
-/// Returns the second opinions in a loop's log, oldest first; if the log is deleted, the one that the loop has.
+/// Returns the second opinions in a loop's log, oldest first. If the log was deleted, returns the last opinion, which
+/// the loop itself contains.
 pub(super) fn opinions(current: &Loop, log: &[LogLine]) -> Vec<GivenOpinion> {
     let logged = log.iter().filter_map(|line| match &line.input {
         LoopInput::SecondOpinionGiven { run, .. } => Some(GivenOpinion { at: Some(line.at), run: (**run).clone() }),
@@ -68,7 +69,7 @@ pub(super) fn opinions(current: &Loop, log: &[LogLine]) -> Vec<GivenOpinion> {
     all
 }
 
-/// Formats second opinions with their findings and costs; empty if nobody was asked.
+/// Formats second opinions with their findings and costs; empty if there are none.
 pub(super) fn opinion_lines(current: &Loop, given: &[GivenOpinion]) -> String {
     if given.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! `ralph-bot loops --server URL`: the same commands over the API of a running service.
+//! `ralph-bot loops --server URL`: runs the same commands through the API of a running service.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use crate::web::api::problem::ApiProblem;
 use crate::web::api::types::{ApiAudit, ApiCommandResult, ApiIterationDetail, ApiLoop, ApiLoopPage, ApiTurn};
 use crate::web::api::{ROOT, VERSION_HEADER};
 
-/// Variable with the token, unless `--token-env` names another one.
+/// Default name of the environment variable with the token.
 const TOKEN_VARIABLE: &str = "RALPH_TOKEN";
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of loops of a page.
+/// Maximum number of loops per page.
 const PAGE: usize = 200;
 
-/// Loops of a running service.
+/// Client for the loops of a running service.
 pub(super) struct RemoteLoops {
     client: reqwest::Client,
     server: Url,
@@ -42,10 +42,10 @@ pub(super) struct RemoteLoops {
 }
 
 impl RemoteLoops {
-    /// Prepares requests to a service.
+    /// Creates a client for a service.
     ///
     /// # Errors
-    /// The address is invalid, or the variable with the token is not set.
+    /// The address is invalid, or the environment variable with the token is not set.
     pub fn new(server: &str, variable: Option<&str>, json: bool, env: &Env) -> Result<Self, CliError> {
         let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.ok_or_else(|| {
@@ -127,7 +127,7 @@ impl RemoteLoops {
         }
     }
 
-    /// Gives a loop a command and prints its answer.
+    /// Sends a command to a loop and prints the answer.
     async fn steer(&self, id: &str, line: &str) -> CliResult {
         let request = self.request(Method::POST, &["loops", id, "commands"])?.json(&json!({ "command": line }));
         let result: ApiCommandResult = self.sent(request).await?;
@@ -205,7 +205,7 @@ impl RemoteLoops {
     }
 }
 
-/// Returns the parts of a record.
+/// Converts an audit record from the API.
 fn record(found: ApiAudit) -> Result<LoopRecord, serde_json::Error> {
     Ok(LoopRecord {
         current: serde_json::from_value(found.state)?,
@@ -294,7 +294,7 @@ fn resume(args: &ResumeArgs) -> String {
     with_text(line, &args.guidance)
 }
 
-/// Appends free text after the end of the options.
+/// Appends free text to a command, after the end of its options.
 fn with_text(line: String, words: &[String]) -> String {
     let text = one_line(&words.join(" "));
     if text.is_empty() { line } else { format!("{line} -- {text}") }

@@ -1,4 +1,4 @@
-//! Texts of `ralph-bot loops`, from the database or from the API.
+//! Output texts of `ralph-bot loops`, for data from the database or the API.
 
 use crate::cli::{CliError, moment, one_line, table};
 use crate::domain::knowledge::intelligence::ClaimSums;
@@ -19,7 +19,7 @@ use super::failed;
 /// Maximum length of a reason in the table, in characters.
 const REASON_MAX: usize = 60;
 
-/// Everything that `loops show` prints about a loop.
+/// Data of a loop that `ralph-bot loops show` prints.
 pub(super) struct LoopRecord {
     pub current: Loop,
     pub calls: Vec<CallRecord>,
@@ -28,7 +28,7 @@ pub(super) struct LoopRecord {
     pub trail: Vec<AuditLine>,
 }
 
-/// Summaries of oversight, each with what it is about.
+/// Summaries of oversight, each with its scope.
 pub(super) type OversightSums = Vec<(String, OversightReport, ClaimSums)>;
 
 /// Formats a list of loops.
@@ -57,7 +57,7 @@ pub(super) fn prompts(turns: &[SessionTurn], json: bool) -> Result<String, CliEr
     Ok(told.collect::<Vec<_>>().join("\n"))
 }
 
-/// Formats a loop as JSON; `reports` and the log only if they are wanted.
+/// Formats a loop as JSON. Reports and the log are included only on request.
 pub(super) fn record_json(
     record: &LoopRecord,
     reports: Option<&OversightSums>,
@@ -171,7 +171,7 @@ fn cells(row: &LoopRow, now: Timestamp) -> [String; 8] {
     ]
 }
 
-/// Removes control characters from foreign text, for terminals; keeps line breaks and tabs.
+/// Removes control characters from foreign text, so that it is safe on terminals; keeps line breaks and tabs.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
@@ -206,7 +206,7 @@ pub(super) fn age(ms: i64) -> String {
     }
 }
 
-/// Name of an input in the log.
+/// Returns the name of an input in the log.
 fn input_name(input: &LoopInput) -> String {
     let value = serde_json::to_value(input).unwrap_or_default();
     let word = |key: &str| value.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);

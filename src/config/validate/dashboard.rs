@@ -40,7 +40,8 @@ impl Validator<'_> {
         DashboardConfig { enabled: section.enabled, operators, listen }
     }
 
-    /// Returns the client of logins with a forge that the file gives.
+    /// Returns the OAuth client for logins with a forge, according to the configuration file; `None` if it configures
+    /// none.
     pub(super) fn login(&mut self, key: &str, section: Option<&LoginSection>) -> Option<LoginClientConfig> {
         let (section, key) = (section?, format!("{key}.login"));
         let id = section.client_id.as_deref().map(str::trim).filter(|id| !id.is_empty());

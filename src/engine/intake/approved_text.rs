@@ -6,7 +6,7 @@ use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{Permission, RecordedChanges};
 
-/// Precision of the times that forges record, in milliseconds.
+/// Precision of the times that forges report, in milliseconds.
 const RECORDED_MS: i64 = 1_000;
 
 /// Text of an issue that somebody approved by a label or command.
@@ -20,21 +20,23 @@ pub(super) struct ApprovedText {
 }
 
 impl ApprovedText {
-    /// `reported` is the issue as the delivery of the approval describes it. Its text is used only if the forge has it, too.
+    /// Creates the approved text. `reported` is the issue as the delivery of the approval describes it; its text is
+    /// used only if it equals the current text on the forge.
     pub(super) fn of(reported: &IssueSnapshot, now: IssueSnapshot, at: Timestamp) -> Self {
         let edited_after = !now.has_text_of(reported);
         Self { issue: now, at, edited_after }
     }
 
-    /// Returns the hash of the text.
+    /// Returns the hash of the current title and body.
     pub(super) fn hash(&self) -> String {
         text_hash(&self.issue.title, &self.issue.body)
     }
 }
 
 impl Engine {
-    /// Completes an approved text by what the forge records since the approval. A delivery that somebody held back has the text of
-    /// when it was sent; what polling found says how the issue is now. What the service read itself needs no question.
+    /// Returns the approved text after comparing it with the edits that the forge recorded since the approval. A
+    /// delayed delivery carries the text of the time when it was sent; polling sees the issue only as it is now. An
+    /// issue that the service read itself needs no comparison.
     pub(super) async fn approved(
         &self,
         account: &ForgeAccount,
@@ -47,8 +49,8 @@ impl Engine {
         Ok(ApprovedText { edited_after: text.edited_after || !stands, ..text })
     }
 
-    /// Whether an issue has the text of an earlier time, by what the forge records. A delivery shows what somebody with write
-    /// access edited, if it was edited before the delivery was made; a poll does not.
+    /// Whether an issue still has the text of an earlier time, according to the forge's records. A delivery contains
+    /// all edits by people with write access before it was sent; a poll does not.
     async fn text_stands_since(
         &self,
         account: &ForgeAccount,
@@ -75,8 +77,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether an issue's text is that of an earlier time, on a forge that records no edits: nothing happened to the issue since,
-    /// or something that the forge recorded did, and only people with write access can have edited it before that.
+    /// Whether an issue's text is that of an earlier time, on a forge that does not record edits. True if the issue
+    /// was not changed since, or if it was changed by an event that the forge recorded and only people with write
+    /// access can have edited it before that event.
     pub(in crate::engine) async fn text_is_as_recorded(
         &self,
         account: &ForgeAccount,

@@ -20,38 +20,38 @@ use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::memory::proposals;
 
-/// Time by which a command may be older than the loop that it changes, in milliseconds: the forge's clock may be behind. An
-/// older command was meant for an earlier loop.
+/// Maximum time by which a command may be older than the loop that it changes, in milliseconds; it covers a forge
+/// whose clock is behind. An older command was written for an earlier loop.
 const OLDEST_COMMAND_MS: i64 = 600_000;
 
-/// Command of a comment or of the dashboard.
+/// Command from a comment or the dashboard.
 pub(super) struct WrittenCommand {
     pub parsed: Result<LoopCommand, CommandError>,
     /// Comment; `None` for a command of the dashboard.
     pub at: Option<CommentRef>,
     /// Time of the comment.
     pub created_at: Timestamp,
-    /// Time that is compared with the start of the loop.
+    /// Time of the command, which is compared with the start of the loop.
     pub given_at: Timestamp,
-    /// Position in the comment, from 0.
+    /// 0-based position of the command in its comment.
     pub part: usize,
 }
 
 /// Result of a command, before it is reported.
 pub(super) enum GivenCommand {
-    /// Processed: it is an input of a loop, starts one, or has no effect.
+    /// Processed: the command became an input of a loop, started a loop, or has no effect.
     Taken(IntakeOutcome),
-    /// It has a mistake.
+    /// The command has a mistake.
     Invalid(CommandReply),
     /// There is no loop that it could change.
     Refused(CommandReply),
-    /// It asks for help where no loop is open.
+    /// The command asks for help on an issue without an open loop.
     Help(Box<View>),
 }
 
 impl Engine {
-    /// Executes the commands of a new comment in order. A comment that was delivered twice or also found by the
-    /// reconciler is processed once.
+    /// Executes the commands of a new comment in order. A comment is processed only once, even if it is delivered
+    /// twice or the reconciler also finds it.
     pub(in crate::engine) async fn comment(
         &self,
         account: &ForgeAccount,
@@ -153,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// Makes a command an input of the loop of an issue, or starts a loop. `issue` is the issue as the command's delivery
-    /// describes it; `None` for a command that was given just now.
+    /// Enqueues a command as an input of an issue's loop, or starts a loop. `issue` is the issue as the command's
+    /// delivery describes it; `None` for a command that was given just now.
     pub(super) async fn give(
         &self,
         account: &ForgeAccount,
@@ -257,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command if it is valid, else the reply that says what is wrong.
+    /// Returns the command if it is valid; otherwise returns the reply that explains the mistake.
     async fn valid(
         &self,
         place: &IssueRef,
@@ -276,7 +276,7 @@ impl Engine {
         Ok(Err(CommandReply { command, ok: false, lines: vec![problem], nearest }))
     }
 
-    /// Fills the text of the proposal in that a command accepts; an error is the problem for its author.
+    /// Inserts the text of the proposal that a command accepts. The error is a message for the command's author.
     async fn with_proposal(
         &self,
         place: &IssueRef,
@@ -318,7 +318,7 @@ impl Engine {
         }
     }
 
-    /// Returns the problem and the nearest option if a command names an unknown backend.
+    /// Returns the problem and the most similar backend name if a command names an unknown backend; otherwise `None`.
     pub(super) fn unknown_backend(&self, command: &LoopCommand) -> Option<(String, Option<String>)> {
         let name = command.options()?.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
         let mut known: Vec<&str> = self.backends.keys().map(String::as_str).collect();

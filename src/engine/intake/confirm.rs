@@ -1,4 +1,4 @@
-//! Questions to the forge about what a delivery reports.
+//! Queries to the forge that confirm the content of a delivery.
 
 use futures::future::{join, join3};
 
@@ -11,20 +11,22 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
 
-/// Wait before a delivery is handled again whose repository was renamed, in milliseconds.
+/// Wait before a delivery whose repository was renamed is processed again, in milliseconds.
 const RENAMED_WAIT_MS: i64 = 1_000;
 
-/// A label that starts loops, on an issue by the forge, and the sender's permission.
+/// State of a label that starts loops on the forge, and the sender's permission.
 pub(super) struct RunLabelState {
     /// The issue; `None` if it does not exist.
     pub(super) issue: Option<IssueSnapshot>,
     /// Last change of the label; `None` if it was not requested or the forge recorded none.
     pub(super) change: Option<LabelChange>,
-    /// Whether the sender may start loops. Asked for together with the rest, and an error only matters if the rest holds.
+    /// Whether the sender may start loops. Queried together with the rest; an error is only reported if the rest is
+    /// confirmed.
     pub(super) permission: ForgeResult<Authorization>,
 }
 
-/// Whether an account that a delivery names is the one that the forge names. The kind counts, because other rules apply to bots.
+/// Whether two descriptions of an account are of the same account. The kind is compared as well, because other rules
+/// apply to bots.
 fn is_same(reported: &User, known: &User) -> bool {
     reported.id == known.id && reported.kind == known.kind
 }
@@ -38,9 +40,9 @@ fn not_shown<T>(why: impl Into<String>) -> Result<T, IntakeError> {
 }
 
 impl Engine {
-    /// Returns the repository of a delivery under the name that the forge gives it. The forge is asked if the name is not the
-    /// known one, because a delivery could give a repository the name of another. The known one may be outdated:
-    /// see [`Engine::still_named`].
+    /// Returns the repository of a delivery under its current name. The forge is asked if the name differs from the
+    /// stored one, because a delivery could claim the name of another repository. The stored name may be outdated: see
+    /// [`Engine::still_named`].
     pub(super) async fn confirmed_repository(
         &self,
         account: &ForgeAccount,
@@ -76,9 +78,9 @@ impl Engine {
         }
     }
 
-    /// Fails unless the repository with this id still has the name that was asked under; otherwise another repository may have
-    /// answered, and the delivery is handled again under the present name. Called after the last question and before anything is
-    /// obeyed.
+    /// Fails unless the repository with this id still has the name that was used in the requests. Otherwise another
+    /// repository may have answered, and the delivery is processed again under the current name. Called after the last
+    /// request and before any effect.
     pub(in crate::engine) async fn still_named(
         &self,
         account: &ForgeAccount,
@@ -93,7 +95,7 @@ impl Engine {
         Err(IntakeError::Retry { after_ms: Some(RENAMED_WAIT_MS), why })
     }
 
-    /// Asks for an issue, the last change of a label if `reported_at` is given, and the sender's permission.
+    /// Queries an issue, the last change of a label if `reported_at` is given, and the sender's permission.
     pub(super) async fn ask_about_label(
         &self,
         account: &ForgeAccount,
@@ -117,8 +119,8 @@ impl Engine {
         Ok(RunLabelState { issue, change: change?, permission })
     }
 
-    /// Returns the origin of a reported change of the label, if the forge has it: the last change is of this kind and by this
-    /// sender.
+    /// Returns the origin of a reported change of the label if the forge confirms the change: the last change is of
+    /// the same kind and by the same sender.
     pub(super) fn confirmed_change(
         &self,
         repo: &RepoRef,
@@ -145,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Asks for a reported comment and the sender's permission. Fails unless the forge has the comment in this conversation, by
-    /// this author, with this text, and never edited.
+    /// Queries a reported comment and the sender's permission. Fails unless the forge has the comment in this
+    /// conversation, by this author, with this text, and without edits.
     pub(super) async fn confirmed_comment(
         &self,
         account: &ForgeAccount,
@@ -162,7 +164,7 @@ impl Engine {
         Ok(permission?)
     }
 
-    /// Does the same for a comment on a line of a pull request, and returns it.
+    /// Confirms a comment on a line of a pull request in the same way, and returns the comment.
     pub(super) async fn confirmed_remark(
         &self,
         account: &ForgeAccount,
@@ -179,8 +181,8 @@ impl Engine {
         Ok((found, permission?))
     }
 
-    /// Asks for a reported review and the sender's permission. Returns the review of the forge, which is by this author, with
-    /// this verdict and text.
+    /// Queries a reported review and the sender's permission. Returns the forge's review, which has this author,
+    /// verdict and text.
     pub(super) async fn confirmed_review(
         &self,
         account: &ForgeAccount,
@@ -200,7 +202,8 @@ impl Engine {
         Ok((found, permission?))
     }
 
-    /// Returns a pull request as it is now. Fails if it is not merged or closed although the delivery reports it.
+    /// Returns the current state of a pull request. Fails if it is neither merged nor closed although the delivery
+    /// reports that.
     pub(super) async fn confirmed_pull(
         &self,
         account: &ForgeAccount,
@@ -226,7 +229,7 @@ impl Engine {
         Ok(now)
     }
 
-    /// Fails unless the issue has the reported text, or changed again after the reported edit.
+    /// Fails unless the issue has the reported text or was changed again after the reported edit.
     pub(super) async fn edit_exists(
         &self,
         account: &ForgeAccount,
@@ -265,8 +268,8 @@ impl Engine {
     }
 }
 
-/// Returns the reported review: by its id, or, where deliveries have none, the author's one with this text and verdict that is
-/// nearest to the reported time.
+/// Returns the forge's version of a reported review, by its id. Where deliveries contain no id, it is the author's
+/// review with the same text and verdict whose time is nearest to the reported one.
 async fn find_review(
     account: &ForgeAccount,
     repo: &RepoRef,

@@ -1,4 +1,5 @@
-//! Commands that people give in the dashboard: the same inputs as of a comment, after the same question to the forge.
+//! Commands that people give in the dashboard. They become the same inputs as commands in comments, after the same
+//! permission check.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,18 +24,18 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Person who gives a command in the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DashboardAuthor {
-    /// Account of the loop's forge. The forge is asked for its permission.
+    /// Account on the loop's forge, whose permission is queried from the forge.
     Account(User),
     /// Operator of this machine, who has no account on a forge.
     Operator,
 }
 
-/// Way in which a command reaches the service.
+/// Interface that a command was sent through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandPath {
-    /// Button or field of a page.
+    /// Button or field of a page in the dashboard.
     Page,
-    /// API, with the name of the personal token if it has one.
+    /// JSON API; `token` is the name of the personal token, if one was used.
     Api { token: Option<String> },
 }
 
@@ -51,37 +52,37 @@ impl fmt::Display for CommandPath {
 /// Answer to a command of the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardAnswer {
-    /// Words for the person who gave it: the result, or what is wrong with the nearest valid command.
+    /// Text for the person who gave the command: its result, or the mistake and the most similar valid command.
     pub reply: CommandReply,
-    /// Result.
+    /// Result of the command.
     pub outcome: DashboardOutcome,
 }
 
 /// Result of a command of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DashboardOutcome {
-    /// The loop processed it in the step with this position in its log.
+    /// The loop processed the command in the step with this position in its log.
     Taken(i64),
-    /// It was answered without a step of this loop: help, or a new loop of the issue.
+    /// The command was answered without a step of this loop: with help, or by a new loop of the issue.
     Answered,
-    /// It is stored; the loop has not processed it yet.
+    /// The command is stored; the loop has not processed it yet.
     Stored,
-    /// It has a mistake; no loop saw it.
+    /// The command has a mistake and was not passed to a loop.
     Invalid,
-    /// The loop cannot carry it out in its state.
+    /// The loop refused the command in its current state.
     Refused,
 }
 
-/// Reason why a command of the dashboard was not looked at.
+/// Reason why a command of the dashboard was not processed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DashboardCommandError {
-    /// No such loop.
+    /// The loop does not exist.
     #[error("there is no loop {0}")]
     UnknownLoop(LoopId),
     /// The person may not give commands.
     #[error("{login} may not give commands: {reason}")]
     Denied { login: String, reason: String },
-    /// The forge could not be asked; nothing was changed.
+    /// The forge could not be queried; nothing was changed.
     #[error("nothing was changed: {0}; try again")]
     Unavailable(String),
     /// The store failed.
@@ -108,11 +109,11 @@ impl From<IntakeError> for DashboardCommandError {
 }
 
 impl Engine {
-    /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit log gets an
-    /// entry with the person and the way `by` that the command came.
+    /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit
+    /// log records the person and the interface `by` that the command was sent through.
     ///
     /// # Errors
-    /// The loop is unknown, the person may not give commands now, or forge or store cannot be asked.
+    /// The loop does not exist, the person may not give commands, or the forge or the store cannot be queried.
     pub async fn command_from_dashboard(
         &self,
         id: &LoopId,
@@ -189,7 +190,8 @@ impl Engine {
         }
     }
 
-    /// Returns the refusal if the issue has a newer loop, to which the command would go.
+    /// Returns the refusal of a command if the issue has a newer loop, which would receive the command instead;
+    /// otherwise `None`.
     async fn newer_loop(&self, current: &Loop) -> Result<Option<DashboardAnswer>, DashboardCommandError> {
         let place = current.place.clone();
         let found = self.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
@@ -247,7 +249,8 @@ fn not_taken(outcome: DashboardOutcome, problem: String, nearest: Option<String>
     }
 }
 
-/// Returns the entry of the audit log: who gave which command, on whose authority, and where.
+/// Returns the entry of the audit log for a command: the person, the command, the permission it is based on, and the
+/// interface.
 fn entry(current: &Loop, (author, by): (&DashboardAuthor, &CommandPath), command: &LoopCommand) -> AuditEntry {
     let name = command.row().name;
     let who = match author {
@@ -264,7 +267,8 @@ fn entry(current: &Loop, (author, by): (&DashboardAuthor, &CommandPath), command
     AuditEntry::new(current.spent.iterations, AuditEvent::Answered, reason)
 }
 
-/// Returns the commands with their effects, who may give them, and the limits in force.
+/// Returns the lines of the help text: the commands with their effects, the people who may give them, and the current
+/// limits.
 fn help_lines(view: &View) -> Vec<String> {
     let View::Help(HelpView { commands, settings, who_may, .. }) = view else { return Vec::new() };
     let commands = commands.iter().map(|hint| format!("{}: {}", hint.usage, hint.what));

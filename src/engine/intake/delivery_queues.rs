@@ -1,5 +1,5 @@
-//! Schedules deliveries: those of one issue in order, those of different issues concurrently, so that a slow issue or
-//! repository delays no other.
+//! Schedules deliveries: those of one issue are processed in order, those of different issues concurrently, so that a
+//! slow issue or repository does not delay others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct DeliveryQueue {
 #[derive(Default)]
 struct DeliveryQueues {
     queues: HashMap<String, DeliveryQueue>,
-    /// Queues without a running batch, longest wait first.
+    /// Keys of the queues without a running batch; the one that has waited longest is first.
     idle: VecDeque<String>,
     /// Ids of all deliveries in the queues.
     known: HashSet<i64>,
@@ -73,7 +73,8 @@ impl DeliveryQueues {
         Some((place, queue.repo.clone(), queue.under_way.clone()))
     }
 
-    /// Ends a batch. If it failed, the queue is dropped and its deliveries are read again.
+    /// Ends the running batch of a queue. If it failed, the queue is dropped and its deliveries are read from the
+    /// store again.
     fn over(&mut self, place: String, went_through: bool) {
         let Some(queue) = self.queues.get_mut(&place) else { return };
         for id in std::mem::take(&mut queue.under_way) {
@@ -153,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Returns the value of a successful task. After a failure of the store the next lookup is delayed.
+    /// Returns the value of a successful task. After a failure of the store, `rest` delays the next lookup.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
         *rest = self.settings.wait_after_step(outcome.is_err());
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be processed")).ok()
@@ -172,7 +173,8 @@ impl Engine {
         }
     }
 
-    /// Returns due deliveries that are not queued yet; deliveries without a meaning are finished immediately.
+    /// Returns the due deliveries that are not queued yet. Deliveries that need no processing are finished
+    /// immediately.
     async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<DueDelivery>>, StoreError> {
         let (now, not_there) = (self.clock.now(), self.unknown_forges());
         let due = self.store.read(move |c| inbox::due(c, now, &not_there)).await?;
@@ -229,7 +231,7 @@ impl Engine {
     }
 }
 
-/// Returns the queue of an event: its issue or pull request, otherwise its repository.
+/// Returns the key of an event's queue: its issue or pull request, otherwise its repository.
 fn place_of(event: &ForgeEvent) -> String {
     let number = event.number().map_or(0, |number| number.0);
     event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))

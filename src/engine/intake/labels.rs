@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Stores the labels that the forge has after the service itself changed labels that start loops, as a delivery reports.
+    /// Stores the labels of an issue after the service itself changed labels that start loops, as a delivery reports.
     async fn own_labels(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, has: [bool; 2]) -> IntakeResult {
         match account.forge.issue(repo, number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {}
@@ -76,8 +76,8 @@ impl Engine {
         ignored("our own doing")
     }
 
-    /// Stores the labels that the forge has. Called once an event was processed: a postponed delivery must find the same
-    /// difference again.
+    /// Stores the current labels of an issue. Called only after an event was processed, so that a postponed delivery
+    /// finds the same difference again.
     async fn save_labels(&self, repo: &RepoRef, issue: &IssueSnapshot) -> Result<(), IntakeError> {
         let (repo, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
         Ok(self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?)
@@ -203,7 +203,8 @@ impl Engine {
         }
     }
 
-    /// Returns the login of a user without write access who edited the text shortly before it was approved at `labeled_at`.
+    /// Returns the login of a user without write access who edited the text shortly before `labeled_at`, the time of
+    /// its approval; `None` if there is none.
     pub(super) async fn outside_editor(
         &self,
         account: &ForgeAccount,
@@ -233,7 +234,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Comments once per issue who may start loops, in reply to a user without permission.
+    /// Replies to a user without permission with the people who may start loops, once per issue.
     pub(super) async fn reply_who_may_start(&self, place: &IssueRef, sender: &User) -> Result<(), IntakeError> {
         let policy = self.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {
@@ -246,7 +247,7 @@ impl Engine {
             .await
     }
 
-    /// Comments once per issue that the permission of a person cannot be determined, and what to do about it.
+    /// Comments that the permission of a person cannot be determined, with advice, once per issue.
     pub(super) async fn reply_cannot_tell(
         &self,
         place: &IssueRef,

@@ -1,4 +1,4 @@
-//! Comments that show a plan, as they are when somebody approves it.
+//! Checks that the comments with a plan are unedited when somebody approves the plan.
 
 use super::IntakeError;
 use crate::domain::lifecycle::effect::Effect;
@@ -8,16 +8,17 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::{loops, outbox};
 
-/// Digits of the digest of an edited comment in the key of the comment that repeats its plan.
+/// Number of digits of an edited comment's digest in the key of the comment that repeats the plan.
 const KEY_DIGITS: usize = 8;
 
 impl Engine {
-    /// Returns the reason why an approval does not count yet: a comment with the plan was edited after it was posted, so the person who
-    /// approved may have read another text. The stored plan is then posted again, once for each edited text. Deleted comments are
-    /// ignored. `repo` has the present name of the repository.
+    /// Returns the reason why an approval does not count yet; `None` if it counts. An approval does not count if a
+    /// comment with the plan was edited after it was posted, because the person may have read the edited text. The
+    /// stored plan is then posted again, once for each edited text. Deleted comments are ignored. `repo` has the
+    /// current name of the repository.
     ///
     /// # Errors
-    /// If the forge or the store cannot be read; the delivery is tried again.
+    /// The forge or the store cannot be read; the delivery is retried.
     pub(super) async fn edited_plan(
         &self,
         account: &ForgeAccount,

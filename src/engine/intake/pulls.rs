@@ -48,8 +48,8 @@ impl Engine {
         self.inspect_where(repo, false, concerns).await
     }
 
-    /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository. `base_moved` states whether
-    /// their base has new commits.
+    /// Enqueues an inspection of CI and of conflicts with the base for the matching loops of a repository.
+    /// `base_moved` is true if their base has new commits.
     pub(in crate::engine) async fn inspect_where(
         &self,
         repo: &RepoRef,
@@ -196,7 +196,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Enqueues the commands of a review or remark in order; returns their number.
+    /// Enqueues the commands of a review or review comment in order; returns their number.
     async fn commands_of_review(
         &self,
         id: &LoopId,
@@ -246,8 +246,9 @@ impl Engine {
         self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items, suggestions }, &from, 0).await
     }
 
-    /// Handles a comment without a command in the conversation of a loop's pull request: a reply in a review's thread is a
-    /// remark; for any other, people who may give commands get one answer that says what reaches the agent.
+    /// Handles a comment without a command in the conversation of a loop's pull request. A reply in a review's thread
+    /// becomes a review comment for the agent. For other comments, people who may give commands get a reply, once,
+    /// that explains which comments reach the agent.
     pub(super) async fn plain_comment(
         &self,
         account: &ForgeAccount,
@@ -295,8 +296,8 @@ pub(super) struct Reviewed {
     pub(super) at: Timestamp,
 }
 
-/// Returns the guidance in a review's body. In a body with commands, only the text before the first command counts,
-/// and only if changes are requested.
+/// Returns the guidance in a review's body; `None` if there is none. In a body with commands, only the text before the
+/// first command is guidance, and only if the review requests changes.
 fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
     let before = || body.lines().take_while(|line| !line.trim_start().starts_with("/ralph"));
     let prose = match commanded {
@@ -319,8 +320,8 @@ fn holds_commands(text: &str) -> bool {
     !command::parse(text).is_empty()
 }
 
-/// Whether a remark belongs to a review of this account: by the review's id, whenever the remark was drafted, or, if the forge
-/// reports no id, by the time. Replies of others in a thread have the id of the thread's review.
+/// Whether a review comment belongs to a review of this account. Compares the review's id or, if the forge reports no
+/// id, the time. Replies of other people in a thread have the id of the thread's review.
 pub(in crate::engine) fn belongs(remark: &ReviewComment, review: &PullReview, by: &User) -> bool {
     let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
     let of_review = match remark.review {
@@ -335,7 +336,7 @@ fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {
     (remark_key(remark.comment.id), word(by, remark.comment.body, Some(path)))
 }
 
-/// Returns the change that a remark suggests; `None` for an ordinary remark.
+/// Returns the change that a review comment suggests; `None` if it suggests none.
 fn suggestion(remark: &ReviewComment, by: &User) -> Option<SuggestedChange> {
     let (lines, text) = (remark.lines.clone()?, suggested_text(&remark.comment.body)?);
     let (comment, path) = (remark.comment.id, remark.path.clone());

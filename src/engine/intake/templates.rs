@@ -1,4 +1,4 @@
-//! Parts of an issue that people do not see, apart from the comments that the repository's own templates put into it.
+//! Parts of an issue that are invisible when rendered, except hidden comments from the repository's issue templates.
 
 use std::collections::HashSet;
 
@@ -12,9 +12,9 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind::{RateLimited, Transient, Unauthorized};
 
 impl Engine {
-    /// Returns the parts of an issue that people do not see as text. Hidden comments that come from the repository's issue templates are
-    /// harmless. The templates are read only if an author who is not trusted has a hidden comment, and only until each such comment
-    /// is found in one.
+    /// Returns the parts of an issue that are invisible when rendered. Hidden comments that come from the repository's
+    /// issue templates are harmless and left out. The templates are read only if an untrusted author has a hidden
+    /// comment, and only until each such comment is found in one.
     pub(super) async fn unseen_of(
         &self,
         account: &ForgeAccount,

@@ -1,5 +1,5 @@
-//! One run of an agent, from the prompt to its outcome. If a provider refuses, the run continues with the next
-//! backend; the loop waits only if none is left.
+//! One run of an agent, from the prompt to its outcome. If a provider refuses the call, the run continues with the
+//! next backend; the loop waits only if no backend is left.
 
 mod records;
 
@@ -44,9 +44,9 @@ use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, session};
 use crate::workspace::AgentView;
 
-/// Maximum number of files named in a note about files that were set aside.
+/// Maximum number of files that a note about saved files names.
 const MOST_SET_ASIDE: usize = 20;
-/// Maximum number of calls per run; each refusal parks a backend.
+/// Maximum number of calls per run; each refused call disables a backend for some time.
 const MOST_CALLS: usize = 8;
 
 /// Inputs of a run, shared by all backends that are tried.
@@ -59,7 +59,7 @@ struct AgentRunInputs<'a> {
     attempt: u32,
     purpose: RunPurpose,
     prompt_inputs: PromptInputs,
-    /// Images that the loop does not know yet.
+    /// Images of the task that the loop has not recorded yet.
     images: TaskImages,
     /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
@@ -124,8 +124,8 @@ impl Engine {
         Ok(Receipt::with_input(text, input))
     }
 
-    /// Settles the calls of a lost run, stores its turn as one that was cut off, and returns the run's total cost. Calls that had
-    /// ended were recorded, but the loop was not informed.
+    /// Settles the calls of a run whose process died, stores its turn as interrupted, and returns the run's total
+    /// cost. Calls that had ended were recorded, but the loop had not received them.
     pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
         let ended = self.store.write(move |c| {
@@ -140,7 +140,7 @@ impl Engine {
         Ok(cost)
     }
 
-    /// Resets the tree to `head` with the pending merge; returns a note for the agent, if any.
+    /// Resets the tree to `head` and restores the pending merge; returns a note for the agent, if any.
     async fn put_tree_back(
         &self,
         current: &Loop,
@@ -155,7 +155,7 @@ impl Engine {
         Ok(note)
     }
 
-    /// Runs the agent with one backend after another until a provider does not refuse.
+    /// Runs the agent with one backend after another until a provider accepts the call.
     async fn run(
         &self,
         mut task: AgentRunInputs<'_>,
@@ -254,8 +254,8 @@ impl Engine {
         Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
     }
 
-    /// Handles the tree of a refused run: successful work is kept for the next backend with a note; otherwise the
-    /// tree is reset.
+    /// Handles the tree of a run that a provider refused. Work of a successful run is kept for the next backend, with
+    /// a note; otherwise the tree is reset.
     async fn after_refusal(
         &self,
         task: &AgentRunInputs<'_>,
@@ -369,7 +369,7 @@ impl Engine {
         Ok((outcome, tools))
     }
 
-    /// Counts a run of an agent, and sends its span.
+    /// Counts a run of an agent in the metrics, and sends its span.
     fn tell_run(&self, id: &LoopId, chosen: &SelectedBackend, outcome: &AgentOutcome) {
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         let failed = (outcome.status != AgentStatus::Finished).then(|| outcome_word(&outcome.status));
@@ -385,8 +385,8 @@ impl Engine {
         self.model_span(id, &call);
     }
 
-    /// Copies the files that the previous iteration set aside, because its agent was killed, for this run. Returns their
-    /// folder and a note for the agent.
+    /// Copies the files that were saved when the agent of the previous iteration was killed. Returns the folder of the
+    /// copies and a note for the agent.
     async fn set_aside_files(
         &self,
         task: &AgentRunInputs<'_>,
@@ -459,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// Returns the agents' network access; none if single hosts are allowed but the helper program is unknown.
+    /// Returns the network access of agents; no access if single hosts are allowed but the helper program is unknown.
     pub(super) fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
@@ -472,7 +472,7 @@ impl Engine {
         }
     }
 
-    /// Renders the prompt; also returns its context block, which is empty if there is none.
+    /// Renders the prompt and returns it with its context block, which is empty if there is none.
     async fn prompt(
         &self,
         task: &AgentRunInputs<'_>,
@@ -510,7 +510,7 @@ impl Engine {
         self.settings.sessions.join(current.id.as_str())
     }
 
-    /// Returns the session that a run can resume; deletes the files of others.
+    /// Returns the session that a run can resume, if any; deletes the files of all others.
     fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
         let previous = current.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
@@ -531,12 +531,12 @@ impl Engine {
         remove_folder(&self.sessions_of(current));
     }
 
-    /// Returns the usage of a run; without a reported cost, estimated by the price table.
+    /// Returns the tokens and cost of a run. A cost that the agent did not report is estimated by the price table.
     fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
         self.usage_of((&chosen.backend, chosen.model.as_deref()), outcome)
     }
 
-    /// Returns the usage of a run of a backend with a requested model.
+    /// Returns the tokens and cost of a run of a backend with a requested model.
     pub(super) fn usage_of(&self, (backend, model): (&str, Option<&str>), outcome: &AgentOutcome) -> CallUsage {
         let usage =
             TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
@@ -552,7 +552,7 @@ impl Engine {
     }
 }
 
-/// Whether an agent can call the run's tools, which are offered by a server or in this process.
+/// Whether an agent can call the run's tools, given the ways in which they are offered: `by_server` or `in_process`.
 fn can_call(calls: ToolCalls, by_server: bool, in_process: bool) -> bool {
     match calls {
         ToolCalls::None => false,
@@ -561,7 +561,7 @@ fn can_call(calls: ToolCalls, by_server: bool, in_process: bool) -> bool {
     }
 }
 
-/// Returns the roots of a work tree, as it was given and without links.
+/// Returns the paths of a work tree: as given, and with symbolic links resolved.
 fn roots_of(tree: &Path) -> TreeRoots {
     let real = std::fs::canonicalize(tree).ok();
     TreeRoots::new([tree.to_owned()].into_iter().chain(real).map(|path| path.display().to_string()))

@@ -1,4 +1,4 @@
-//! Findings about program code that holds the answers of tests, which the whole files show and no diff does.
+//! Detects program code with hard-coded answers to tests. This needs the whole files, because a diff does not show it.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::engine::Engine;
 use crate::engine::executor::EffectError;
 use crate::workspace::BranchDiff;
 
-/// Maximum number of files that are read, of the program and of its tests.
+/// Maximum number of files that are read, of program code and of tests together.
 const MAX_FILES: usize = 500;
 
 impl Engine {
-    /// Returns the findings about functions of the branch that know only what its tests expect.
+    /// Returns the findings about functions of the branch that only handle the inputs of its tests.
     pub(super) async fn hard_coded_answers(
         &self,
         repo: &RepoRef,

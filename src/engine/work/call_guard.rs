@@ -1,4 +1,5 @@
-//! Limits of cost that a running call shares with others, asked before each request of its agent to a model.
+//! Cost limits that a running call shares with other calls. They are checked before each request of the agent to a
+//! model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::engine::Engine;
 use crate::store::Store;
 use crate::store::calls::{self, CallContext};
 
-/// Guard of one call.
+/// Cost guard of one call.
 pub(super) struct CallGuard {
     store: Store,
     clock: Clock,
@@ -26,7 +27,7 @@ impl fmt::Debug for CallGuard {
 }
 
 impl CallGuard {
-    /// Creates the guard of a call that has begun.
+    /// Creates the guard of a call that has started.
     pub(super) fn of(engine: &Engine, caller: &CallContext) -> Arc<dyn CostGuard> {
         Arc::new(Self { store: engine.store.clone(), clock: engine.clock.clone(), caller: caller.clone() })
     }

@@ -1,4 +1,4 @@
-//! Commits, pushes, merges and restores.
+//! Work effects that use git: commits, pushes, merges and restores.
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,7 @@ impl Engine {
         Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
     }
 
-    /// Puts the base's version of files back as a new commit; files that the base lacks are removed.
+    /// Creates a commit that restores the base's version of files; files that the base lacks are removed.
     pub(super) async fn put_back_tests(
         &self,
         repo: &RepoRef,
@@ -84,7 +84,7 @@ impl Engine {
         Ok(committed(run.ticket, self.change(current, &request, info).await?))
     }
 
-    /// Returns the change of a commit with the findings of the branch's complete change.
+    /// Returns the change of a commit, with the findings about the complete change of the branch.
     pub(super) async fn change(
         &self,
         current: &Loop,
@@ -116,7 +116,7 @@ impl Engine {
         })
     }
 
-    /// Restores the files of an earlier commit as a new commit.
+    /// Creates a commit that restores the files of an earlier commit.
     pub(super) async fn restore(
         &self,
         repo: &RepoRef,
@@ -214,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// Prepares the loop's tree at its head, with what the remote has now.
+    /// Prepares the loop's tree at the head of its branch, after fetching from the remote.
     pub(super) async fn tree_at_head(
         &self,
         account: &ForgeAccount,
@@ -272,7 +272,8 @@ fn committed(ticket: u64, change: IterationChange) -> Receipt {
     Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) })
 }
 
-/// Returns the findings of a branch's complete change. Of a change that was cut, earlier findings stay.
+/// Returns the findings about the complete change of a branch. If the change was cut because of its size, earlier
+/// findings are kept.
 pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<BranchFinding> {
     let mut findings = found_on_branch(tamper::scan(&complete.text, &tamper::TamperContext::default()), complete);
     if complete.truncated {
@@ -283,7 +284,7 @@ pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<Bran
     findings
 }
 
-/// Returns findings of a branch with the digests of the changes that they are about.
+/// Returns the findings about a branch, each with the digest of the change that it is about.
 pub(super) fn found_on_branch(found: Vec<TamperFinding>, complete: &BranchDiff) -> Vec<BranchFinding> {
     let marks = tamper::ChangeMarks::of(&complete.text);
     let of_branch = |found| BranchFinding { mark: marks.mark(&found), found, pushed: false };
@@ -294,7 +295,7 @@ pub(super) fn loop_trailer(current: &Loop) -> Trailer {
     Trailer::Loop(current.id.to_string())
 }
 
-/// Returns the reason a change must not be pushed before a person has reviewed it.
+/// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.
 fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<String> {
     if !info.oversized.is_empty() {
         return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
@@ -319,7 +320,8 @@ fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<S
     None
 }
 
-/// Returns the size of all commits of a loop, with a new one. Every commit is pushed, also one whose change was undone by a later one.
+/// Returns the size of all commits of a loop including the new one. Commits that were undone later count as well,
+/// because every commit is pushed.
 fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
     let made = || current.iterations.iter().filter(|iteration| iteration.commit.is_some() && !iteration.merged);
     let stats = made().map(|iteration| &iteration.stat).chain(current.merging.is_none().then_some(&info.stat));
@@ -336,7 +338,7 @@ pub(super) fn host_of(url: &str) -> String {
     url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
 }
 
-/// Returns the request for a commit of the service itself on top of `parent`, whose protected paths are those of `base`.
+/// Returns the request for a commit of the service on top of `parent`. The protected paths are those of `base`.
 pub(super) fn on_top<'a>(
     current: &'a Loop,
     repo: &'a RepoRef,

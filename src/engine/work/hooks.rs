@@ -1,4 +1,4 @@
-//! Runs hooks: programs of the operator that get the loop as JSON and print a verdict.
+//! Runs hooks: programs of the operator that receive the loop as JSON and print a verdict.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,14 +23,14 @@ const OUTPUT_BYTES: usize = 64 * 1024;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Input of a hook, as JSON on standard input. Fields may be added.
+/// Input of a hook, as JSON on standard input. Later versions may add fields.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HookRequest<'a> {
     /// Version of this format.
     pub version: u32,
     /// Id of this run of the hook. A run whose outcome was lost is repeated with the same id.
     pub run: String,
-    /// Event.
+    /// Event that the hook is called for.
     pub event: HookEvent,
     /// Name of the hook.
     pub hook: &'a str,
@@ -53,19 +53,19 @@ pub struct HookRequest<'a> {
     pub why: &'a str,
     /// Branch of the loop.
     pub branch: &'a str,
-    /// Branch that it started from.
+    /// Branch that the loop started from.
     pub base_branch: &'a str,
-    /// Commit that it started from.
+    /// Commit that the loop started from.
     pub base: Option<&'a str>,
-    /// Its newest commit.
+    /// Newest commit of the loop.
     pub head: Option<&'a str>,
     /// Number of the current or last iteration; 0 before the first.
     pub iteration: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Cost so far, in US dollars.
+    /// Cost of the loop so far, in US dollars.
     pub cost_usd: f64,
-    /// Completion, in percent.
+    /// Completion of the task, in percent.
     #[schemars(range(max = 100))]
     pub completion_percent: u8,
     /// Summary of the agent's last report.
@@ -91,7 +91,8 @@ pub struct HookCheck<'a> {
 
 impl<'a> HookRequest<'a> {
     /// Describes a loop to a hook.
-    /// `occasion` counts up with the loop: the ticket of the work or, after the end, the loop's version.
+    /// `occasion` distinguishes the runs of a hook: the ticket of the work or, after the loop's end, the loop's
+    /// version.
     pub fn of(current: &'a Loop, event: HookEvent, hook: &'a str, occasion: u64) -> Self {
         let last = current.current();
         let checks = current.latest_checks().map(|report| report.outcomes.as_slice()).unwrap_or_default();
@@ -128,7 +129,8 @@ impl<'a> HookRequest<'a> {
 }
 
 impl Engine {
-    /// Runs the hooks of an event in order, until one objects. If a run was interrupted, all hooks run again with the same ids.
+    /// Runs the hooks of an event in order until one of them objects. After an interruption, all hooks run again with
+    /// the same ids.
     pub(super) async fn hooks(
         &self,
         repo: &RepoRef,

@@ -1,5 +1,5 @@
-//! Images of a task: fetched, again before later runs if that failed, kept with the loop, and copied for each run. Nothing about
-//! them stops a loop.
+//! Images of a task. They are fetched, stored with the loop and copied for each run; failed downloads are retried
+//! before later runs. No failure stops a loop.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -24,22 +24,22 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, ForgeResult, ImageFailure};
 use crate::process::private;
 
-/// Maximum number of commenters whose permission is asked for.
+/// Maximum number of commenters whose permission is queried.
 const MOST_COMMENTERS: usize = 30;
 
 /// Images of a run.
 #[derive(Default)]
 pub(super) struct PlacedImages {
-    /// For the agent's program.
+    /// Files for the agent's program.
     pub run: RunImages,
-    /// For the prompt.
+    /// List of the images for the prompt.
     pub listed: Vec<PromptImage>,
-    /// Marks of the images, by which a resumed session is not given them again.
+    /// Digests of the images; images whose digests a resumed session has received are not sent to it again.
     pub told: Vec<String>,
 }
 
 impl Engine {
-    /// Fetches the images of the issue and of comments by people with write access that the loop does not know.
+    /// Fetches new images of the issue and of comments by people with write access.
     pub(super) async fn images_of_issue(
         &self,
         account: &ForgeAccount,
@@ -70,8 +70,8 @@ impl Engine {
         self.unless_renamed(account, repo, found).await
     }
 
-    /// Returns the images if the repository still has the name that was asked under; otherwise none, because another repository
-    /// may have answered. They are looked up again before the next run.
+    /// Returns the images if the repository still has the name that was used in the requests. Otherwise returns none,
+    /// because another repository may have answered; they are looked up again before the next run.
     async fn unless_renamed(&self, account: &ForgeAccount, repo: &RepoRef, found: TaskImages) -> TaskImages {
         if found == TaskImages::default() || self.is_named(account, repo).await {
             return found;
@@ -80,8 +80,8 @@ impl Engine {
         TaskImages { notes, unlisted: 1, ..TaskImages::default() }
     }
 
-    /// Fetches the images that the loop lacks before a run: those of the current iteration's guidance, and those that could not
-    /// be fetched before.
+    /// Fetches missing images before a run: those of the current iteration's guidance, and those whose earlier
+    /// download failed.
     pub(super) async fn images_before_run(
         &self,
         account: &ForgeAccount,
@@ -114,7 +114,7 @@ impl Engine {
         found
     }
 
-    /// Fetches the images in guidance that are not `known`.
+    /// Fetches the images in guidance that are not in `known`.
     async fn images_of_guidance(
         &self,
         account: &ForgeAccount,
@@ -156,7 +156,8 @@ impl Engine {
         account.forge.attachments().filter(|_| self.settings.images.enabled)
     }
 
-    /// Returns the texts whose images may be used, and the addresses of all files. The issue's text is the approved one.
+    /// Returns the texts whose images may be used, and the addresses of all attached files. The text of the issue is
+    /// the approved one.
     async fn texts_of(
         &self,
         account: &ForgeAccount,
@@ -189,7 +190,7 @@ impl Engine {
         (texts, by_id(found.into_iter().flat_map(|text| text.attachments)))
     }
 
-    /// Whether a commenter is a person with write access; `known` are the answers so far.
+    /// Whether a commenter is a person with write access. `known` caches the answers by account.
     async fn may_show(
         &self,
         account: &ForgeAccount,
@@ -217,7 +218,7 @@ impl Engine {
         may
     }
 
-    /// Fetches the planned images of texts, one after another, and keeps their files.
+    /// Fetches the images of texts one after another and stores their files.
     async fn fetch(
         &self,
         forge: &dyn Attachments,
@@ -289,7 +290,7 @@ impl Engine {
         found
     }
 
-    /// Writes the file of an image, as a whole or not at all.
+    /// Writes the file of an image completely or not at all.
     fn keep_image(&self, current: &Loop, image: &TaskImage, bytes: &[u8]) -> io::Result<()> {
         let folder = self.images_folder(current);
         private::create_folder(&folder)?;
@@ -308,8 +309,8 @@ impl Engine {
         remove_folder(&self.images_folder(current));
     }
 
-    /// Copies the loop's images, with those of `more`, into a run's folder. `told` has the marks of the images that the resumed
-    /// session was given. A file that is missing is left out.
+    /// Copies the images of the loop and of `more` into a run's folder. `told` has the digests of the images that the
+    /// resumed session has received. Missing files are skipped.
     pub(super) fn place_images(
         &self,
         current: &Loop,
@@ -345,10 +346,11 @@ impl Engine {
     }
 }
 
-/// Maximum number of images of a task that are not received in time before the others are given up.
+/// Number of timed-out images after which the remaining images of a task are not fetched.
 const MOST_TIMEOUTS: usize = 2;
 
-/// Returns the files of a loop's issue and pull request, with those of comments on lines if `reviewed`.
+/// Returns the attached files of a loop's issue and pull request. With `reviewed`, files in comments on lines are
+/// included.
 async fn listed_files(
     forge: &dyn Attachments,
     repo: &RepoRef,
@@ -367,7 +369,7 @@ async fn listed_files(
     Ok(files)
 }
 
-/// Returns the addresses of files by their ids.
+/// Returns the address of each attached file by its id.
 fn by_id(attachments: impl Iterator<Item = Attachment>) -> HashMap<String, Url> {
     attachments.map(|attachment| (attachment.id, attachment.address)).collect()
 }

@@ -1,5 +1,5 @@
-//! Inputs of a prompt in addition to the task: memory, the context block and a model's advice. Without models or
-//! their answers, only the advice is missing.
+//! Inputs of a prompt in addition to the task: memory, the context block and a model's advice. If no model is
+//! configured or answers, only the advice is missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,11 +25,11 @@ use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
 /// Tokens reserved in the context block for the names of backend and model.
 const NAMES_TOKENS: usize = 40;
-/// Maximum number of tokens of the context block of a resumed session.
+/// Maximum number of tokens of the context block for a resumed session.
 const NEWS_TOKENS: usize = 800;
 /// Maximum number of proposals of conventions that one loop publishes.
 const TOLD_PROPOSALS: usize = 3;
-/// Maximum number of bytes of a diff in a question.
+/// Maximum size of a diff in a question to a model, in bytes.
 const CHANGE_BYTES: usize = 64 * 1024;
 
 /// Inputs of a prompt, shared by all backends that are tried.
@@ -37,9 +37,9 @@ const CHANGE_BYTES: usize = 64 * 1024;
 pub(super) struct PromptInputs {
     /// Content of the context block; `None` if the loop has none.
     context: Option<Context>,
-    /// Context block as compressed by a model.
+    /// Context block that a model has shortened; `None` if no model has.
     compressed: Option<Compressed>,
-    /// Advice of a model.
+    /// Advice of a model; `None` if none was given.
     pub model_advice: Option<ModelAdvice>,
     /// Statistics of the agent's tools.
     pub tools: Vec<ToolUse>,
@@ -48,8 +48,8 @@ pub(super) struct PromptInputs {
 }
 
 impl PromptInputs {
-    /// Returns the context block for a backend and model, within its token budget. For a resumed session, which has
-    /// received the facts with the digests in `told`, it has only what is new.
+    /// Returns the context block for a backend and model, within its token budget. For a resumed session the block
+    /// contains only new facts; `told` has the digests of the facts that the session has received.
     pub fn block(
         &self,
         settings: &ContextSettings,
@@ -68,7 +68,7 @@ impl PromptInputs {
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
     }
 
-    /// Removes optional content after the prompt was too long for a model; returns whether there was any.
+    /// Removes optional content after a model rejected the prompt as too long; returns `true` if there was any.
     pub fn shorten(&mut self) -> bool {
         self.context.take().is_some()
     }
@@ -126,7 +126,7 @@ impl Engine {
         PromptInputs { context: Some(context), compressed, failed: recalled.failed, ..PromptInputs::default() }
     }
 
-    /// Has a model extract a report from the run's last message if the agent wrote none.
+    /// Asks a model to extract a report from the run's last message if the agent wrote no report.
     pub(super) async fn read_message(&self, questions: &Questions<'_>, run: &mut AgentRunFacts) {
         let over = matches!(run.end, AgentEnd::Finished | AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. });
         if over && run.report.is_none() && !run.message.trim().is_empty() {
@@ -136,7 +136,8 @@ impl Engine {
         }
     }
 
-    /// Has a model write the reflection on a failed iteration; replaces the extractive one.
+    /// Asks a model to reflect on a failed iteration; the answer replaces the reflection that was extracted without a
+    /// model.
     async fn reflect(&self, questions: &Questions<'_>, repo: &RepoRef) {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
@@ -165,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Has a model write the latest summary if it is wanted and still extractive.
+    /// Asks a model to write the latest summary, if `wanted` returns `true` for it and no model has written it yet.
     async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&SessionSummary) -> bool) {
         let current = questions.current;
         if !self.asks(current) {
@@ -189,8 +190,8 @@ impl Engine {
         }
     }
 
-    /// Asks the final questions of an ended loop and returns their cost, including earlier attempts. Abandoned calls
-    /// are settled.
+    /// Asks the final questions of an ended loop and returns their cost, including that of earlier attempts. Calls
+    /// whose process died are settled.
     pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
         self.settle_lost(current, 0).await?;
         // The final summary may not exist yet.
@@ -200,7 +201,7 @@ impl Engine {
         self.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 
-    /// Returns the proposals of conventions that the loop publishes; empty if memory is disabled.
+    /// Returns the proposals of conventions that the loop publishes in a comment; empty if memory is disabled.
     pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<PublishedProposal> {
         if !self.settings.memory.learns() {
             return Vec::new();
@@ -225,7 +226,7 @@ impl Engine {
         })
     }
 
-    /// Returns what the newest ended loops of the repository took; empty if it cannot be read.
+    /// Returns the resource use of the repository's newest ended loops; empty if it cannot be read.
     pub(super) async fn past_loops(&self, repo: &RepoRef) -> Vec<EndedLoop> {
         let of = repo.clone();
         self.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {

@@ -42,11 +42,11 @@ pub(super) struct RunMonitor {
     pub backend: String,
     /// Model of the call.
     pub model: Option<String>,
-    /// Number of the iteration.
+    /// 1-based number of the iteration.
     pub iteration: u32,
     /// Roots of the work tree.
     pub tree: TreeRoots,
-    /// Maximum cost if the limits cannot be read from the store.
+    /// Maximum cost, which applies if the limits cannot be read from the store.
     pub at_most: Option<Money>,
     /// Whether any output was received.
     pub answered: bool,
@@ -60,8 +60,8 @@ pub(super) struct RunMonitor {
     pub stored: usize,
 }
 
-/// Filter that bounds the events of a run: the first text, all costs, and a limited number of others. Without it,
-/// events would accumulate faster than they are processed.
+/// Filter that limits the events of a run: it accepts the first text, all costs, and a limited number of others.
+/// Without it, events could arrive faster than they are processed.
 #[derive(Debug, Default)]
 pub(super) struct EventFilter {
     spoke: bool,
@@ -69,7 +69,7 @@ pub(super) struct EventFilter {
 }
 
 impl EventFilter {
-    /// Whether the event is to be processed.
+    /// Whether the event should be processed.
     pub fn accepts(&mut self, event: &AgentEvent) -> bool {
         match event {
             AgentEvent::Session { .. } => false,
@@ -84,7 +84,7 @@ impl EventFilter {
 }
 
 impl RunMonitor {
-    /// Creates a monitor of a run by a backend and a model, for an iteration in a work tree, that may cost `at_most`.
+    /// Creates the monitor of a run in a work tree. `at_most` is the maximum cost.
     pub fn new(
         caller: CallContext,
         (backend, model): (String, Option<String>),
@@ -106,7 +106,7 @@ impl RunMonitor {
         }
     }
 
-    /// Processes an event with its time; cancels `stop` once the run exceeds its cost limit.
+    /// Processes an event with its time. Cancels `stop` when the run exceeds its cost limit.
     pub async fn handle(&mut self, engine: &Engine, (at, event): (Timestamp, AgentEvent), stop: &CancellationToken) {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
         if speaks && !self.answered {
@@ -158,7 +158,7 @@ impl RunMonitor {
         }
     }
 
-    /// Returns the distinct tools in the order of their first call.
+    /// Returns the distinct names of the tools in the order of their first call.
     pub fn tools(&self) -> Vec<String> {
         let mut tools = Vec::new();
         let called = self.events.iter().filter(|event| event.kind == EventKind::ToolCall);
@@ -206,7 +206,7 @@ impl mcp::Learnings for RepositoryLearnings {
     }
 }
 
-/// Session memory as tools of an agent that runs in this process.
+/// Session memory as tools for an agent that runs in this process.
 pub(super) struct SessionTools(mcp::Tools);
 
 impl SessionTools {

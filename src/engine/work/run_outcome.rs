@@ -18,16 +18,17 @@ pub(super) fn warm_up() {
     });
 }
 
-/// Witness of a limit.
+/// Source of the report that a limit was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenBy {
-    /// The service: in its own call, or in an answer that passed the broker of keys.
+    /// The service saw the limit in its own call, or in a response that passed the broker of keys.
     Service,
-    /// The run, which reported it.
+    /// The output of the run reported the limit.
     Run,
 }
 
-/// Returns the limit that a run reached, if any, and who saw it. The output of a finished run is never searched for limits.
+/// Returns the limit that a run reached and the source of this information; `None` if it reached no limit. The output
+/// of a finished run is never searched for limits.
 pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<(Limit, SeenBy)> {
     let refused = match &outcome.status {
         AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } | AgentStatus::Limited { .. } => {
@@ -39,8 +40,8 @@ pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<(Limit,
     seen.map(|limit| (limit, SeenBy::Service)).or_else(|| Some((reported_limit(outcome, now)?, SeenBy::Run)))
 }
 
-/// Returns the limit in an answer of a provider. The message of an error in a request can contain text of the request, so it
-/// says nothing about the provider's limits.
+/// Returns the limit in a provider's response; `None` if there is none. The message of an invalid request is ignored,
+/// because it can quote the request.
 fn in_answer(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     let limit = classify(signals, now).or_else(|| {
         Some(Limit { kind: signals.refusal("")?, until: None, source: LimitSource::Stream, evidence: String::new() })
@@ -73,7 +74,7 @@ fn reported_limit(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
     }
 }
 
-/// Returns the description of a limit that follows "was left".
+/// Returns the description of a limit, as a phrase that follows "was left".
 pub(super) fn limit_words(kind: LimitKind) -> &'static str {
     match kind {
         LimitKind::Rate => " for its rate limit",
@@ -86,7 +87,7 @@ pub(super) fn limit_words(kind: LimitKind) -> &'static str {
     }
 }
 
-/// Adds a call to the run; its end and message are the run's until another call follows. `window` is the size of the
+/// Adds a call to the run. Its end and message are the run's until another call is added. `window` is the size of the
 /// context window in tokens.
 pub(super) fn add(
     sum: &mut AgentRunFacts,
@@ -144,7 +145,7 @@ pub(super) fn add(
     };
 }
 
-/// Adds the usage of questions to a run.
+/// Adds the tokens and cost of questions to a run.
 pub(super) fn charge(run: &mut AgentRunFacts, used: CallUsage) {
     let TokenUsage { input, output, cache_read, cache_write } = used.usage;
     run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);

@@ -1,8 +1,8 @@
-//! Asks another backend for a second opinion: a program in a checkout of the commit that is thrown away, or a model over HTTP.
+//! Asks another backend for a second opinion: a program in a temporary checkout of the commit, or a model over HTTP.
 //!
-//! Every failure is a reason why there is none; the loop decides what follows. The answer is kept in the session memory under the
-//! commit, together with the end of its call, so that a restart pays for it only if it was lost; what the calls cost is charged to
-//! the loop once.
+//! Failures never propagate: the result is then a reason why there is no opinion, and the loop decides what follows.
+//! The answer is stored in the session memory under its commit, together with the end of its call, so that a restart
+//! pays again only if the answer was lost. The cost of the calls is charged to the loop once.
 
 use std::time::Duration;
 
@@ -36,14 +36,14 @@ use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 
-/// Number of failures of the service itself (disk, git) after which there is no opinion.
+/// Number of failures of the service itself (disk, git) after which the opinion is given up.
 const MAX_TRIES: u32 = 3;
-/// Maximum time without output of a program; at most the time of its run.
+/// Maximum time without output of the program; shorter if the run's time limit is.
 const IDLE: Duration = Duration::from_secs(600);
 /// Maximum length of a reason, in characters.
 const REASON_CHARACTERS: usize = 300;
 
-/// Second opinion that is being asked for.
+/// Request for a second opinion.
 struct OpinionRequest<'a> {
     current: &'a Loop,
     review: &'a ReviewPolicy,
@@ -51,7 +51,7 @@ struct OpinionRequest<'a> {
     ticket: u64,
 }
 
-/// End of a call with its usage and the answer, or the reason why there is none.
+/// End of a call with its usage, and the answer or the reason why there is none.
 struct OpinionCall {
     end: CallEnd,
     used: CallUsage,
@@ -59,7 +59,7 @@ struct OpinionCall {
 }
 
 impl Engine {
-    /// Asks for a second opinion about a commit. Never fails permanently.
+    /// Asks for a second opinion about a commit. Its errors can be retried.
     pub(super) async fn second_opinion(
         &self,
         claimed: &ClaimedEffect,
@@ -111,7 +111,7 @@ impl Engine {
         })
     }
 
-    /// Asks for an opinion; fails only before the backend is called.
+    /// Calls a backend for an opinion; returns an error only if no call was started.
     async fn new_opinion(
         &self,
         repo: &RepoRef,
@@ -176,15 +176,15 @@ impl Engine {
         })
     }
 
-    /// Returns the cost of the loop's second opinions that is not charged to it: that of the last one, and that of one whose
-    /// outcome never reached the loop.
+    /// Returns the cost of the loop's second opinions that is not charged to the loop yet. This includes an opinion
+    /// whose outcome was lost in a restart.
     async fn uncharged(&self, current: &Loop) -> Result<Money, StoreError> {
         let id = current.id.clone();
         let paid = self.store.read(move |c| calls::cost_of_purpose(c, &id, JobKind::SecondOpinion.as_str())).await?;
         Ok(Money(paid.0.saturating_sub(current.opinions.cost().0).max(0)))
     }
 
-    /// Returns the time that a run may take: that of the settings, and at most the loop's.
+    /// Returns the time limit of a run: the configured one, or the loop's remaining time if that is shorter.
     fn opinion_time(&self, asked: &OpinionRequest<'_>) -> Duration {
         let current = asked.current;
         let left = current.limits.time_ms - current.spent.time_at(self.clock.now());
@@ -192,7 +192,7 @@ impl Engine {
         Duration::from_secs(asked.review.timeout_s).min(left)
     }
 
-    /// Reserves the money of a run and records its start; or returns the reason why it is not started.
+    /// Reserves the cost of a run and records its start, or returns the reason why it cannot start.
     async fn begin_opinion(
         &self,
         asked: &OpinionRequest<'_>,
@@ -274,7 +274,7 @@ impl Engine {
         OpinionCall { end, used, answer }
     }
 
-    /// Runs a program in a checkout of the commit, which is thrown away, and reads its last message.
+    /// Runs a program in a temporary checkout of the commit and reads its last message.
     async fn run_reviewer(
         &self,
         agent: &dyn Backend,
@@ -354,7 +354,7 @@ impl Engine {
         OpinionCall { end, used: self.usage_of((&asked.review.backend, model), &outcome), answer }
     }
 
-    /// Runs a program and holds it to the cost limits.
+    /// Runs a program and stops it if it exceeds its cost limit.
     async fn monitored(
         &self,
         agent: &dyn Backend,
@@ -385,14 +385,14 @@ impl Engine {
         outcome
     }
 
-    /// Returns a reason for people: one line, masked and cut.
+    /// Returns a reason that can be shown to people: one line, with secrets masked, shortened to the maximum length.
     fn reason(&self, why: &str) -> String {
         let masked = self.checks.masker.mask(why);
         let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
         line.chars().take(REASON_CHARACTERS).collect::<String>().trim_end_matches('.').to_owned()
     }
 
-    /// Returns the answer about the commit that an earlier run stored.
+    /// Returns the stored answer of an earlier run about the commit; `None` if there is none.
     async fn kept_opinion(&self, asked: &OpinionRequest<'_>) -> Option<OpinionRun> {
         let (id, now, head) = (asked.current.id.clone(), asked.current.spent.iterations, about(asked.commit));
         let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
@@ -445,7 +445,7 @@ impl Engine {
     }
 }
 
-/// Returns the beginning of the stored question about a commit.
+/// Returns the prefix of the stored question about a commit.
 fn about(commit: &Sha) -> String {
     format!("Question for {}: {commit}\n\n", JobKind::SecondOpinion.as_str())
 }

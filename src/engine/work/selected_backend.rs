@@ -19,7 +19,7 @@ pub(super) struct SelectedBackend {
 }
 
 impl SelectedBackend {
-    /// Returns the name of the folder of the call's session; `ticket` is that of the run.
+    /// Returns the name of the folder for the call's session. `ticket` is the ticket of the run.
     pub(super) fn session_folder(&self, ticket: u64) -> String {
         format!("{ticket}-{}", self.number)
     }

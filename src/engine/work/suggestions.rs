@@ -1,4 +1,4 @@
-//! Application of suggested changes as a commit of the service.
+//! Applies changes that review comments suggest, as a commit of the service.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 
 impl Engine {
-    /// Applies the changes that can be applied to the head of a loop as one commit.
+    /// Applies suggested changes to the head of a loop as one commit. Changes that do not apply are skipped.
     pub(super) async fn apply_suggestions(
         &self,
         repo: &RepoRef,
@@ -50,8 +50,8 @@ impl Engine {
         Ok(Receipt::with_input(text, input))
     }
 
-    /// Returns the file's text with the suggestion applied, based on `files` where it was changed before; else the reason why it does
-    /// not apply.
+    /// Returns the file's text with a suggestion applied, or the reason why it does not apply. `files` has the texts
+    /// of files that earlier suggestions changed.
     async fn with_change(
         &self,
         repo: &RepoRef,

@@ -1,5 +1,5 @@
-//! Verification of a commit in a fresh checkout: the checks, the findings of the branch, and the checks with the base's
-//! tests.
+//! Verification of a commit in a fresh checkout: runs the checks, collects the findings about the branch, and runs the
+//! checks with the base's tests.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,17 +18,17 @@ use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::workspace::CleanCheckout;
 
-/// Maximum number of new files whose names are searched in the imports of the base.
+/// Maximum number of new files whose names are looked up in the imports of the base.
 const MAX_IMPORT_SEARCHES: usize = 200;
-/// Maximum size of the change of tests that a maintainer is shown, in bytes.
+/// Maximum size of the change of tests that is shown to a maintainer, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
-/// Facts that the runs of one verification share.
+/// Data that the runs of one verification share.
 #[derive(Clone, Copy)]
 struct VerifyContext<'a> {
     repo: &'a RepoRef,
     current: &'a Loop,
-    /// The base, and how it starts the checks.
+    /// Base commit and the commands with which it starts the checks.
     start: &'a tamper::CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
@@ -36,15 +36,15 @@ struct VerifyContext<'a> {
 /// Outcome of the checks in a checkout.
 struct CheckedTree {
     report: CheckReport,
-    /// Tests, and files that start checks, that were written meanwhile.
+    /// Tests and files that start checks whose content was changed while the checks ran.
     rewritten: Vec<RewrittenFile>,
 }
 
-/// File that the checks run without, or with another version of.
+/// File that the checks run without, or with another version.
 struct ReplacedFile {
     path: String,
     is_new: bool,
-    /// Commit with the version that is used: the base, or where a person accepted a change of it.
+    /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
     version: Sha,
 }
 
@@ -146,7 +146,7 @@ impl Engine {
         Ok((report, TestEvidence { findings, base_tests, base_checks, rewritten }))
     }
 
-    /// Runs checks again in another fresh checkout of the commit, where their passing once is not enough.
+    /// Runs checks again in another fresh checkout of the commit, if passing once is not enough.
     async fn repeat(
         &self,
         of: VerifyContext<'_>,
@@ -179,8 +179,8 @@ impl Engine {
         }
     }
 
-    /// Does what [`Self::set_up_and_check`] does in a fresh checkout of its own: what an earlier run wrote, ignored files too, could
-    /// stand in for what is tested.
+    /// Runs [`Self::set_up_and_check`] in a new checkout. Files from an earlier run, including ignored files, could
+    /// otherwise replace the tested ones.
     async fn set_up_and_check_fresh(
         &self,
         of: VerifyContext<'_>,
@@ -194,7 +194,7 @@ impl Engine {
         checked
     }
 
-    /// Runs the set-up commands and some checks in a fresh checkout, the checks with the versions that other commits have of some
+    /// Runs the setup commands and some checks in a fresh checkout. The checks use other commits' versions of some
     /// files.
     async fn set_up_and_check(
         &self,
@@ -220,9 +220,9 @@ impl Engine {
         Ok(CheckedTree { report, rewritten })
     }
 
-    /// Returns the files of the branch whose base version, or without which, the checks must give the same result: tests of the
-    /// base, new tests beside them, and files that decide how the checks are started. Where a person accepted a change, the version
-    /// that they saw stands in for the base's.
+    /// Returns the files of the branch that are replaced by their base version or removed for the second run of the
+    /// checks, whose result must be the same. These are tests of the base, new tests beside them, and files that
+    /// decide how the checks are started. For a change that a person accepted, the accepted version is used.
     async fn replaced_files(
         &self,
         of: VerifyContext<'_>,
@@ -266,8 +266,8 @@ impl Engine {
         Ok(replaced)
     }
 
-    /// Whether a new file is in the place of a program or module that the checks found before: in a folder of their search path, or
-    /// under a name that the base imports.
+    /// Whether a new file can replace a program or module that the checks used before: it is in a folder of their
+    /// search path, or has a name that the base imports.
     async fn takes_a_place(
         &self,
         repo: &RepoRef,
@@ -291,7 +291,7 @@ impl Engine {
         self.workspaces.has_line(repo, base, &import.pattern, import.files).await
     }
 
-    /// Runs the checks with other versions of files that decide about them, and without new ones.
+    /// Runs the checks after replacing or removing the files that influence their result.
     async fn run_with_base_tests(
         &self,
         of: VerifyContext<'_>,

@@ -1,4 +1,4 @@
-//! Uploaded files of issues and comments, as the API lists them.
+//! Uploaded files of issues and comments, from the API's lists.
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use crate::forge::{
     Reviews,
 };
 
-/// Maximum number of comments on lines whose files are listed, the newest first.
+/// Maximum number of comments on lines whose files are listed; the newest are used.
 const MOST_REMARKS: usize = 20;
 
 /// Issue or comment with its files.
@@ -37,7 +37,8 @@ struct WireAsset {
 }
 
 impl Gitea {
-    /// The address in the answer is that of the server's settings, which may differ from the configured one.
+    /// Converts a file. The address in the response is built from the server's settings and may differ from the
+    /// configured one, so it is replaced.
     fn attachment(&self, asset: WireAsset) -> Attachment {
         Attachment {
             address: self.client.address(&["attachments", &asset.uuid]),
@@ -72,7 +73,8 @@ impl Attachments for Gitea {
         Ok(std::iter::once(self.attached_text(issue, false)).chain(comments).collect())
     }
 
-    /// The API lists the files of a comment on a line only if asked for that comment, as if it were one of the issue.
+    /// Requests the files of each comment on a line separately, as if it were a comment of the issue, because lists do
+    /// not contain them.
     async fn attached_to_remarks(&self, repo: &RepoRef, pull: Number) -> ForgeResult<Vec<Attachment>> {
         let what = format!("read the images of comments on lines of {repo}#{pull}");
         let shows_file = |remark: &&ReviewComment| remark.comment.body.contains("attachments/");

@@ -1,4 +1,5 @@
-//! Merging of pull requests by Gitea and Forgejo once the checks that protection requires have succeeded.
+//! Automatic merging of pull requests by Gitea and Forgejo, as soon as the checks that branch protection requires have
+//! succeeded.
 
 use ::http::Method;
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use crate::domain::model::ids::{Number, RepoRef, Sha};
 use crate::forge::ForgeErrorKind::{Conflict, NotFound};
 use crate::forge::{AutoMerge, ForgeError, ForgeResult};
 
-/// Ways to merge that a repository allows.
+/// Merge styles that a repository allows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MergeStyles {
@@ -25,7 +26,7 @@ struct MergeStyles {
 }
 
 impl MergeStyles {
-    /// Returns the default way if it is allowed, else the first that is.
+    /// Returns the default style if it is allowed, otherwise the first allowed one; `None` if none is allowed.
     fn style(&self) -> Option<&'static str> {
         let all = [
             ("merge", self.allow_merge_commits),
@@ -41,7 +42,8 @@ impl MergeStyles {
 }
 
 impl Gitea {
-    /// Asks the server to merge a pull request in a way: at once, or when its checks have succeeded.
+    /// Asks the server to merge a pull request with a style, either immediately or as soon as its checks have
+    /// succeeded.
     async fn send_merge(
         &self,
         repo: &RepoRef,
@@ -60,8 +62,9 @@ impl Gitea {
         self.client.send(&what, Method::POST, &path, &body).await.map(drop)
     }
 
-    /// Merges a pull request whose automatic merge the server may have forgotten. Its rules hold for that merge, too; where they are
-    /// not satisfied yet, an automatic merge is scheduled anew, at which the server looks at them again.
+    /// Merges a pull request whose automatic merge the server may have lost. The server's rules apply to this merge as
+    /// well. If they are not satisfied yet, an automatic merge is scheduled again, which makes the server check the
+    /// rules again.
     async fn merge_again(&self, repo: &RepoRef, number: Number, head: &Sha, style: &str) -> ForgeResult<MergeAnswer> {
         self.withdraw_merge(repo, number).await?;
         match self.send_merge(repo, number, head, style, false).await {
@@ -78,7 +81,7 @@ impl Gitea {
     }
 }
 
-/// Converts the refusal of a merge to an answer; returns other failures.
+/// Converts a refused merge to an answer; returns other failures as errors.
 fn not_scheduled(failure: ForgeError) -> ForgeResult<MergeAnswer> {
     if failure.kind == Conflict {
         return Ok(MergeAnswer::not_yet(failure.detail));

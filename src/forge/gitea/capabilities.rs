@@ -21,7 +21,8 @@ use crate::forge::{
     ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
 };
 
-/// Time before a reported label change from which the history is searched for it, in milliseconds; clocks may differ.
+/// Time before a reported label change from which the history is searched, in milliseconds, because clocks may
+/// differ.
 const SLACK_MS: i64 = 60_000;
 
 #[async_trait]
@@ -234,7 +235,8 @@ impl Reviews for Gitea {
         Ok(comments)
     }
 
-    /// Comments on the same line: the server shows all comments on a line as one conversation, and has no answers otherwise.
+    /// Replies by a new comment on the same line. The server shows all comments on a line as one conversation and has
+    /// no other replies.
     async fn answer_remark(
         &self,
         repo: &RepoRef,

@@ -8,11 +8,12 @@ use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use crate::forge::http::RequestPriority;
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
 
-/// Maximum number of failures whose log is fetched.
+/// Maximum number of failures whose logs are fetched.
 const MAX_LOGS: usize = 10;
 
 impl Gitea {
-    /// Returns the statuses of a commit. Logs are read once nothing is pending, because they are not used before.
+    /// Returns the CI results of a commit. Logs are read only when nothing is pending, because they are not used
+    /// before.
     pub(super) async fn ci_state(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         let what = format!("read the checks of {} in {repo}", sha.short());
         let path = under(repo, &["commits", sha.as_str(), "status"])?;
@@ -46,7 +47,7 @@ impl Gitea {
         Ok(state)
     }
 
-    /// Returns the failed jobs of a commit; none if the server cannot tell.
+    /// Returns the failed jobs of a commit; empty if the server does not report them.
     async fn failed_jobs(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Vec<WireJob>> {
         let what = format!("list the runs of Actions for {} in {repo}", sha.short());
         let (path, query) = (under(repo, &["actions", "runs"])?, [("head_sha", sha.as_str())]);
@@ -74,7 +75,7 @@ impl Gitea {
     }
 }
 
-/// Returns `None` for what an older server, a token without the scope, or an expired log does not have.
+/// Converts an unavailable object to `None`: older servers, tokens without the scope and expired logs lack it.
 fn or_unavailable<T>(result: ForgeResult<T>) -> ForgeResult<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

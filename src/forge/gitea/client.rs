@@ -1,4 +1,4 @@
-//! Client of the REST API of Gitea and Forgejo: addresses, the token, bodies, pages.
+//! Client for the REST API of Gitea and Forgejo, with addresses, authentication, bodies and pagination.
 
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ::http::{HeaderValue, Method, Request, Response};
@@ -13,11 +13,11 @@ use crate::forge::ForgeErrorKind::{Bug, NotFound};
 use crate::forge::ForgeResult;
 use crate::forge::http::{RequestLayer, RequestPriority, error, json, next_page};
 
-/// Requested entries per page; servers may return fewer (their default maximum is 50).
+/// Requested number of entries per page. Servers may return fewer; their default maximum is 50.
 const PAGE_SIZE: usize = 50;
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 2_000;
-/// Number of empty pages that end a list whose pages may be empty in the middle.
+/// Number of consecutive empty pages that end a list whose pages can be empty in the middle.
 const ENDS_AFTER: usize = 2;
 
 /// API client of a server.
@@ -28,7 +28,7 @@ pub(super) struct GiteaClient {
 }
 
 impl GiteaClient {
-    /// Creates a client. `base` is the server's web address, with or without a path.
+    /// Creates a client. `base` is the server's web address, which can include a path.
     pub(super) fn new(base: &Url, token: &SecretString, layer: RequestLayer) -> ForgeResult<Self> {
         let what = "read the forge's settings";
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() || base.host().is_none() {
@@ -96,7 +96,7 @@ impl GiteaClient {
         json(what, &self.layer.call(what, request).await?)
     }
 
-    /// Sends a GET request; `None` if the object does not exist. A response without a body is returned as such.
+    /// Sends a GET request; `None` if the object does not exist. Also accepts a response without a body.
     pub(super) async fn find(&self, what: &str, parts: &[&str]) -> ForgeResult<Option<Response<Bytes>>> {
         let request = self.request(Method::GET, parts, &[], Bytes::new())?;
         match self.layer.call(what, request).await {
@@ -105,7 +105,7 @@ impl GiteaClient {
         }
     }
 
-    /// Sends a GET request and returns the body as it is.
+    /// Sends a GET request and returns the body unparsed.
     pub(super) async fn bytes(&self, what: &str, parts: &[&str]) -> ForgeResult<Bytes> {
         let request = self.request(Method::GET, parts, &[], Bytes::new())?;
         Ok(self.layer.call(what, request).await?.into_body())
@@ -122,7 +122,7 @@ impl GiteaClient {
         json(what, &self.layer.call(what, request).await?)
     }
 
-    /// Reads the pages of a list until `enough` returns `true` for a page.
+    /// Reads the pages of a list until `enough` returns `true` for a page or the list ends.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -133,7 +133,7 @@ impl GiteaClient {
         self.pages(what, parts, query, RequestPriority::Normal, plain, enough).await
     }
 
-    /// Reads all pages of a polled list; refused when the request budget is nearly used up.
+    /// Reads all pages of a list for polling; fails if the request quota is nearly used up.
     pub(super) async fn poll<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -143,8 +143,8 @@ impl GiteaClient {
         self.pages(what, parts, query, RequestPriority::Background, plain, |_| false).await
     }
 
-    /// Reads pages of any shape: `items` extracts the entries of a page. The total number in a body is not used: servers count
-    /// something else there in places.
+    /// Reads pages of any shape. `items` extracts the entries of a page. Totals in bodies are ignored, because servers
+    /// sometimes count something else.
     pub(super) async fn pages<P: DeserializeOwned, T>(
         &self,
         what: &str,
@@ -173,8 +173,8 @@ impl GiteaClient {
         Err(error(Bug, what, format!("the list has more than {MAX_PAGES} pages")))
     }
 
-    /// Reads the pages of a list from which the server leaves out entries after it has taken the page: a page may be short, or
-    /// empty in the middle, and its header counts only what is left. Ends after two empty pages.
+    /// Reads the pages of a list from which the server removes entries after pagination. A page can be short, or empty
+    /// in the middle, and its header counts only the remaining entries. Stops after two consecutive empty pages.
     pub(super) async fn filtered<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -250,7 +250,7 @@ fn plain<T>(page: Option<Vec<T>>) -> Vec<T> {
     page.unwrap_or_default()
 }
 
-/// Whether a page is the last one; `false` if the response does not say, in which case the next page is empty.
+/// Whether a page is the last one. Returns `false` if the response does not tell; the next page is then empty.
 fn is_last(answer: &Response<Bytes>, so_far: usize) -> bool {
     let headers = answer.headers();
     let counted = headers.get("x-total-count").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
@@ -260,7 +260,7 @@ fn is_last(answer: &Response<Bytes>, so_far: usize) -> bool {
     }
 }
 
-/// Returns path segments below a repository.
+/// Returns the path segments of an object in a repository.
 ///
 /// # Errors
 /// `NotFound` for an invalid name, which would lead to another path.

@@ -1,4 +1,4 @@
-//! The bot's status of a commit.
+//! Commit status that the bot sets.
 
 use async_trait::async_trait;
 use http::Method;

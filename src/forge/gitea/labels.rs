@@ -1,4 +1,4 @@
-//! Labels: their ids, one maker for each repository, duplicates of ours, and the history of an issue's labels.
+//! Labels: their ids, creation without duplicates, and the label history of an issue.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::forge::http::{error, json as read};
 use crate::forge::{ForgeError, ForgeResult, LabelAssignment, LabelChange, LabelSpec, RecordedChanges};
 
 impl Gitea {
-    /// Creates missing labels and returns their number, once for each repository: the server takes a name twice. Duplicates of labels that the bot made
-    /// are merged.
+    /// Creates missing labels and returns their number. Creation is serialized per repository, because the server
+    /// accepts duplicate names. Duplicates of labels that the bot created are merged.
     pub(super) async fn make_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         let maker = lock(&self.makers).entry(repo.id).or_default().clone();
         let _one_at_a_time = maker.lock().await;
@@ -52,7 +52,7 @@ impl Gitea {
         Ok(made)
     }
 
-    /// Keeps the oldest label of a name: issues that have a later one get it, and the later ones that have the bot's
+    /// Keeps the oldest label with a name. Issues with a newer one get the oldest, and newer ones with the bot's
     /// description are deleted.
     async fn merge_duplicates(&self, repo: &RepoRef, label: &LabelSpec, own: &[WireLabel]) -> ForgeResult<()> {
         let same: Vec<&WireLabel> = own.iter().filter(|one| is_same_label(&one.name, &label.name)).collect();
@@ -89,8 +89,8 @@ impl Gitea {
         Ok(())
     }
 
-    /// Returns the labels of a repository, and caches their ids and those of its organization's labels by name in lower case;
-    /// the repository's take precedence, of duplicates the oldest.
+    /// Returns the labels of a repository, and caches the ids of these and of its organization's labels by lower-case
+    /// name. Labels of the repository take precedence; of duplicates, the oldest.
     async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<(Vec<WireLabel>, BTreeMap<String, i64>)> {
         let what = format!("list the labels of {repo}");
         let labels: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
@@ -150,7 +150,7 @@ impl Gitea {
         Ok(recorded(&self.timeline(repo, number, None).await?))
     }
 
-    /// Returns the assignment of a label that is on an issue, by its timeline; `None` if that has none.
+    /// Returns the assignment of a label that is on an issue, from its timeline; `None` if the timeline contains none.
     pub(super) async fn assignment_by_timeline(
         &self,
         repo: &RepoRef,

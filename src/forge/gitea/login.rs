@@ -13,7 +13,7 @@ use crate::forge::http::json as read;
 use crate::forge::login::{LoginAccount, LoginAddresses, LoginClient};
 use crate::forge::{ForgeResult, Login};
 
-/// Account that a token belongs to; servers tell the two marks to the account itself.
+/// Account that a token belongs to. Servers report the two status fields only to the account itself.
 #[derive(Deserialize)]
 struct GiteaTokenOwner {
     #[serde(flatten)]
@@ -22,7 +22,7 @@ struct GiteaTokenOwner {
     prohibit_login: Option<bool>,
 }
 
-/// An application of an account. Its secret is in the answer to its creation and to a change.
+/// OAuth application of an account. Its secret is only in the responses to its creation and changes.
 #[derive(Deserialize)]
 struct OAuthApplication {
     id: i64,

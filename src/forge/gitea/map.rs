@@ -1,4 +1,5 @@
-//! JSON of Gitea and Forgejo for REST responses and deliveries, and its conversion to the forge-independent types.
+//! JSON format of Gitea and Forgejo in REST responses and deliveries, and its conversion to the forge-independent
+//! types.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +19,24 @@ const DRAFT_PREFIXES: [&str; 2] = ["wip:", "[wip]"];
 /// Id of the server's account that runs Actions.
 const ACTIONS_ID: i64 = -2;
 
-/// Reads a list; a missing list and `null` are empty.
+/// Parses a list; a missing list and `null` become empty.
 pub(super) fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a string; a missing string and `null` are empty.
+/// Parses a string; a missing string and `null` become empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads an RFC 3339 time of any time zone.
+/// Parses an RFC 3339 time of any time zone.
 fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(deserializer)?;
     let parsed = text.parse::<jiff::Timestamp>().map_err(serde::de::Error::custom)?;
     Ok(Timestamp(parsed.as_millisecond()))
 }
 
-/// Reads an optional RFC 3339 time.
+/// Parses an optional RFC 3339 time.
 fn maybe_moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text: Option<String> = Option::deserialize(deserializer)?;
     let parsed = text.map(|text| text.parse::<jiff::Timestamp>()).transpose().map_err(serde::de::Error::custom)?;
@@ -54,19 +55,19 @@ impl WireUser {
         UserId(self.id)
     }
 
-    /// Converts to an account, also a deleted one (`id` -1).
+    /// Converts to an account, including a deleted one, whose `id` is -1.
     pub(super) fn account(self) -> User {
         let kind = if self.id == ACTIONS_ID { AccountKind::Bot } else { AccountKind::User };
         User { id: UserId(self.id), login: self.login, kind }
     }
 
-    /// Converts to an account; `None` for a deleted one, which has an id below 1.
+    /// Converts to an account; `None` for a deleted one, whose id is below 1.
     pub(super) fn existing(self) -> Option<User> {
         (self.id > 0 || self.id == ACTIONS_ID).then(|| self.account())
     }
 }
 
-/// Returns a placeholder for a missing sender: an account that does not exist.
+/// Returns a placeholder for a missing sender, an account that does not exist.
 pub(super) fn ghost() -> User {
     User { id: UserId(-1), login: "Ghost".to_owned(), kind: AccountKind::User }
 }
@@ -206,16 +207,16 @@ pub(super) struct WireComment {
     updated_at: Option<Timestamp>,
     #[serde(default, deserialize_with = "text")]
     html_url: String,
-    /// Web address of its issue; empty in a pull request.
+    /// Web address of the issue; empty for a comment on a pull request.
     #[serde(default, deserialize_with = "text")]
     issue_url: String,
-    /// Web address of its pull request; empty in an issue.
+    /// Web address of the pull request; empty for a comment on an issue.
     #[serde(default, deserialize_with = "text")]
     pull_request_url: String,
 }
 
 impl WireComment {
-    /// Returns the number of its issue or pull request; `None` if the response does not contain it.
+    /// Returns the number of the issue or pull request; `None` if the response does not contain it.
     pub(super) fn issue(&self) -> Option<Number> {
         number_at_end(&self.issue_url).or_else(|| number_at_end(&self.pull_request_url))
     }
@@ -238,7 +239,7 @@ pub(super) struct WireTimelineEntry {
     id: i64,
     #[serde(default, rename = "type", deserialize_with = "text")]
     kind: String,
-    /// `1` if a label was added, empty if it was removed.
+    /// `1` if a label was added; empty if it was removed.
     #[serde(default, deserialize_with = "text")]
     body: String,
     user: Option<WireUser>,
@@ -252,7 +253,7 @@ impl WireTimelineEntry {
         self.created_at
     }
 
-    /// Returns the time if it is a change of the title.
+    /// Returns the time of the entry if it is a change of the title; otherwise `None`.
     pub(super) fn renamed_at(&self) -> Option<Timestamp> {
         (self.kind == "change_title").then_some(self.created_at)
     }
@@ -277,7 +278,7 @@ struct WireSide {
 }
 
 impl WireSide {
-    /// Returns the branch name; for a deleted branch, `ref` is `refs/pull/N/head` and the label has the name.
+    /// Returns the branch name. For a deleted branch, `ref` is `refs/pull/N/head`, and the label contains the name.
     fn branch(&self) -> &str {
         let deleted = self.reference.is_empty() || self.reference.starts_with("refs/");
         if deleted && !self.label.is_empty() { &self.label } else { &self.reference }
@@ -322,7 +323,7 @@ impl WirePull {
         self.state == WireState::Open
     }
 
-    /// Whether it comes from a branch of the given repository.
+    /// Whether the pull request comes from this branch of the repository.
     pub(super) fn comes_from(&self, repo: RepoId, branch: &str) -> bool {
         self.head.branch() == branch && self.head.repo.as_ref().is_some_and(|head| head.id == repo.0)
     }
@@ -346,7 +347,7 @@ impl WirePull {
         })
     }
 
-    /// Converts to the snapshot of its issue.
+    /// Converts to the snapshot of the pull request's issue.
     pub(super) fn issue(self) -> IssueSnapshot {
         IssueSnapshot {
             number: Number(self.number),
@@ -484,7 +485,7 @@ pub(super) struct WireJob {
     pub(super) id: i64,
     #[serde(default, deserialize_with = "text")]
     name: String,
-    /// Web address; commit statuses have its path.
+    /// Web address of the job; commit statuses have the same path.
     #[serde(default, deserialize_with = "text")]
     html_url: String,
     #[serde(default, deserialize_with = "text")]
@@ -496,7 +497,8 @@ impl WireJob {
         self.conclusion == "failure"
     }
 
-    /// Whether a commit status is that of the job: it has its address, or its name between those of workflow and event.
+    /// Whether a commit status belongs to the job: it has the job's address, or the job's name between those of
+    /// workflow and event.
     pub(super) fn is_of(&self, status: &WireStatus) -> bool {
         let address = !status.target_url.is_empty() && self.html_url.ends_with(&status.target_url);
         address || status.context.contains(&format!("/ {} (", self.name))
@@ -520,12 +522,12 @@ pub(super) struct WireTeam {
 }
 
 impl WireTeam {
-    /// Whether its members are owners or administrators, which answers about a permission tell on every version.
+    /// Whether members of the team are owners or administrators, which every version includes in reported permissions.
     pub(super) fn is_of_administrators(&self) -> bool {
         permission_of_name(&self.permission) == Some(Permission::Admin)
     }
 
-    /// Returns the permission that it gives for the code of its repositories.
+    /// Returns the team's permission for the code of its repositories.
     pub(super) fn code_permission(&self) -> Permission {
         let of_unit = self.units_map.as_ref().and_then(|units| units.get("repo.code"));
         let named = |name: &str| permission_of_name(name).unwrap_or(Permission::None);

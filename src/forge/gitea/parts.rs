@@ -48,7 +48,8 @@ impl Gitea {
         Ok(Some(comment).filter(|comment| comment.issue() == Some(number)).map(WireComment::snapshot))
     }
 
-    /// Converts a server error to `NotFound` if the issue does not exist: the server answers 500 to requests for its comments.
+    /// Converts a server error to `NotFound` if the issue does not exist. The server answers 500 to requests for
+    /// comments of a missing issue.
     pub(super) async fn missing_issue(&self, repo: &RepoRef, number: Number, failure: ForgeError) -> ForgeError {
         let server_error =
             matches!(failure.kind, ForgeErrorKind::Transient { .. }) && failure.detail.starts_with("HTTP 5");
@@ -87,7 +88,8 @@ impl Gitea {
         self.client.get(&what, &under(repo, &["pulls", &number.to_string()])?, &[]).await
     }
 
-    /// Returns the open pull request from a branch of this repository; if there is none, a closed one between the two branches.
+    /// Returns the open pull request from a branch of this repository; if there is none, a closed one between the two
+    /// branches.
     pub(super) async fn pull_from(
         &self,
         what: &str,

@@ -11,19 +11,20 @@ use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::http::error;
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamVisibility};
 
-/// Answer of a server about a member of a team.
+/// Response of a server about the membership in a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TeamAnswer {
-    /// It is a member.
+    /// The account is a member.
     Member,
-    /// It is no member, or the team is not visible.
+    /// The account is not a member, or the team is not visible.
     NotShown,
-    /// The credential may not ask.
+    /// The credential lacks the permission to ask.
     Refused,
 }
 
 impl Gitea {
-    /// Returns the current permission of an account: what the forge says, and what teams of the repository give it.
+    /// Returns the current permission of an account: the permission that the server reports, combined with those of
+    /// the repository's teams.
     pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
         let what = format!("read the permission of {} in {repo}", user.login);
         if user.login.is_empty() || user.id.0 <= 0 {
@@ -54,9 +55,9 @@ impl Gitea {
         }
     }
 
-    /// Returns a permission with what the teams of the repository give the account. `by_field` is the forge's own answer, which
-    /// leaves teams out, or is the lowest permission that a team has for any part of the repository. Such an answer means write
-    /// access only if no team explains it.
+    /// Returns a permission combined with those that the repository's teams give the account. `by_field` is the
+    /// permission that the server reports; it ignores teams, or is the lowest that a team gives for any part of the
+    /// repository. It counts as write access only if no team explains it.
     async fn permission_by_teams(&self, repo: &RepoRef, user: &User, by_field: Permission) -> ForgeResult<Permission> {
         let teams = self.teams_of(repo).await?;
         let asked = teams.iter().map(|team| self.membership(team, user));
@@ -76,7 +77,7 @@ impl Gitea {
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })
     }
 
-    /// Returns the teams that have access to a repository; none if its owner is no organization.
+    /// Returns the teams that have access to a repository; empty if its owner is not an organization.
     async fn teams_of(&self, repo: &RepoRef) -> ForgeResult<Vec<WireTeam>> {
         let what = format!("list the teams of {repo}");
         let path = under(repo, &["teams"])?;
@@ -141,7 +142,7 @@ impl Gitea {
         }
     }
 
-    /// Returns a visible team; `None` if there is none, `NotFound` if the organization is not visible.
+    /// Returns a visible team; `None` if it does not exist. `NotFound` if the organization is not visible.
     async fn team(&self, what: &str, team: &TeamRef) -> ForgeResult<Option<WireTeam>> {
         let query = [("q", team.name.as_str()), ("limit", "50")];
         let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;

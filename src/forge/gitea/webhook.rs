@@ -1,5 +1,5 @@
-//! Converts verified deliveries of Gitea and Forgejo to forge-independent events; pure. The event header is unsigned, so the
-//! shape of the body determines the event.
+//! Converts verified deliveries of Gitea and Forgejo to forge-independent events, without I/O. The event header is not
+//! signed, so the shape of the body determines the event.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,10 +11,10 @@ use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
 use crate::forge::ParsedDelivery;
 use crate::forge::payload::parse_untrusted;
 
-/// Fields of deliveries that are not used.
+/// Fields that identify deliveries which are not used.
 const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
 
-/// Parses a verified body. `event`, the header, is used in messages only.
+/// Parses a verified body. `event` is the event header, which is used only in messages and for the family check.
 pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     let payload = match parse_untrusted(body) {
         Ok(Value::Object(payload)) => payload,
@@ -27,7 +27,7 @@ pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelive
     }
 }
 
-/// Parsed common fields of a delivery.
+/// Common fields of all deliveries.
 struct GiteaDelivery {
     repo: RepoRef,
     sender: User,
@@ -45,8 +45,8 @@ impl GiteaDelivery {
         serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
     }
 
-    /// Fails if the body has the shape of another event than the header names. Headers are in families (`issues` and
-    /// `issue_label`, `pull_request` and `pull_request_approved`).
+    /// Fails if the shape of the body belongs to another event than the header. Headers form families, such as
+    /// `issues` and `issue_label`, or `pull_request` and `pull_request_approved`.
     fn fits(&self, event: &str) -> Result<(), String> {
         let shape = if self.has("comment") && self.has("issue") {
             "a comment"
@@ -227,7 +227,7 @@ fn ignored(what: &str, action: &str) -> ParsedDelivery {
     ParsedDelivery::Ignored(format!("{what} {:?} is not used", printable(action)))
 }
 
-/// Returns a text in a form that is safe in logs: at most 60 characters, without control characters.
+/// Returns a text that is safe in logs: at most 60 characters, without control characters.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(60).collect()
 }

@@ -68,7 +68,7 @@ struct PermissionUser {
     permissions: Option<RoleRights>,
 }
 
-/// Rights of a role, whatever its name.
+/// Rights of a repository role, independent of its name.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RoleRights {
@@ -173,7 +173,7 @@ impl GitHub {
         Ok(all)
     }
 
-    /// Returns a repository; by its id if its name now belongs to another one.
+    /// Returns a repository. If its name now belongs to another repository, it is looked up by its id.
     pub(super) async fn one_repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
         let what = format!("read repository {}", repo.full_name());
         let answer: wire::GitHubRepository =
@@ -197,8 +197,8 @@ impl GitHub {
         }
     }
 
-    /// Checks the default branch of a repository of size 0. GitHub's size is rounded and late, so only a missing branch proves that
-    /// it is empty.
+    /// Determines whether a repository of size 0 is empty. GitHub's size is rounded and delayed, so only a missing
+    /// default branch proves it.
     async fn with_emptiness(&self, mut facts: Repository) -> ForgeResult<Repository> {
         if facts.empty {
             facts.empty = !self.has_branch(&facts.repo, &facts.default_branch).await?;
@@ -254,8 +254,8 @@ impl GitHub {
         Ok(account.id == user.id.0)
     }
 
-    /// Returns whether the members of a team are visible. For an App, its installation determines it. For a personal token,
-    /// GitHub's response is the same for a hidden team and for one that the account is not in.
+    /// Returns whether the members of a team are visible. For an App, its installation determines this. For a personal
+    /// token, GitHub gives the same response for a hidden team and for a team that the account is not in.
     pub(super) async fn visibility_of_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         if !self.is_app() {
             let own = self.ask_own_account().await?;
@@ -321,7 +321,8 @@ impl GitHub {
         Ok(files)
     }
 
-    /// Whether a branch exists. GitHub redirects from a renamed branch to its new name, which is another branch.
+    /// Whether a branch exists. GitHub redirects from a renamed branch to its new name, which counts as another
+    /// branch.
     pub(super) async fn has_branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<bool> {
         let call = ApiCall::on(repo, Method::GET, &["branches", name], format!("read branch `{name}` of"));
         match self.client.read::<BranchAnswer>(&call).await {
@@ -330,7 +331,8 @@ impl GitHub {
         }
     }
 
-    /// Returns what a personal token may not do in a repository. The permissions of an App are those of its installation.
+    /// Returns the missing permissions of a personal token in a repository. The permissions of an App depend on its
+    /// installation and are not checked here.
     pub(super) async fn scopes_refused(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         let mut refused = Vec::new();
         let asked: [(&str, &[&str]); 3] =
@@ -343,7 +345,7 @@ impl GitHub {
         Ok(refused)
     }
 
-    /// Returns what is wrong with the webhooks of a repository that send to an address.
+    /// Returns the problems of a repository's webhooks that send to an address.
     pub(super) async fn hooks_to(&self, repo: &RepoRef, url: &str) -> ForgeResult<Vec<String>> {
         let list = ApiCall::on(repo, Method::GET, &["hooks"], "list the webhooks of").query(&[("per_page", "100")]);
         let hooks = self.client.pages(&list, |page: Vec<GitHubHook>| page).await?;
@@ -355,7 +357,7 @@ impl GitHub {
         Ok(hook_problems(&hooks.into_iter().filter_map(facts).collect::<Vec<_>>(), EVENTS))
     }
 
-    /// Creates the service's webhook of a repository, or updates the one with the same address. Returns its id.
+    /// Creates the service's webhook for a repository, or updates the one with the same address. Returns its id.
     pub(super) async fn hook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<i64> {
         let list = ApiCall::on(repo, Method::GET, &["hooks"], "list the webhooks of").query(&[("per_page", "100")]);
         let hooks = self.client.pages(&list, |page: Vec<GitHubHook>| page).await?;

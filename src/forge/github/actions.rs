@@ -1,4 +1,5 @@
-//! Runs of GitHub Actions: which of several check runs with one name counts, and jobs where check runs cannot be read.
+//! GitHub Actions: selects the relevant check run of several with one name, and reads jobs if check runs cannot be
+//! read.
 
 use http::Method;
 use serde::Deserialize;
@@ -27,7 +28,7 @@ pub(super) struct WorkflowRun {
 }
 
 impl WorkflowRun {
-    /// Whether it is of the same workflow and event.
+    /// Whether both runs have the same workflow and event.
     fn is_like(&self, other: &Self) -> bool {
         (self.workflow_id, &self.event) == (other.workflow_id, &other.event)
     }
@@ -48,7 +49,7 @@ struct WorkflowJob {
 }
 
 impl GitHub {
-    /// Returns the check runs that count: of several with one name, workflow and event, the newest.
+    /// Removes outdated check runs: of several with the same name, workflow and event, the newest remains.
     pub(super) async fn newest_runs(
         &self,
         repo: &RepoRef,
@@ -63,8 +64,8 @@ impl GitHub {
         })
     }
 
-    /// Returns the jobs of a commit's workflow runs, for credentials that cannot read check runs; none if they cannot read
-    /// these either.
+    /// Returns the jobs of a commit's workflow runs, for credentials that cannot read check runs. Empty if they cannot
+    /// read jobs either.
     pub(super) async fn jobs_of(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Vec<GitHubCheckRun>> {
         let Some(workflows) = self.workflow_runs(repo, sha).await? else { return Ok(Vec::new()) };
         let newer = |run: &WorkflowRun| workflows.iter().any(|other| other.id > run.id && other.is_like(run));
@@ -97,7 +98,8 @@ impl GitHub {
     }
 }
 
-/// Leaves out check runs of which there is a newer one with the same name, workflow and event. Check runs of no workflow stay.
+/// Removes each check run for which there is a newer one with the same name, workflow and event. Check runs without a
+/// workflow remain.
 fn newest(runs: Vec<GitHubCheckRun>, workflows: &[WorkflowRun]) -> Vec<GitHubCheckRun> {
     let of = |run: &GitHubCheckRun| {
         let suite = run.suite()?;

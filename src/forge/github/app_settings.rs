@@ -1,4 +1,5 @@
-//! Settings of the App, of its installations, and rules of repositories: what `check` compares with what is needed.
+//! Settings of the App and its installations, and rules of repositories, which `ralph-bot check` compares with the
+//! requirements.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ struct BranchRule {
 }
 
 impl AppSettings {
-    /// Returns what is missing of the permissions and events that the service needs.
+    /// Returns the missing permissions and events, one phrase each.
     fn missing(&self) -> Vec<String> {
         let lacks = |(name, access): &&(&str, &str)| match self.permissions.get(*name).map(String::as_str) {
             Some("write" | "admin") => false,
@@ -57,7 +58,7 @@ impl AppSettings {
 }
 
 impl GitHub {
-    /// Returns what is wrong with the App's settings.
+    /// Returns the problems of the App's settings.
     pub(super) async fn problems_of_app(&self, hook_url: Option<&str>) -> ForgeResult<Vec<String>> {
         let what = "read the App's settings";
         let app: AppSettings = self.client.read(&ApiCall::new(Scope::Own, Method::GET, &["app"], what)).await?;
@@ -89,8 +90,8 @@ impl GitHub {
         Ok(problems)
     }
 
-    /// Returns what is wrong with the installation on a repository. Permissions that the App asked for later have to be accepted
-    /// in each installation.
+    /// Returns the problems of the installation on a repository. Permissions that the App requests later have to be
+    /// accepted in each installation.
     pub(super) async fn problems_of_installation(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
         let path = ["repos", &repo.owner, &repo.name, "installation"];
         let what = format!("read the App's installation on {}", repo.full_name());
@@ -106,7 +107,7 @@ impl GitHub {
         Ok(problems)
     }
 
-    /// Returns the rules that may refuse a push to a branch.
+    /// Returns the rules that may reject a push to a branch.
     pub(super) async fn rules_for(&self, repo: &RepoRef, branch: &str) -> ForgeResult<Vec<PushRule>> {
         let path = ["rules", "branches", branch];
         let call = ApiCall::on(repo, Method::GET, &path, format!("read the rules for `{branch}` of"));
@@ -119,7 +120,7 @@ impl GitHub {
     }
 }
 
-/// Returns what a rule demands of a push; `None` if pushes of the bot satisfy it.
+/// Returns the requirement of a rule for a push; `None` if the bot's pushes satisfy it.
 fn demand(rule: &BranchRule) -> Option<PushRule> {
     let demand = match rule.kind.as_str() {
         "creation" => "refuses new branches",

@@ -1,4 +1,4 @@
-//! Uploaded files: GitHub shows their signed addresses only in the HTML of a text.
+//! Uploaded files. GitHub provides their signed addresses only in the rendered HTML of a text.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use crate::forge::{
     AttachedText, Attachment, Attachments, DownloadLimits, FetchedImage, ForgeError, ForgeResult, ImageFailure,
 };
 
-/// Issue or comment with its HTML.
+/// Issue or comment with its rendered HTML.
 #[derive(Deserialize)]
 struct RenderedText {
     body: Option<String>,
@@ -38,7 +38,7 @@ impl RenderedText {
     }
 }
 
-/// Returns the attachments in GitHub's HTML of a text. The forge writes it, so every `"` in a value is escaped.
+/// Returns the attachments in the HTML that GitHub rendered from a text. GitHub escapes every `"` in a value.
 fn attachments(html: &str, addresses: &AttachmentAddresses) -> Vec<Attachment> {
     static SOURCE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"<img\b[^>]*?\ssrc="([^"]*)""#).expect("a pattern"));
     let found = SOURCE.captures_iter(html).filter_map(|found| {

@@ -1,7 +1,7 @@
 //! Authentication: a personal token, or an App that signs requests for short-lived tokens of its installations.
 //!
-//! Tokens are kept in memory only. Each is limited to one repository and one purpose, renewed five minutes before it
-//! expires, and requested once even if many calls wait for it.
+//! Tokens are kept in memory only. Each token is limited to one repository and one purpose, is renewed five minutes
+//! before it expires, and is requested only once even if several calls wait for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::domain::model::ids::{RepoId, RepoRef, Timestamp};
 
-/// Minimum remaining lifetime of a token that is used, in milliseconds; long enough for git to finish.
+/// Minimum remaining lifetime of a token that is used, in milliseconds, so that git has time to finish.
 const RENEW_BEFORE_MS: i64 = 5 * 60_000;
 /// Time by which a signature is backdated, in seconds; GitHub recommends it against clock drift.
 const ISSUED_BEFORE_S: i64 = 60;
@@ -24,12 +24,12 @@ const SIGNATURE_S: i64 = 9 * 60;
 /// Minimum clock difference that justifies another attempt, in milliseconds.
 const MIN_SKEW_MS: i64 = 2_000;
 
-/// Purpose of an installation token; determines its permissions.
+/// Purpose of an installation token, which determines its permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// API calls. GitHub requires `contents: write` to mark a pull request as ready.
     Api,
-    /// Setting check runs. A separate token, because installations may not have accepted this permission.
+    /// Setting check runs. This needs a separate token, because installations may not have accepted the permission.
     Checks,
     /// Fetching with git.
     Fetch,
@@ -63,13 +63,13 @@ impl Purpose {
 /// Credential of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// None.
+    /// No credential.
     Anonymous,
     /// The App itself, or the personal token.
     Own,
     /// An installation with all of its repositories, for metadata.
     Installation(u64),
-    /// A single repository.
+    /// Token for a single repository.
     Repository(&'a RepoRef, Purpose),
 }
 
@@ -83,7 +83,7 @@ pub(super) enum TokenKey {
 }
 
 impl TokenKey {
-    /// Returns the request body: repository and permissions of the token.
+    /// Returns the body of the request for a token: its repository and permissions.
     pub(super) fn request(self) -> Value {
         match self {
             Self::Installation(_) => json!({ "permissions": Purpose::Metadata.permissions() }),
@@ -104,22 +104,23 @@ pub(super) struct InstallationToken {
 }
 
 impl InstallationToken {
-    /// Returns the rest of `settling_ms`, the time from its creation for which a token may not be known everywhere, in
-    /// milliseconds; 0 if the token is older.
+    /// Returns the remaining part of `settling_ms`, in milliseconds; 0 if the token is older. `settling_ms` is the
+    /// time after its creation for which some servers may not know a token.
     pub(super) fn settles_in_ms(&self, settling_ms: i64, now: Timestamp) -> i64 {
         let age = now.since(self.minted_at);
         if (0..settling_ms).contains(&age) { settling_ms - age } else { 0 }
     }
 }
 
-/// Slot of a cached token; locked during the request, so that concurrent callers request it once.
+/// Slot for a cached token. It is locked during the request, so that concurrent callers request the token once.
 pub(super) type TokenSlot = Arc<tokio::sync::Mutex<Option<InstallationToken>>>;
 
 /// GitHub App with its key, installations and cached tokens.
 pub(super) struct GitHubApp {
     id: u64,
     key: EncodingKey,
-    /// Difference of the server's clock in its newest response, in milliseconds; positive if it is ahead.
+    /// Difference of the server's clock in its newest response, in milliseconds; positive if the server's clock is
+    /// ahead.
     pub(super) observed_ahead_ms: Arc<AtomicI64>,
     /// Difference used for signatures, in milliseconds; 0 until GitHub rejects the dates of a signature.
     ahead_ms: AtomicI64,
@@ -200,8 +201,8 @@ impl GitHubApp {
         };
     }
 
-    /// Removes a token that GitHub rejected, unless it was replaced already, and the repository's installation, because the
-    /// App may have been reinstalled.
+    /// Removes a token that GitHub rejected, unless it was already replaced. Also removes the repository's cached
+    /// installation, because the App may have been reinstalled.
     pub(super) async fn forget(&self, key: TokenKey, refused: &SecretString) {
         let slot = self.slot(key);
         let mut held = slot.lock().await;

@@ -1,4 +1,4 @@
-//! Merging of pull requests by GitHub (auto-merge), which only GraphQL has.
+//! Automatic merging of pull requests by GitHub (auto-merge), which is available only in GraphQL.
 
 use async_trait::async_trait;
 use http::Method;
@@ -16,7 +16,7 @@ use crate::forge::{AutoMerge, ForgeError, ForgeErrorKind, ForgeResult};
 const SETTINGS: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
     autoMergeAllowed viewerDefaultMergeMethod mergeCommitAllowed squashMergeAllowed rebaseMergeAllowed \
     pullRequest(number: $number) { id headRefOid merged autoMergeRequest { enabledAt } } } }";
-/// Query for whether GitHub still merges a pull request, and for the last event that ended that.
+/// Query that checks whether GitHub will still merge a pull request, and returns the last event that ended it.
 const STILL_MERGES: &str = "query($owner: String!, $name: String!, $number: Int!) { repository(owner: $owner, name: $name) { \
     pullRequest(number: $number) { merged isInMergeQueue autoMergeRequest { enabledAt } \
     timelineItems(last: 1, itemTypes: [AUTO_MERGE_DISABLED_EVENT, REMOVED_FROM_MERGE_QUEUE_EVENT]) { nodes { __typename \
@@ -51,7 +51,8 @@ struct MergeablePull {
 }
 
 impl MergeSettings {
-    /// Returns the method of the account's last merge if the repository allows it, else the first that it allows.
+    /// Returns the account's last used merge method if the repository allows it, otherwise the first allowed one;
+    /// `None` if none is allowed.
     fn method(&self) -> Option<&str> {
         let allowed = [
             ("MERGE", self.merge_commit_allowed),
@@ -79,7 +80,7 @@ struct MergeEnds {
     nodes: Vec<Option<MergeEnd>>,
 }
 
-/// Event that ended auto-merge, or the stay in the merge queue.
+/// Event that ended auto-merge or removed the pull request from the merge queue.
 #[derive(Deserialize)]
 struct MergeEnd {
     #[serde(rename = "__typename")]
@@ -94,7 +95,8 @@ struct MergeEnder {
 }
 
 impl OrderedPull {
-    /// Returns why GitHub no longer merges it, a sentence without a full stop; `None` if it does or has.
+    /// Returns the reason why GitHub no longer merges the pull request, as a sentence without a full stop; `None` if
+    /// it will merge or has merged it.
     fn left(self) -> Option<String> {
         if self.merged || self.is_in_merge_queue || self.auto_merge_request.is_some() {
             return None;
@@ -113,12 +115,12 @@ impl OrderedPull {
     }
 }
 
-/// Reaction to an error of [`ENABLE`].
+/// Meaning of an error of [`ENABLE`].
 #[derive(Debug, PartialEq, Eq)]
 enum EnableRefusal {
-    /// Nothing is left to wait for, so GitHub asks for an ordinary merge, which its rules still guard.
+    /// No requirement is pending, so GitHub expects an ordinary merge, to which its rules also apply.
     NothingToWaitFor,
-    /// The pull request changes at the moment, or a check that is not required is not green.
+    /// The pull request is changing at the moment, or a check that is not required has not succeeded.
     NotYet,
     /// Auto-merge is not allowed.
     NotAllowed,
@@ -158,8 +160,8 @@ impl AutoMerge for GitHub {
 }
 
 impl GitHub {
-    /// Enables auto-merge of a pull request for a commit. Where nothing is left to wait for, GitHub refuses that, and the pull
-    /// request is merged at once.
+    /// Enables auto-merge of a pull request for a commit. If no requirement is pending, GitHub refuses this, and the
+    /// pull request is merged immediately.
     async fn enable_auto_merge(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
         let settings = self.merge_settings(repo, number).await?;
         let pull = &settings.pull_request;
@@ -210,7 +212,7 @@ impl GitHub {
         }
     }
 
-    /// Disables auto-merge; without effect if it is not enabled.
+    /// Disables auto-merge; does nothing if it is not enabled.
     async fn disable_auto_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
         let pull = self.merge_settings(repo, number).await?.pull_request;
         if pull.merged || pull.auto_merge_request.is_none() {

@@ -9,7 +9,7 @@ use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
 
-/// Maximum number of failures whose log or annotations are fetched.
+/// Maximum number of failures whose logs or annotations are fetched.
 const MAX_LOGS: usize = 10;
 /// Slug of the App that runs Actions.
 const ACTIONS: &str = "github-actions";
@@ -19,7 +19,7 @@ struct CheckRunPage {
     check_runs: Vec<GitHubCheckRun>,
 }
 
-/// Check run, or a job of Actions where check runs cannot be read.
+/// Check run, or a job of Actions if check runs cannot be read.
 #[derive(Deserialize)]
 pub(super) struct GitHubCheckRun {
     pub(super) id: u64,
@@ -73,7 +73,7 @@ struct GitHubStatus {
 }
 
 impl GitHubCheckRun {
-    /// Creates one from a job of Actions.
+    /// Creates a check run from a job of Actions.
     pub(super) fn of_job(
         id: u64,
         name: String,
@@ -86,13 +86,13 @@ impl GitHubCheckRun {
         Self { id, name, status, conclusion, html_url: page, details_url, output: None, app, check_suite: None }
     }
 
-    /// Returns the id of its check suite.
+    /// Returns the id of the run's check suite.
     pub(super) fn suite(&self) -> Option<u64> {
         self.check_suite.as_ref()?.id
     }
 
-    /// Returns the id of the GitHub Actions job of this check run, read from its address; the id of the check run if the address
-    /// has none. `None` for check runs of other apps.
+    /// Returns the id of the GitHub Actions job of this check run, read from its address; otherwise the check run's
+    /// id. `None` for check runs of other Apps.
     fn actions_job(&self) -> Option<String> {
         let of_actions = self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some(ACTIONS));
         let named = self
@@ -188,7 +188,7 @@ impl GitHub {
     }
 }
 
-/// Returns title, summary and text of a check run; its conclusion if it has none.
+/// Returns title, summary and text of a check run; its conclusion if these are empty.
 fn summary(run: &GitHubCheckRun) -> String {
     let output = run.output.as_ref();
     let parts = output.map(|output| [&output.title, &output.summary, &output.text]);

@@ -1,5 +1,5 @@
-//! Client of GitHub's REST and GraphQL API: addresses, credentials, pages. Each installation has its own request layer, because
-//! GitHub has separate rate limits for each.
+//! Client for GitHub's REST and GraphQL APIs, with addresses, credentials and pagination. Each installation has its
+//! own request layer, because GitHub's rate limits apply to each separately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,8 +29,8 @@ const API_VERSION: &str = "2022-11-28";
 /// Maximum number of pages of a list; a page has 100 entries.
 const MAX_PAGES: usize = 1_000;
 
-/// Pauses before the retries of a call that was refused with a token that was just created, in milliseconds; shorter in sum
-/// than the time in which a token becomes known everywhere.
+/// Pauses before retries of a call that was refused with a newly created token, in milliseconds. Their sum is shorter
+/// than the time after which a token is known everywhere.
 const SETTLING_PAUSES_MS: [u64; 5] = [250, 500, 1_000, 2_000, 4_000];
 
 /// API call to be made.
@@ -39,7 +39,7 @@ pub(super) struct ApiCall<'a> {
     what: String,
     scope: Scope<'a>,
     method: Method,
-    /// Path or address; an error message if it cannot be built.
+    /// Path or address; the error is a message if it cannot be built.
     address: Result<String, String>,
     body: Option<Value>,
     priority: RequestPriority,
@@ -49,7 +49,8 @@ pub(super) struct ApiCall<'a> {
 }
 
 impl<'a> ApiCall<'a> {
-    /// Creates a call of a path below the API's address. Escapes the segments. `what` describes the operation in errors.
+    /// Creates a call of a path below the API's address. Path segments are escaped. `what` describes the operation in
+    /// errors.
     pub(super) fn new(scope: Scope<'a>, method: Method, path: &[&str], what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -72,7 +73,7 @@ impl<'a> ApiCall<'a> {
         Self::new(Scope::Repository(repo, Purpose::Api), method, &segments, what)
     }
 
-    /// Uses a token for another purpose than [`Purpose::Api`].
+    /// Selects a token for a purpose other than [`Purpose::Api`].
     pub(super) fn purpose(mut self, purpose: Purpose) -> Self {
         if let Scope::Repository(_, of) = &mut self.scope {
             *of = purpose;
@@ -99,28 +100,29 @@ impl<'a> ApiCall<'a> {
         self
     }
 
-    /// Marks a poll, which is refused when the request budget is nearly used up.
+    /// Marks the call as polling, which is refused if the request quota is nearly used up.
     pub(super) fn background(self) -> Self {
         self.with_priority(RequestPriority::Background)
     }
 
-    /// Sends the call before waiting mutating calls.
+    /// Sends the call before other waiting calls with changes.
     pub(super) fn urgent(self) -> Self {
         self.with_priority(RequestPriority::Urgent)
     }
 
-    /// Sends the call after other waiting mutating calls, because it only shows a state that is known elsewhere.
+    /// Sends the call after other waiting calls with changes, because it only shows state that is known elsewhere.
     pub(super) fn decoration(self) -> Self {
         self.with_priority(RequestPriority::Decoration)
     }
 
-    /// Marks a POST without effect.
+    /// Marks a POST that changes nothing.
     pub(super) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Requests texts as HTML, too, with addresses that are signed anew, so that no earlier response is used.
+    /// Also requests the rendered HTML of texts. Its addresses are signed for each response, so cached responses are
+    /// not used.
     pub(super) fn with_html(mut self) -> Self {
         self.with_html = true;
         self
@@ -151,7 +153,7 @@ fn path_of(segments: &[&str]) -> Result<String, String> {
     Ok(path)
 }
 
-/// Request layer and credential of a call.
+/// Request layer and credential for a call.
 struct Grant {
     layer: Arc<RequestLayer>,
     secret: Option<SecretString>,
@@ -214,12 +216,12 @@ impl GitHubClient {
         layers.entry(installation).or_insert_with(new).clone()
     }
 
-    /// Makes a call. Renews a rejected credential once.
+    /// Makes a call. Renews the credential once if it is rejected.
     pub(super) async fn send(&self, call: &ApiCall<'_>) -> ForgeResult<Response<Bytes>> {
         self.converse(call, Ok).await
     }
 
-    /// Makes a call and converts its response, whose failures are treated as those of the call.
+    /// Makes a call and converts its response. Failures of the conversion are treated like failures of the call.
     async fn converse<T>(
         &self,
         call: &ApiCall<'_>,
@@ -236,7 +238,8 @@ impl GitHubClient {
         self.patiently(call, &self.grant(call).await?, &convert).await
     }
 
-    /// Makes a call. Repeats one that is refused with a token that GitHub may not know everywhere yet: it had no effect.
+    /// Makes a call. Repeats it if it is refused with a token that GitHub may not know everywhere yet; a refused call
+    /// has no effect.
     async fn patiently<T>(
         &self,
         call: &ApiCall<'_>,
@@ -284,7 +287,7 @@ impl GitHubClient {
         self.pages_while(call, items, |_| true).await
     }
 
-    /// Reads the pages of a list up to the first whose last entry does not satisfy `goes_on`.
+    /// Reads the pages of a list up to and including the first page whose last entry does not satisfy `goes_on`.
     pub(super) async fn pages_while<P: DeserializeOwned, T>(
         &self,
         call: &ApiCall<'_>,
@@ -347,8 +350,8 @@ impl GitHubClient {
         Err(error(kind, &call.what, format!("GraphQL: {}", message.chars().take(500).collect::<String>())))
     }
 
-    /// Returns the time until the limit that a response reports resets, in milliseconds; a minute if it does not say. The reset of
-    /// a budget that is not used up is that of another limit.
+    /// Returns the time until the exceeded limit resets, in milliseconds; a minute if the response does not report it.
+    /// The reset time of a quota that is not used up belongs to another limit.
     fn until_reset(&self, response: &Response<Bytes>) -> i64 {
         let number = |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
         let after = number("retry-after").map(|seconds| seconds.saturating_mul(1_000));
@@ -357,8 +360,8 @@ impl GitHubClient {
         after.or(reset).filter(|ms| *ms > 0).unwrap_or(60_000).min(3_600_000)
     }
 
-    /// Returns a token for git, the personal one or one of the installation, and the time for which a refusal may mean that
-    /// it is not known yet, in milliseconds.
+    /// Returns a token for git: the personal one, or one of the installation. Also returns the time, in milliseconds,
+    /// for which a refusal may mean that the token is not known yet.
     pub(super) async fn git_token(&self, repo: &RepoRef, purpose: Purpose) -> ForgeResult<(SecretString, i64)> {
         match &self.identity {
             Identity::Token(token) => Ok((token.clone(), 0)),
@@ -372,7 +375,7 @@ impl GitHubClient {
         }
     }
 
-    /// Whether a repository belongs to an installation; `true` for a personal token.
+    /// Whether a repository belongs to an App's installation; `true` for a personal token.
     pub(super) async fn is_in_installation(&self, repo: &RepoRef, named: u64) -> ForgeResult<bool> {
         let Identity::App(app) = &self.identity else { return Ok(true) };
         if app.installation(repo.id) != Some(named) {
@@ -383,7 +386,7 @@ impl GitHubClient {
         Ok(self.installation(app, repo, &what).await? == named)
     }
 
-    /// Forgets the installation of a repository whose name turned out to belong to another one.
+    /// Removes the cached installation of a repository whose name now belongs to another repository.
     pub(super) fn forget_installation(&self, repo: &RepoRef) {
         if let Identity::App(app) = &self.identity {
             app.set_installation(repo.id, None);
@@ -468,7 +471,7 @@ impl GitHubClient {
         })
     }
 
-    /// Discards a rejected credential. Returns whether a retry may succeed.
+    /// Discards a rejected credential. Returns `true` if a retry may succeed.
     async fn discard_credential(&self, grant: &Grant, refused: &ForgeError) -> bool {
         match (&self.identity, &grant.installed) {
             (Identity::App(app), Some((key, token))) => {
@@ -533,8 +536,8 @@ impl GitHubClient {
     }
 }
 
-/// Adds advice to GitHub's 422, which means either permissions that the installation did not accept or a repository that it
-/// does not have.
+/// Adds advice to GitHub's status 422 for tokens, which means that the installation has not accepted the permissions
+/// or does not include the repository.
 fn with_installation_advice(mut failure: ForgeError) -> ForgeError {
     if !is_unprocessable(&failure) {
         return failure;

@@ -1,4 +1,4 @@
-//! The bot's status of a commit: a check run, which only Apps can create, else a commit status.
+//! Status that the bot sets on a commit: a check run for Apps, which only they can create, otherwise a commit status.
 
 use http::Method;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::forge::{CommitStatus, ForgeErrorKind, ForgeResult, LineAnnotation, VE
 
 /// Maximum length of a commit status's description, in characters.
 const MAX_DESCRIPTION: usize = 140;
-/// Maximum number of annotations in a request.
+/// Maximum number of annotations per request.
 const MAX_ANNOTATIONS: usize = 50;
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ impl GitHub {
     }
 }
 
-/// Returns the body of a check run without its commit.
+/// Returns the body of a check run except its commit.
 fn check_run(status: &CommitStatus) -> Value {
     let (state, conclusion) = match status.state {
         CommitState::Queued => ("queued", None),

@@ -1,4 +1,4 @@
-//! Deliveries of the App's webhook: list of attempts, and requests to send one again.
+//! Deliveries of the App's webhook: lists attempts and requests redelivery.
 
 use http::Method;
 use serde::Deserialize;
@@ -45,7 +45,7 @@ impl GitHub {
         Ok(all)
     }
 
-    /// Requests that a delivery is sent again.
+    /// Requests the redelivery of an attempt.
     pub(super) async fn send_again(&self, attempt: i64) -> ForgeResult<()> {
         let path = ["app", "hook", "deliveries", &attempt.to_string(), "attempts"];
         let call = ApiCall::new(Scope::Own, Method::POST, &path, format!("send delivery {attempt} again"));

@@ -1,4 +1,4 @@
-//! Operations on issues, comments, labels, pull requests and reviews that take more than a single request.
+//! Operations on issues, comments, labels, pull requests and reviews that need more than a single request.
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +31,7 @@ const DRAFT: &str = "mutation($id: ID!) { convertPullRequestToDraft(input: { pul
 /// Maximum number of pages of an edit history; a page has 100 edits.
 const MAX_EDIT_PAGES: usize = 20;
 
-/// Last changes of a label and of the title, by the events of an issue.
+/// Last changes of a label and of the title, from the events of an issue.
 #[derive(Default)]
 pub(super) struct LabelHistory {
     /// Last change of the label.
@@ -115,8 +115,8 @@ impl GitHub {
         self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 
-    /// Returns an issue. GitHub redirects from a transferred issue to its new repository; such an issue is `NotFound`. A renamed
-    /// repository is still the same repository.
+    /// Returns an issue. GitHub redirects from a transferred issue to its new repository; such an issue is `NotFound`.
+    /// A redirect to the renamed repository is followed.
     pub(super) async fn one_issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         let call = ApiCall::on(repo, Method::GET, &["issues", &number.to_string()], format!("read issue #{number} of"));
         let issue: wire::GitHubIssue = self.client.read(&call).await?;
@@ -130,7 +130,8 @@ impl GitHub {
         parsed(&what, issue.snapshot())
     }
 
-    /// Returns open issues with a label. Checks the result again, because GitHub reads a comma in a label as two labels.
+    /// Returns open issues with a label. The result is filtered again, because GitHub interprets a comma in a label as
+    /// two labels.
     pub(super) async fn open_issues_labeled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let what = format!("list the issues labeled `{label}` of");
         let call = ApiCall::on(repo, Method::GET, &["issues"], &what).query(&[
@@ -256,7 +257,7 @@ impl GitHub {
         parsed(what, comments.collect())
     }
 
-    /// Returns the edits of an issue's text, oldest first. GitHub's list begins with the creation, which is left out.
+    /// Returns the edits of an issue's text, oldest first. GitHub's list begins with the creation, which is skipped.
     pub(super) async fn edits_of(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         let what = format!("read the edit history of #{number} of");
         let mut edits = Vec::new();
@@ -290,7 +291,7 @@ impl GitHub {
         Ok(edits)
     }
 
-    /// Creates missing labels; names are compared without case.
+    /// Creates missing labels; letter case of names is ignored.
     pub(super) async fn make_missing_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
         let list = ApiCall::on(repo, Method::GET, &["labels"], "list the labels of").query(&[("per_page", "100")]);
         let present = self.client.pages(&list, |page: Vec<LabelAnswer>| page).await?;
@@ -345,8 +346,8 @@ impl GitHub {
         self.client.read(&ApiCall::on(repo, Method::GET, &path, format!("read pull request #{number} of"))).await
     }
 
-    /// Returns the newest pull request from a branch of this repository. Checks each result, because GitHub ignores a filter
-    /// that it cannot parse.
+    /// Returns the newest pull request from a branch of this repository. Each result is checked, because GitHub
+    /// ignores filters that it cannot parse.
     pub(super) async fn newest_pull_from(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
         let what = format!("find the pull request from `{head}` of");
         let filter = format!("{}:{head}", repo.owner);
@@ -363,7 +364,7 @@ impl GitHub {
         Ok(pulls.into_iter().filter(matches).max_by_key(|pull| pull.number))
     }
 
-    /// Makes a pull request a draft, or marks it as ready: by GraphQL, or by REST on a server without GraphQL.
+    /// Converts a pull request to a draft or marks it as ready, by GraphQL, or by REST if the server lacks GraphQL.
     pub(super) async fn set_draft(&self, repo: &RepoRef, number: Number, draft: bool) -> ForgeResult<()> {
         let pull = self.read_pull(repo, number).await?;
         if pull.draft == Some(draft) {
@@ -412,7 +413,7 @@ impl GitHub {
         Ok(comments)
     }
 
-    /// Runs a GraphQL request; `None` if the server has no GraphQL, which is remembered.
+    /// Runs a GraphQL request; `None` if the server lacks GraphQL, which is remembered.
     pub(super) async fn graphql_if_available(
         &self,
         call: ApiCall<'_>,
@@ -430,7 +431,7 @@ impl GitHub {
     }
 }
 
-/// Formats a time for the API, in whole seconds.
+/// Formats a time in whole seconds for the API.
 fn seconds(at: Timestamp) -> String {
     jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }

@@ -1,4 +1,4 @@
-//! Login of people with GitHub, by the App's own client or an OAuth app.
+//! Login with GitHub accounts, through the App's own OAuth client or an OAuth app.
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::{GitHub, wire};
 use crate::forge::Login;
 use crate::forge::login::{LoginAccount, LoginAddresses};
 
-/// Account that a token belongs to; Enterprise Server reports whether it is suspended.
+/// Account that a token belongs to. Enterprise Server reports whether the account is suspended.
 #[derive(Deserialize)]
 struct GitHubTokenOwner {
     #[serde(flatten)]

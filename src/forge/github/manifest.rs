@@ -1,5 +1,5 @@
-//! Creation of a GitHub App from its manifest: what a person's browser sends to GitHub, and the exchange of the code that GitHub
-//! sends the browser back with.
+//! Creation of a GitHub App from its manifest: the form that a person's browser sends to GitHub, and the exchange of
+//! the code with which GitHub redirects the browser back.
 
 use std::time::Duration;
 
@@ -13,41 +13,41 @@ use url::Url;
 
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport, TransportError};
 
-/// The App's permissions and events, and placeholders for its addresses.
+/// Manifest with the App's permissions and events, and placeholders for its addresses.
 const MANIFEST: &str = include_str!("../../../app-manifest.yml");
 /// Maximum length of an App's name on GitHub, in characters.
 const MAX_NAME: usize = 34;
 /// Maximum length of an account's name on GitHub, in characters.
 const MAX_LOGIN: usize = 39;
-/// Maximum length of a code, in bytes; GitHub's have 40.
+/// Maximum length of a code, in bytes; GitHub's codes have 40.
 const MAX_CODE: usize = 200;
-/// Maximum size of the answer to a code, in bytes; usual are 8 KiB.
+/// Maximum size of the response to a code, in bytes; usual are 8 KiB.
 const MAX_ANSWER: usize = 256 * 1024;
 /// Timeouts of the exchange, which a person waits for.
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(5), idle: Duration::from_secs(10), total: Duration::from_secs(20) };
 
-/// An App to be created.
+/// Description of the App to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppPlan {
     /// Suggested name; a person can change it on GitHub's page.
     pub name: String,
-    /// Web address of GitHub: `https://github.com`, `https://NAME.ghe.com` or that of a server.
+    /// Web address of GitHub: `https://github.com`, `https://NAME.ghe.com` or the address of a server.
     pub web: Url,
     /// Organization that owns the App; `None` for the account of the person who creates it.
     pub organization: Option<String>,
-    /// Name of the forge in the configuration, part of addresses.
+    /// Name of the forge in the configuration, which is part of addresses.
     pub forge: String,
-    /// Address at which GitHub reaches the service; `None` for an App without a webhook, for a service that polls.
+    /// Address at which GitHub reaches the service; `None` for an App without a webhook, if the service polls.
     pub public: Option<Url>,
-    /// Address to which GitHub sends the browser with a code.
+    /// Address to which GitHub redirects the browser with a code.
     pub redirect: Url,
-    /// Address to which GitHub sends the browser after an installation.
+    /// Address to which GitHub redirects the browser after an installation; `None` for GitHub's own page.
     pub installed: Option<Url>,
 }
 
 impl AppPlan {
-    /// Returns the suggested name of an App: who has it, or where it is.
+    /// Returns the suggested name of an App, which contains the organization or the service's host.
     pub fn usual_name(organization: Option<&str>, public: Option<&Url>) -> String {
         let place = organization.or_else(|| public.and_then(Url::host_str)).unwrap_or("local");
         let name: String = format!("ralph-bot {place}").chars().take(MAX_NAME).collect();
@@ -57,7 +57,7 @@ impl AppPlan {
     /// Returns the manifest as JSON.
     ///
     /// # Errors
-    /// The built-in manifest cannot be read, which a test excludes.
+    /// The built-in manifest is invalid, which a test rules out.
     pub fn manifest(&self) -> Result<String, String> {
         let mut manifest: Value = serde_saphyr::from_str(MANIFEST).map_err(|error| error.to_string())?;
         let below = |base: &Url, path: &str| format!("{}{path}", base.as_str().trim_end_matches('/'));
@@ -97,28 +97,28 @@ impl AppPlan {
     }
 }
 
-/// Whether a text can be the name of an account or organization.
+/// Whether a text is a valid name of an account or organization.
 pub fn is_login(text: &str) -> bool {
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     plain && !text.is_empty() && text.len() <= MAX_LOGIN && !text.starts_with('-')
 }
 
-/// A created App with its secrets, which GitHub shows only once.
+/// Created App with its secrets, which GitHub reveals only once.
 #[derive(Debug, Clone)]
 pub struct CreatedApp {
     /// Id.
     pub id: u64,
-    /// Name in addresses.
+    /// Name of the App in addresses.
     pub slug: String,
-    /// Page of the App, as GitHub reports it.
+    /// Address of the App's page, as GitHub reports it.
     pub page: String,
     /// Private key, RSA in PEM format.
     pub private_key: SecretString,
-    /// Secret of its webhook; `None` without a webhook.
+    /// Secret of the App's webhook; `None` without a webhook.
     pub webhook_secret: Option<SecretString>,
-    /// Id of its client for logins.
+    /// Id of the App's OAuth client for logins.
     pub client_id: String,
-    /// Secret of this client.
+    /// Secret of the App's OAuth client.
     pub client_secret: SecretString,
 }
 
@@ -135,10 +135,10 @@ struct Conversion {
 }
 
 impl CreatedApp {
-    /// Reads GitHub's answer to a code.
+    /// Parses GitHub's response to a code.
     ///
     /// # Errors
-    /// Parts of it are missing; the message is a phrase without secrets.
+    /// A phrase without secrets, if parts of the response are missing.
     pub fn read(answer: &[u8]) -> Result<Self, String> {
         let read: Conversion = serde_json::from_slice(answer).map_err(|error| {
             // The message of an error about a type can quote the value.
@@ -155,7 +155,7 @@ impl CreatedApp {
         })
     }
 
-    /// Returns the page on which the App is installed.
+    /// Returns the address of the page for installing the App.
     pub fn installation_page(&self, web: &Url) -> Url {
         let known = Url::parse(&self.page).ok().filter(|page| page.origin() == web.origin());
         let mut page = known.unwrap_or_else(|| {
@@ -181,7 +181,7 @@ pub enum ConversionFailure {
     /// GitHub refused the request.
     #[error("GitHub refused the code (HTTP {0}); create the App again")]
     Refused(u16),
-    /// GitHub could not be asked, or not be understood; the code may still be valid.
+    /// GitHub did not respond, or the response was not understood; the code may still be valid.
     #[error("GitHub could not be asked for the App ({0}); load this page again within the hour")]
     Unavailable(String),
 }
@@ -194,10 +194,11 @@ pub fn transport() -> Result<ReqwestTransport, TransportError> {
     ReqwestTransport::with_limit(TIMEOUTS, MAX_ANSWER)
 }
 
-/// Exchanges a code for GitHub's answer about the created App, which has its secrets. `api` is the address of the REST API.
+/// Exchanges a code for GitHub's response about the created App, which contains its secrets. `api` is the address of
+/// the REST API.
 ///
 /// # Errors
-/// GitHub refuses the code, or cannot be asked.
+/// GitHub refuses the code or does not respond.
 pub async fn convert(transport: &dyn Transport, api: &Url, code: &str) -> Result<Bytes, ConversionFailure> {
     let sensible = !code.is_empty()
         && code.len() <= MAX_CODE
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The manifest asks for what the adapter needs and nothing more.
+    /// The manifest requests exactly the permissions and events that the adapter needs.
     #[test]
     fn manifest_has_the_permissions_and_events_of_the_adapter() {
         let manifest: Value = serde_json::from_str(&plan().manifest().unwrap()).unwrap();

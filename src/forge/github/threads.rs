@@ -1,4 +1,5 @@
-//! Reviews: requests for them, and threads of comments on lines with their answers and their resolution, which only GraphQL has.
+//! Reviews: requests for reviews, and replies in threads of comments on lines. Threads can be resolved only by
+//! GraphQL.
 
 use async_trait::async_trait;
 use http::Method;
@@ -11,7 +12,7 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::forge::{ForgeResult, PullReview, ReviewComment, Reviews, reviewers_body};
 
-/// Query for the threads of a pull request with their comments.
+/// Query for the threads of a pull request and their comments.
 const THREADS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewThreads(first: 100, after: $after) { \
     pageInfo { hasNextPage endCursor } nodes { id isResolved comments(first: 100) { nodes { databaseId } } } } } } }";
@@ -27,7 +28,8 @@ struct ThreadComment {
 }
 
 impl GitHub {
-    /// Answers in the thread of a comment, and returns the answer's id. Answers belong to the first comment of a thread.
+    /// Replies in the thread of a comment and returns the reply's id. Replies must refer to the first comment of a
+    /// thread.
     pub(super) async fn reply_in_thread(
         &self,
         repo: &RepoRef,
@@ -45,7 +47,7 @@ impl GitHub {
         Ok(CommentId(answer.id))
     }
 
-    /// Resolves the thread of a comment; without effect if it is resolved, gone, or the server has no GraphQL.
+    /// Resolves the thread of a comment; does nothing if it is resolved or deleted, or if the server lacks GraphQL.
     pub(super) async fn resolve_thread(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
         let mut after = Value::Null;
         for _ in 0..MAX_PAGES {

@@ -1,4 +1,5 @@
-//! HTTP transport with octocrab, without its retries, redirects and credentials: the request layer has those for all forges.
+//! HTTP transport with octocrab. Its own retries, redirects and credentials are disabled, because the request layer
+//! provides them for all forges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -62,13 +63,13 @@ impl Transport for OctocrabTransport {
     }
 }
 
-/// Converts an error; it is ambiguous unless no connection was made.
+/// Converts an error. It is ambiguous unless the connection failed.
 fn failed(error: &octocrab::Error) -> TransportError {
     let detail = error_chain(error);
     TransportError { ambiguous: !detail.contains("(Connect)"), detail }
 }
 
-/// Transport that measures the difference of the server's clock, from the `Date` of each response.
+/// Transport that measures the difference to the server's clock by the `Date` header of each response.
 pub(super) struct ClockSkewTransport {
     inner: Arc<dyn Transport>,
     clock: Clock,

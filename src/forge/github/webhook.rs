@@ -1,7 +1,7 @@
-//! Converts verified GitHub deliveries to forge-independent events; pure.
+//! Converts verified GitHub deliveries to forge-independent events, without I/O.
 //!
-//! The signature does not cover the event header, so the shape of the body determines the event; a delivery with a different
-//! header is rejected.
+//! The event header is not signed, so the shape of the body determines the event. A delivery with a different header
+//! is rejected.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(super) const HANDLED: &[&str] = &[
 /// Events that every App receives without a subscription.
 pub(super) const IMPLICIT: &[&str] = &["installation", "installation_repositories", "ping"];
 
-/// Parsed delivery, or a description of what is invalid.
+/// Parsed delivery, or a description of the problem.
 type ParseResult = Result<ParsedDelivery, String>;
 
 /// Parses a delivery of the forge named `forge`.
@@ -71,13 +71,13 @@ pub(super) fn named_installation(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<InstallationOf>(body).ok()?.installation.map(|named| named.id)
 }
 
-/// Returns a word in a form that is safe in logs: at most 60 ASCII characters.
+/// Returns a word that is safe in logs: at most 60 ASCII characters.
 fn printable(word: &str) -> String {
     let plain: String = word.chars().take(60).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
     format!("`{plain}`")
 }
 
-/// Returns the event that matches the top-level objects of a body; `None` if no handled event does.
+/// Returns the event whose top-level objects match those of a body; `None` if no handled event does.
 fn shape(body: &Value) -> Option<&'static str> {
     let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
     let object = |key: &str| body.get(key).is_some_and(Value::is_object);
@@ -121,8 +121,8 @@ fn shape(body: &Value) -> Option<&'static str> {
     (has("action") && body.pointer("/installation/account").is_some()).then_some("installation")
 }
 
-/// Whether the body describes only a repository. Many unused events have an action and a repository besides their own object;
-/// a removed star would look like a deleted repository.
+/// Whether the body describes only a repository. Many unused events consist of an action, a repository and their own
+/// object. Without this check, a removed star would look like a deleted repository.
 fn describes_only_repository(body: &Value) -> bool {
     const EXPECTED: &[&str] = &["repository", "sender", "organization", "enterprise", "installation", "changes"];
     let described = |(key, value): (&String, &Value)| value.is_object() && !EXPECTED.contains(&key.as_str());
@@ -189,7 +189,8 @@ fn issues(forge: &ForgeName, body: IssuesBody) -> ParseResult {
     }
 }
 
-/// Returns the event of a label change. GitHub leaves out a label that was deleted since; then only the resulting set is known.
+/// Returns the event of a label change. GitHub omits a label that was deleted in the meantime; then only the resulting
+/// set of labels is known.
 fn label_event(added: bool, label: Option<String>, repo: RepoRef, issue: IssueSnapshot, sender: User) -> ForgeEvent {
     match label {
         Some(label) if added => ForgeEvent::Labeled { repo, issue, label, sender },
@@ -335,7 +336,7 @@ fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
     event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
 }
 
-/// Whether a branch is GitHub's own for a merge queue; what CI says about it says nothing about a loop's commit.
+/// Whether a branch belongs to GitHub's merge queue. CI results of such a branch do not apply to a loop's commit.
 fn is_of_merge_queue(branch: &str) -> bool {
     branch.starts_with("gh-readonly-queue/")
 }
@@ -363,7 +364,7 @@ struct StatusBody {
     repository: wire::GitHubRepository,
 }
 
-/// Converts a status; its branch is the one whose head is the commit.
+/// Converts a commit status. Its branch is the one whose head is the commit.
 fn status(forge: &ForgeName, body: StatusBody) -> ParseResult {
     if body.context.as_deref() == Some(VERIFIED_STATUS) {
         return own_status();
@@ -429,7 +430,8 @@ struct InstallationBody {
     action: String,
 }
 
-/// Converts a change of an installation; `prefix` distinguishes actions on its repositories from those on the installation.
+/// Converts a change of an installation. `prefix` distinguishes actions on the installation's repositories from
+/// actions on the installation.
 fn installation(prefix: &str, body: InstallationBody) -> ParseResult {
     event(ForgeEvent::InstallationChanged { action: format!("{prefix}{}", body.action) })
 }

@@ -1,7 +1,7 @@
-//! GitHub's JSON for REST responses and webhooks, and its conversion to the forge-independent types.
+//! GitHub's JSON format in REST responses and webhooks, and its conversion to the forge-independent types.
 //!
-//! Tolerant: unused fields may be missing, invalid or new; fields that GitHub documents as nullable (a deleted account, an
-//! empty body) are optional.
+//! Parsing is tolerant: unused fields may be missing, invalid or new. Fields that GitHub documents as nullable, such
+//! as a deleted account or an empty body, are optional.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -35,7 +35,8 @@ pub(super) struct GitHubUser {
 }
 
 impl GitHubUser {
-    /// Converts to an account. Every type but `User` counts as a bot, so that an unknown type never counts as a person.
+    /// Converts to an account. Every type except `User` counts as a bot, so that an unknown type never counts as a
+    /// person.
     pub(super) fn account(self) -> User {
         let kind =
             if self.kind.as_deref().is_none_or(|kind| kind == "User") { AccountKind::User } else { AccountKind::Bot };
@@ -43,7 +44,7 @@ impl GitHubUser {
     }
 }
 
-/// A label: an object, or only a name in old responses.
+/// Label: an object, or only its name in responses of old servers.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum GitHubLabel {
@@ -60,7 +61,7 @@ impl GitHubLabel {
     }
 }
 
-/// An issue, or the issue side of a pull request.
+/// Issue, or a pull request as an issue.
 #[derive(Debug, Deserialize)]
 pub(super) struct GitHubIssue {
     number: u64,
@@ -77,7 +78,7 @@ pub(super) struct GitHubIssue {
 }
 
 impl GitHubIssue {
-    /// Returns `owner/name` of its current repository; `None` if the response does not contain it.
+    /// Returns `owner/name` of the issue's current repository; `None` if the response does not contain it.
     pub(super) fn repository_name(&self) -> Option<String> {
         self.repository_url.as_deref()?.split_once("/repos/").map(|(_, name)| name.to_owned())
     }
@@ -135,12 +136,12 @@ pub(super) struct GitHubComment {
 }
 
 impl GitHubComment {
-    /// Returns the number of its issue or pull request; `None` if the response does not contain it.
+    /// Returns the number of the issue or pull request; `None` if the response does not contain it.
     pub(super) fn issue(&self) -> Option<Number> {
         number_at_end(self.issue_url.as_deref()?)
     }
 
-    /// Returns the number of the pull request of a comment on a line; `None` for another comment.
+    /// Returns the number of the pull request for a comment on a line; `None` for other comments.
     pub(super) fn pull(&self) -> Option<Number> {
         number_at_end(self.pull_request_url.as_deref()?)
     }
@@ -157,7 +158,7 @@ impl GitHubComment {
         })
     }
 
-    /// Converts to a review comment; an outdated one keeps its original line.
+    /// Converts to a review comment. An outdated comment keeps its original line.
     pub(super) fn review_comment(mut self) -> Result<ReviewComment, String> {
         let path = self.path.take().unwrap_or_default();
         let line = self.line.or(self.original_line);
@@ -165,7 +166,8 @@ impl GitHubComment {
         Ok(ReviewComment { comment: self.snapshot()?, path, line, lines, review })
     }
 
-    /// Returns the lines of a comment on the new side; those of an outdated comment are lines of its original commit.
+    /// Returns the commented lines in the new version of the file; for an outdated comment, the lines in its original
+    /// commit.
     fn commented_lines(&self) -> Option<CommentedLines> {
         let (first, last, commit) = match self.line {
             Some(last) => (self.start_line, last, &self.commit_id),
@@ -223,7 +225,7 @@ impl GitHubPull {
     }
 }
 
-/// A review. REST has states in upper case, webhooks in lower case.
+/// Review. States are in upper case in REST and in lower case in webhooks.
 #[derive(Debug, Deserialize)]
 pub(super) struct GitHubReview {
     pub(super) id: i64,
@@ -264,7 +266,7 @@ struct GitHubOwner {
     name: Option<String>,
 }
 
-/// A repository. In push events of old servers, the owner has a `name` instead of a `login`.
+/// Repository. In push events of old servers, the owner has a `name` instead of a `login`.
 #[derive(Debug, Deserialize)]
 pub(super) struct GitHubRepository {
     id: i64,
@@ -284,7 +286,8 @@ impl GitHubRepository {
         Ok(RepoRef { forge: forge.clone(), id: RepoId(self.id), owner, name: self.name })
     }
 
-    /// Converts to [`Repository`]. `empty` is a guess: GitHub's `size` is in KiB, rounded, and lags behind pushes.
+    /// Converts to [`Repository`]. `empty` is an estimate, because GitHub's `size` is in KiB, rounded, and lags behind
+    /// pushes.
     pub(super) fn facts(self, forge: &ForgeName) -> Result<Repository, String> {
         Ok(Repository {
             default_branch: self.default_branch.clone().unwrap_or_else(|| "main".to_owned()),

@@ -1,4 +1,4 @@
-//! The service's own budget of mutating requests, below the limit from which a forge refuses them.
+//! Quota of mutating requests that the service sets itself, below the limit at which a forge refuses them.
 
 use std::collections::VecDeque;
 
@@ -6,35 +6,35 @@ use crate::domain::model::ids::Timestamp;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 3_600_000;
-/// Part of the budget, as a divisor, that decorations leave to the changes that people wait for.
+/// Divisor of the quota: one part of this many is reserved for changes other than decorations.
 const RESERVE_DIVISOR: usize = 5;
 
 /// Pace of mutating requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutationPace {
-    /// Minimum time between two, in milliseconds.
+    /// Minimum time between two requests, in milliseconds.
     pub interval_ms: i64,
-    /// Maximum numbers; `None` for no limit.
+    /// Maximum numbers of requests; `None` for no limit.
     pub budget: Option<MutationBudget>,
 }
 
 /// Maximum numbers of mutating requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutationBudget {
-    /// Maximum in any minute.
+    /// Maximum number in any minute.
     pub per_minute: usize,
-    /// Maximum in any hour.
+    /// Maximum number in any hour.
     pub per_hour: usize,
 }
 
 impl MutationPace {
-    /// Pace of GitHub: a second between two, at most 80 a minute and 500 an hour.
+    /// Pace for GitHub: one second between two requests, at most 80 per minute and 500 per hour.
     pub const GITHUB: Self =
         Self { interval_ms: 1_000, budget: Some(MutationBudget { per_minute: 80, per_hour: 500 }) };
-    /// No wait and no limit: Gitea and Forgejo ask for none.
+    /// Pace without waits and limits; Gitea and Forgejo require none.
     pub const UNLIMITED: Self = Self { interval_ms: 0, budget: None };
 
-    /// Returns the pace with the operator's interval; 0 also removes the budget.
+    /// Returns the pace with the operator's interval. An interval of 0 also removes the quota.
     pub fn with_interval(self, interval_ms: Option<i64>) -> Self {
         match interval_ms {
             None => self,
@@ -49,8 +49,8 @@ impl MutationPace {
 pub(super) struct MutationLog(VecDeque<Timestamp>);
 
 impl MutationLog {
-    /// Returns the time until a request is within the budget, in milliseconds; `None` if it is now, and then records it.
-    /// A decoration leaves a fifth of the budget unused.
+    /// Returns the time until the quota allows a request, in milliseconds. `None` if it is allowed now; the request is
+    /// then recorded. Decorations may not use the last fifth of the quota.
     pub(super) fn admit(&mut self, budget: MutationBudget, decoration: bool, now: Timestamp) -> Option<i64> {
         // Later times were recorded before the clock was set back.
         self.0.retain(|at| *at <= now && now.since(*at) < HOUR_MS);

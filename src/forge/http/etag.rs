@@ -1,4 +1,5 @@
-//! Cache of responses by ETag, so that unchanged resources cost no request budget; evicts the least recently used.
+//! Cache of responses by ETag, so that unchanged resources do not count against the request quota. Evicts the least
+//! recently used response.
 
 use std::collections::HashMap;
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::domain::model::ids::Timestamp;
 
-/// Pause after a rate-limit response without a usable time, in milliseconds; doubles with each one in a row.
+/// Pause after a rate-limit response that contains no valid time, in milliseconds; doubles with each consecutive one.
 const DEFAULT_PAUSE_MS: i64 = 60_000;
 /// Maximum pause, in milliseconds.
 const MAX_PAUSE_MS: i64 = 3_600_000;
@@ -17,29 +17,30 @@ const MAX_SPREAD_MS: i64 = 5_000;
 /// Rate-limit information of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LimitSignal {
-    /// None.
+    /// The response contains no limit.
     Plain,
     /// The forge asks for a pause of `after_ms` milliseconds.
     Limited { after_ms: i64 },
 }
 
-/// Request budget and pause of one credential.
+/// Request quota and pause of one credential.
 #[derive(Debug, Default)]
 pub(super) struct RateLimits {
     paused_until: Option<Timestamp>,
     remaining: Option<u32>,
     resets_at: Option<Timestamp>,
-    /// Number of rate-limit responses in a row without a time.
+    /// Number of consecutive rate-limit responses without a time.
     untimed: u32,
 }
 
 impl RateLimits {
-    /// Returns the number of requests that are left before the limit resets, as the forge said last.
+    /// Returns the number of remaining requests before the limit resets, as last reported by the forge.
     pub(super) fn remaining(&self) -> Option<u32> {
         self.remaining
     }
 
-    /// Returns the necessary wait, in milliseconds, and its reason; `reserve` is the part of the budget that is not available.
+    /// Returns the wait before the next request, in milliseconds, and its reason; `None` if no wait is necessary.
+    /// `reserve` is the part of the quota that must remain unused.
     pub(super) fn wait(&self, now: Timestamp, reserve: u32) -> Option<(i64, String)> {
         if let Some(until) = self.paused_at(now) {
             return Some((until.since(now), "the forge asked for a pause".to_owned()));
@@ -92,13 +93,13 @@ impl RateLimits {
         LimitSignal::Limited { after_ms }
     }
 
-    /// Sends nothing for a time, in milliseconds.
+    /// Pauses requests for a time, in milliseconds.
     pub(super) fn pause(&mut self, now: Timestamp, ms: i64) {
         self.paused_until = self.paused_at(now).max(Some(now.plus_ms(ms.min(MAX_PAUSE_MS))));
     }
 
-    /// Returns the end of the current pause. A pause longer than the maximum was recorded before the clock was set back and is
-    /// ignored.
+    /// Returns the end of the current pause; `None` without a pause. A pause longer than the maximum results from a
+    /// clock that was set back and is ignored.
     fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.paused_until.filter(|until| *until > now && until.since(now) <= MAX_PAUSE_MS)
     }

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use ::http::StatusCode;
 
-/// Classes of answers.
+/// Status classes of responses.
 const CLASSES: [&str; 5] = ["2xx", "3xx", "4xx", "5xx", "none"];
-/// Value of a budget that is unknown.
+/// Value for an unknown quota.
 const UNKNOWN: i64 = -1;
 
-/// Requests to a forge since the start, by class of answers, and the remaining budget.
+/// Number of requests to a forge since the start, by status class, and the remaining quota.
 #[derive(Debug)]
 pub struct CallMeter {
     requests: [AtomicU64; CLASSES.len()],
@@ -23,7 +23,7 @@ impl Default for CallMeter {
 }
 
 impl CallMeter {
-    /// Counts a request; `None` if there was no answer.
+    /// Counts a request; `None` if there was no response.
     pub fn count(&self, status: Option<StatusCode>) {
         let class = match status.map(|status| status.as_u16() / 100) {
             Some(0..=2) => 0,
@@ -35,19 +35,19 @@ impl CallMeter {
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Stores the remaining request quota, if the response stated it.
+    /// Stores the remaining request quota if the response reported it.
     pub fn note_remaining(&self, remaining: Option<u32>) {
         if let Some(remaining) = remaining {
             self.remaining.store(i64::from(remaining), Ordering::Relaxed);
         }
     }
 
-    /// Returns the number of requests by class of answers.
+    /// Returns the number of requests by status class.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CLASSES.iter().zip(&self.requests).map(|(class, requests)| (*class, requests.load(Ordering::Relaxed)))
     }
 
-    /// Returns the number of requests that the forge still takes; `None` if it never said it.
+    /// Returns the remaining request quota; `None` if the forge never reported it.
     pub fn remaining(&self) -> Option<u32> {
         u32::try_from(self.remaining.load(Ordering::Relaxed)).ok()
     }

@@ -10,7 +10,7 @@ use super::RequestPriority;
 use crate::clock::Clock;
 use crate::domain::model::ids::Timestamp;
 
-/// Rank of a request: lower ones go first.
+/// Rank of a request; lower ranks go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rank {
     Urgent = 0,
@@ -31,22 +31,24 @@ impl From<RequestPriority> for Rank {
 /// Queue of the mutating requests of one credential.
 #[derive(Debug, Default)]
 pub(super) struct MutationQueue {
-    /// Requests of one rank that is not urgent: the first holds it, and the others wait for it in order.
+    /// Locks for the non-urgent ranks: the first request of a rank holds its lock, and the others wait for it in
+    /// order.
     queues: [Mutex<()>; 2],
-    /// Held while a request is in progress.
+    /// Lock that is held while a request is in progress.
     active: Mutex<LastMutation>,
-    /// Numbers of waiting urgent and normal requests.
+    /// Numbers of waiting urgent and of waiting normal requests.
     waiting: [AtomicUsize; 2],
-    /// Notified when a request of a lower rank stops waiting, for the first normal request and the first decoration.
+    /// Notified when a request of a lower rank stops waiting: one for the first normal request, one for the first
+    /// decoration.
     done: [Notify; 2],
 }
 
-/// Last mutating request.
+/// Record of the last mutating request.
 #[derive(Debug, Default)]
 struct LastMutation {
-    /// Time at which it was sent or answered.
+    /// Time at which the request was sent or answered; `None` before the first.
     at: Option<Timestamp>,
-    /// Number of recorded times; distinguishes two that are equal.
+    /// Number of recorded times, which distinguishes two equal ones.
     count: u64,
 }
 
@@ -89,8 +91,8 @@ impl Drop for Waiter<'_> {
 }
 
 impl MutationQueue {
-    /// Waits for the requests before this one, and until `interval_ms` after the last one. A request overtakes those of lower
-    /// priority that wait.
+    /// Waits for the requests before this one, and until `interval_ms` after the last one. A request overtakes waiting
+    /// requests of a lower priority.
     pub(super) async fn acquire(
         &self,
         priority: RequestPriority,

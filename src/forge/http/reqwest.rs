@@ -23,7 +23,7 @@ impl ReqwestTransport {
         Self::with_limit(timeouts, MAX_ANSWER_BYTES)
     }
 
-    /// Creates a transport with its own connections, for answers of at most `max_bytes`.
+    /// Creates a transport with its own connections, for responses of at most `max_bytes`.
     ///
     /// # Errors
     /// The TLS roots of the system cannot be used.

@@ -17,18 +17,18 @@ const MAX_HEAD: usize = 16 * 1024;
 const MAX_HEADERS: usize = 100;
 /// Time limit for receiving a request, and for resolving and connecting to a host.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit and maximum number of bytes for reading the rest of a refused request.
+/// Time limit and maximum number of bytes for reading the remaining bytes of a refused request.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_UNREAD: u64 = 1024 * 1024;
-/// Port of plain HTTP.
+/// Default port of HTTP.
 const HTTP: u16 = 80;
 
 /// Destination of the connections to a port.
 #[derive(Debug, Clone)]
 pub(super) enum ProxyRoute {
-    /// The host that the request names.
+    /// Host that the request names.
     Proxy,
-    /// This server.
+    /// Always this server.
     Direct(Target),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Proxy {
     refused: RefusedHosts,
 }
 
-/// Refusal of a request.
+/// Refusal of a request, with its status and reason.
 #[derive(Debug)]
 struct ProxyRefusal {
     status: &'static str,
@@ -67,7 +67,7 @@ impl ProxyRefusal {
     }
 }
 
-/// A parsed request: its target, and the bytes to send to it first.
+/// Parsed request: its target, and the bytes to send to the target first.
 struct ProxyRequest {
     target: Target,
     is_tunnel: bool,
@@ -107,7 +107,8 @@ impl Proxy {
         }
     }
 
-    /// Reads the request and connects to its target. Returns the connection and the first bytes for the client and the server.
+    /// Reads the request and connects to its target. Returns the connection, and the first bytes for the client and
+    /// for the server.
     async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ProxyRefusal> {
         let asked = tokio::time::timeout(TIMEOUT, asked(client)).await;
         let ProxyRequest { target, is_tunnel, first } =
@@ -117,7 +118,7 @@ impl Proxy {
         Ok((server, to_client, first))
     }
 
-    /// Connects to a target if it is allowed. The connection uses the addresses that were checked.
+    /// Connects to a target if it is allowed. Uses the same addresses that were checked.
     async fn reach(&self, target: &Target) -> Result<TcpStream, ProxyRefusal> {
         let admission = self.hosts.admits(target);
         if admission == Admission::Refused {
@@ -141,7 +142,7 @@ impl Proxy {
         connected.await.unwrap_or_else(|_| Err(ProxyRefusal::unreachable(target, "it does not answer")))
     }
 
-    /// Logs a refused target once.
+    /// Logs a refused target the first time.
     fn log_refused(&self, target: &Target) {
         if self.refused.add(target) {
             tracing::warn!(%target, "a connection from a sandbox to a host that is not in `sandbox.network` was refused");
@@ -149,7 +150,7 @@ impl Proxy {
     }
 }
 
-/// Reads the head of a request.
+/// Reads and parses the head of a request.
 async fn asked(client: &mut TcpStream) -> Result<ProxyRequest, ProxyRefusal> {
     let mut read = Vec::with_capacity(1024);
     loop {
@@ -165,7 +166,7 @@ async fn asked(client: &mut TcpStream) -> Result<ProxyRequest, ProxyRefusal> {
     }
 }
 
-/// Parses a request; returns `None` if its head is incomplete.
+/// Parses a request; `None` if its head is incomplete.
 fn parse(read: &[u8]) -> Result<Option<ProxyRequest>, ProxyRefusal> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Names that resolve to local addresses are refused, even if the name is allowed.
+    /// Names that resolve to local addresses are refused even if the name is allowed.
     /// See docs/threats.md#s5, docs/threats.md#s7.
     #[tokio::test]
     async fn allowed_names_reach_public_addresses_only() {

@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use crate::process::sandbox::Bubblewrap;
 use crate::process::{ProcessLimits, ProcessSpec};
 
-/// Path of the copy of bubblewrap that only the service may execute. Where AppArmor restricts user namespaces, the packages give
-/// this path, and no other, a profile that allows them.
+/// Path of a copy of bubblewrap that only the service may execute. Where AppArmor restricts user namespaces, the
+/// packages install a profile that allows them for this path only.
 const OWN_PATH: &str = "/usr/lib/ralph-bot/bwrap";
-/// Paths of bubblewrap. They are fixed, so that the environment cannot replace it.
+/// Paths at which bubblewrap is looked for. They are fixed, so that the environment cannot replace bubblewrap.
 const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// Looks for bubblewrap, once per process; returns the reason if it cannot be used. Boxed because the calls are recursive: a
-/// sandboxed run looks for bubblewrap, which runs a program.
+/// Looks for bubblewrap once per process; returns the reason if it cannot be used. The future is boxed because the
+/// calls are recursive: a sandboxed run looks for bubblewrap, which runs a program.
 pub(in crate::process) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
     static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
     Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
@@ -40,7 +40,8 @@ async fn find() -> Result<Bubblewrap, String> {
     }
 }
 
-/// Whether this process may execute the file. Others of the machine may not execute the service's copy and use the system's.
+/// Whether this process may execute the file. Other users may not execute the service's copy and use the system's
+/// bubblewrap.
 fn may_execute(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

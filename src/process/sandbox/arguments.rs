@@ -1,4 +1,4 @@
-//! Arguments with which bubblewrap builds a view.
+//! Arguments for bubblewrap that build a view.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::domain::trust::visible::{self, SYSTEM, in_system};
 
-/// Part of the memory limit that each folder in memory may use.
+/// Divisor of the memory limit: each tmpfs may use at most one part of this many.
 const MEMORY_PART: u64 = 4;
 /// Maximum size of `/run`, in bytes.
 const RUN_BYTES: u64 = 16 << 20;
 
-/// Appearance of a path of the machine in a view, in the order in which different ones at the same path are mounted.
+/// Ways in which a path is shown in a view. If a path has several, they are mounted in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Covered,
@@ -24,20 +24,20 @@ enum Shown {
     Writable,
 }
 
-/// An argument list for bubblewrap.
+/// Argument list for bubblewrap.
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// Arguments up to the data that is read from descriptors.
+    /// Arguments before the data that are read from descriptors.
     pub(super) list: Vec<OsString>,
-    /// Arguments after that data.
+    /// Arguments after these data.
     pub(super) last: Vec<OsString>,
     /// Paths of the view, and whether they are writable, in the order in which they are mounted.
     pub(super) binds: Vec<(PathBuf, bool)>,
-    /// User of the program, if it is not bubblewrap's.
+    /// User of the program; `None` for bubblewrap's own user.
     user: Option<SandboxUser>,
-    /// Whether folders in memory can have a maximum size.
+    /// Whether the size of a tmpfs can be limited.
     sizes: bool,
-    /// Folders above mounts that were created.
+    /// Parent folders of mounts that were already created.
     folders: BTreeSet<PathBuf>,
 }
 
@@ -107,7 +107,8 @@ impl SandboxView {
         Ok(arguments)
     }
 
-    /// Adds the paths of the view and covers hidden ones, shallow paths first, so that deeper ones are mounted on top.
+    /// Adds the paths of the view and hides paths. Shallow paths come first, so that deeper ones are mounted on top of
+    /// them.
     fn show_paths(&self, arguments: &mut Arguments) -> Result<(), String> {
         let read_only = || self.read_only.iter().map(PathBuf::as_path);
         let mut paths: Vec<(PathBuf, Shown)> = read_only().map(|path| (path.to_owned(), Shown::ReadOnly)).collect();
@@ -137,12 +138,12 @@ impl SandboxView {
         Ok(())
     }
 
-    /// Folder above the writable one; tests mount it to leave out a defence.
+    /// Returns the parent of the writable folder, which tests make writable to disable a defense.
     pub(super) fn beside(&self) -> Option<PathBuf> {
         self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned)
     }
 
-    /// Adds the program itself, with the package that it links to.
+    /// Adds the program itself, and the package that its link leads to.
     fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         if !self.shows(&real) {
@@ -154,7 +155,7 @@ impl SandboxView {
         Ok(())
     }
 
-    /// Returns the copy of `/etc`; `None` if there is no copy, or if something else is mounted in `/etc`.
+    /// Returns the copy of `/etc`; `None` if there is no copy, or if another path is mounted in `/etc`.
     fn etc_copy(&self, program: &Path) -> Option<PathBuf> {
         let in_etc = |path: &Path| path.starts_with(etc::ETC);
         let helper = if let Network::Only(egress) = &self.network { in_etc(&egress.helper) } else { false };
@@ -164,12 +165,12 @@ impl SandboxView {
         self.settings.etc.as_ref()?.current()
     }
 
-    /// Paths that are shown in addition to the system's.
+    /// Returns the paths that are shown in addition to the system's.
     pub(super) fn all_shown(&self) -> Vec<PathBuf> {
         self.read_only.iter().cloned().chain(self.writable_folders()).collect()
     }
 
-    /// Writable paths of the machine.
+    /// Returns the writable paths of the machine.
     pub(in crate::process) fn writable_folders(&self) -> Vec<PathBuf> {
         let home = match &self.home {
             ScratchHome::Folder(folder) => Some(folder),
@@ -183,7 +184,8 @@ impl SandboxView {
     }
 }
 
-/// Returns the folder that a program needs: the outermost `node_modules` that contains it, else the program itself.
+/// Returns the folder that a program needs: the outermost `node_modules` that contains it, otherwise the program
+/// itself.
 pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
@@ -198,8 +200,8 @@ impl Arguments {
         self.list.extend(values.iter().map(OsString::from));
     }
 
-    /// Adds an empty folder in memory of at most so many bytes. It belongs to bubblewrap's user, so another one gets permission
-    /// to write.
+    /// Adds an empty tmpfs of at most `bytes`. It belongs to bubblewrap's user; another user of the program gets write
+    /// permission.
     fn empty(&mut self, path: &str, bytes: u64) {
         if self.user.is_some() {
             self.open_folders_above(Path::new(path));
@@ -209,20 +211,20 @@ impl Arguments {
         self.flags(&["--tmpfs", path]);
     }
 
-    /// Limits the next folder in memory.
+    /// Limits the size of the next tmpfs.
     fn size(&mut self, bytes: u64) {
         if self.sizes {
             self.push("--size", &[bytes.to_string().as_ref()]);
         }
     }
 
-    /// Covers a folder by an empty one, which becomes read-only when everything below it is mounted.
+    /// Hides a folder under an empty one, which is made read-only after everything below it is mounted.
     fn cover(&mut self, path: &Path) {
         self.push("--perms", &["0755".as_ref(), "--tmpfs".as_ref(), path.as_os_str()]);
         self.last.extend(["--remount-ro".into(), path.as_os_str().to_owned()]);
     }
 
-    /// Adds `path`, made from `source`.
+    /// Adds an argument that mounts `source` at `path`.
     fn mount(&mut self, flag: &str, source: &Path, path: &Path) {
         if self.user.is_some() {
             self.open_folders_above(path);
@@ -230,7 +232,8 @@ impl Arguments {
         self.push(flag, &[source.as_os_str(), path.as_os_str()]);
     }
 
-    /// Creates the folders above a mount so that every user can enter them; bubblewrap lets only its own do so.
+    /// Creates the parent folders of a mount so that every user can enter them. By default, bubblewrap allows only its
+    /// own user to.
     fn open_folders_above(&mut self, path: &Path) {
         let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.parent().is_some()).collect();
         above.reverse();
@@ -252,7 +255,7 @@ impl Arguments {
         }
     }
 
-    /// Adds the parts of `/etc` that programs need: a copy of them, or each by itself.
+    /// Adds the parts of `/etc` that programs need, from a copy or each separately.
     fn etc(&mut self, copy: Option<&Path>) {
         if let Some(copy) = copy {
             return self.mount("--ro-bind", copy, Path::new(etc::ETC));
@@ -263,7 +266,7 @@ impl Arguments {
         }
     }
 
-    /// Binds a path of the machine at the same path.
+    /// Mounts a path of the machine at the same path.
     fn bind(&mut self, path: &Path, writable: bool) -> Result<(), String> {
         let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         if !plain || !path.is_absolute() || path.parent().is_none() {
@@ -287,7 +290,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Shows the files with logins in a folder as empty.
+    /// Hides the content of files with credentials in a folder.
     fn hide_logins(&mut self, folder: &Path) {
         for login in logins_in(folder) {
             self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);

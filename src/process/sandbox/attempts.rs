@@ -1,4 +1,4 @@
-//! Attempts to leave a sandbox that shells cannot make, made inside by `ralph-bot sandbox-attempts`.
+//! Attempts to escape from a sandbox that a shell script cannot make. `ralph-bot sandbox-attempts` makes them inside.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -7,19 +7,19 @@ use std::path::Path;
 
 use super::seccomp::FCHMODAT2;
 
-/// Printed before the attempts, so that their absence is noticed.
+/// Line before the attempts, which shows that they were made.
 pub(in crate::process) const BEGIN: &str = "attempts begin";
-/// Printed after the attempts.
+/// Line after the attempts.
 pub(in crate::process) const END: &str = "attempts end";
-/// Beginning of the line about a system call that was not refused.
+/// Prefix of a line about a system call that was not refused.
 pub(in crate::process) const CALLED: &str = "called ";
-/// Beginning of the line about a socket of the host that was reached.
+/// Prefix of a line about a socket of the host that was reached.
 pub(in crate::process) const CONNECTED: &str = "connected to ";
 
-/// A number that is no descriptor: what gets past the filter fails and changes nothing.
+/// Invalid descriptor number, with which a system call that passes the filter fails without effect.
 const NO_FD: libc::c_long = -1;
 
-/// System calls that have to be refused, with arguments with which they do nothing if they are not.
+/// System calls that must be refused, with arguments that have no effect if they are not.
 const CALLS: &[(&str, libc::c_long, [libc::c_long; 4])] = &[
     ("mount", libc::SYS_mount, [0, 0, 0, 0]),
     ("unshare", libc::SYS_unshare, [libc::CLONE_NEWUSER as libc::c_long, 0, 0, 0]),
@@ -61,8 +61,8 @@ const CALLS: &[(&str, libc::c_long, [libc::c_long; 4])] = &[
     ("a call of x32 programs", 0x4000_0000 | libc::SYS_getpid, [0, 0, 0, 0]),
 ];
 
-/// Makes all attempts and returns the lines to print: those that succeeded, between `BEGIN` and `END`. `socket` and the
-/// abstract name `name` belong to sockets of the host.
+/// Makes all attempts. Returns the lines to print: those of successful attempts, between `BEGIN` and `END`. `socket`
+/// is the path and `name` the abstract name of sockets of the host.
 pub fn attempts(socket: &Path, name: &str) -> Vec<String> {
     let mut lines = vec![BEGIN.to_owned()];
     for (call, number, arguments) in CALLS {
@@ -94,7 +94,7 @@ fn finds_key(description: &str) -> bool {
     unsafe { libc::syscall(libc::SYS_keyctl, search, session, c"user".as_ptr(), description.as_ptr(), 0) >= 0 }
 }
 
-/// Makes a system call; returns its error.
+/// Makes a system call; returns its error number, or `None` if it succeeded.
 #[expect(unsafe_code, reason = "the filter is tried with calls that no library makes")]
 fn refusal(number: libc::c_long, [a, b, c, d]: [libc::c_long; 4]) -> Option<libc::c_int> {
     // SAFETY: all addresses are null and all descriptors closed, so that the kernel reads and writes no memory of the process.

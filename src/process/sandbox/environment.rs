@@ -1,23 +1,24 @@
-//! Environment and limits of a program, set inside its sandbox by a shell that then becomes the program.
+//! Environment and limits of a program. A shell sets them inside the sandbox and then executes the program.
 //!
-//! bubblewrap and setpriv run as root where the service is root. With the program's environment, `LD_PRELOAD` and others would
-//! let them load a library that the program wrote.
+//! If the service is root, bubblewrap and setpriv run as root. With the program's environment, variables such as
+//! `LD_PRELOAD` would make them load a library that the program wrote.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::domain::trust::limits::SandboxLimits;
 
-/// File in the sandbox with the environment. Programs can read there what they have anyway.
+/// Path of the file in the sandbox that contains the environment. Programs can read it, but they have the same
+/// variables anyway.
 pub(super) const FILE: &str = "/run/environment";
-/// Name of the shell in its messages.
+/// Name of the shell in its error messages.
 pub(super) const SHELL_NAME: &str = "sandbox";
-/// Processes and threads that a user may have beyond the limit, so that a run is seen to exceed it.
+/// Number of processes and threads that a user may have beyond the limit, so that exceeding the limit can be observed.
 const SPARE_PROCESSES: u64 = 64;
-/// First Linux that counts the processes of a user in each user namespace.
+/// First Linux version that counts the processes of a user separately in each user namespace.
 const COUNTS_IN_NAMESPACES: (u32, u32) = (5, 14);
 
-/// Returns the command line that precedes a program. `own_user` says that no other run has its user.
+/// Returns the command line that precedes a program. `own_user` states that no other run uses the program's user.
 pub(super) fn before_program(limits: SandboxLimits, own_user: bool) -> [OsString; 4] {
     let is_counted = own_user || kernel().is_some_and(|version| version >= COUNTS_IN_NAMESPACES);
     let processes = if is_counted {
@@ -30,10 +31,10 @@ pub(super) fn before_program(limits: SandboxLimits, own_user: bool) -> [OsString
     ["/bin/sh", "-c", &format!("{processes}. {FILE}; exec \"$@\""), SHELL_NAME].map(OsString::from)
 }
 
-/// Returns a script that exports the variables.
+/// Returns a shell script that exports the variables.
 ///
 /// # Errors
-/// A name that shells cannot export.
+/// A variable's name cannot be exported by shells.
 pub(super) fn exports(environment: &[(OsString, OsString)]) -> Result<Vec<u8>, String> {
     let mut script = Vec::new();
     for (name, value) in environment {
@@ -59,7 +60,7 @@ fn is_name(name: &OsStr) -> bool {
     bytes.iter().all(is_part) && bytes.first().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// Returns major and minor version of the kernel.
+/// Returns the major and minor version of the kernel; `None` if it is unknown.
 fn kernel() -> Option<(u32, u32)> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());

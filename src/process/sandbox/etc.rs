@@ -1,7 +1,7 @@
 //! Parts of `/etc` that a sandbox shows, and a copy of them in one folder.
 //!
-//! bubblewrap reads all mounts of its namespace again for each mount that it adds, so that thirty entries of `/etc`, each a mount
-//! of its own, took half of a sandbox's start. The copy is one mount.
+//! bubblewrap reads all mounts of its namespace again for each mount that it adds. Thirty separate mounts for entries
+//! of `/etc` took half of a sandbox's start time. The copy needs only one mount.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::logins;
 
 /// Folder of the machine's configuration.
 pub(super) const ETC: &str = "/etc";
-/// Parts of it that programs need and that contain no secrets.
+/// Entries of `/etc` that programs need and that contain no secrets.
 const NAMES: [&str; 32] = [
     "alternatives",
     "bash.bashrc",
@@ -48,23 +48,23 @@ const NAMES: [&str; 32] = [
     "ssl/openssl.cnf",
     "timezone",
 ];
-/// Prefixes of further such entries with versions in their names.
+/// Prefixes of further such entries that have versions in their names.
 const PREFIXES: [&str; 3] = ["java-", "python3", "maven"];
-/// Maximum depth of folders in a part.
+/// Maximum depth of folders in an entry.
 const MOST_LEVELS: usize = 16;
-/// Permissions of others to list and enter a folder.
+/// Permission bits with which others can list and enter a folder.
 const ENTER: u32 = 0o005;
-/// Permission of others to read a file.
+/// Permission bit with which others can read a file.
 const READ: u32 = 0o004;
 /// Mode of folders.
 const FOLDER: u32 = 0o755;
 
-/// Returns the paths of the parts that exist on this machine.
+/// Returns the paths of the entries that exist on this machine.
 pub(super) fn shown() -> Vec<PathBuf> {
     parts(Path::new(ETC)).filter(|path| path.exists()).collect()
 }
 
-/// Returns the paths of the parts of `etc`, whether they exist or not.
+/// Returns the paths of the entries in `etc`, whether or not they exist.
 fn parts(etc: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let versioned = fs::read_dir(etc).into_iter().flatten().flatten().filter(|entry| {
         entry.file_name().to_str().is_some_and(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
@@ -73,10 +73,10 @@ fn parts(etc: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     named.into_iter().chain(versioned.map(|entry| entry.path()))
 }
 
-/// Copies of the parts of `/etc` that sandboxes show, in a folder of this process. A copy is never changed, because sandboxes
-/// show it; when the machine's files change, the next start of a sandbox makes another one.
+/// Copies of the parts of `/etc` that sandboxes show, in a folder of this process. A copy is never changed, because
+/// running sandboxes show it. If the machine's files change, the next start of a sandbox creates a new copy.
 ///
-/// Files and folders that others cannot read are left out: in a sandbox they could not be read either.
+/// Files and folders that others cannot read are left out, because they would not be readable in a sandbox either.
 #[derive(Debug)]
 pub struct EtcCopies {
     etc: PathBuf,
@@ -86,7 +86,7 @@ pub struct EtcCopies {
 
 #[derive(Debug, Default)]
 struct Copies {
-    /// Number of copies made.
+    /// Number of copies created so far.
     made: usize,
     last: Option<EtcCopy>,
 }
@@ -94,11 +94,12 @@ struct Copies {
 #[derive(Debug)]
 struct EtcCopy {
     folder: PathBuf,
-    /// Stamps of copied files and folders as they were found; links in folders are left out, because they change with their folder.
+    /// Stamps of the copied files and folders when they were copied. Links in folders are left out, because a change
+    /// of a link changes the folder.
     sources: Vec<(PathBuf, Option<SourceStamp>)>,
 }
 
-/// Properties of which one differs after a file or folder was changed or replaced.
+/// Properties of a file or folder. At least one differs after a change or replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SourceStamp {
     device: u64,
@@ -110,7 +111,7 @@ struct SourceStamp {
 }
 
 impl SourceStamp {
-    /// Stamp of what a path leads to; `None` if there is nothing.
+    /// Returns the stamp of a path's target; `None` if it does not exist.
     fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|found| Self::from(&found))
     }
@@ -130,12 +131,13 @@ impl From<&Metadata> for SourceStamp {
 }
 
 impl EtcCopies {
-    /// Creates no copy yet. `folder` exists, belongs to this process alone, and is removed with its content after the process.
+    /// Creates the state without making a copy. `folder` exists, belongs to this process alone, and is removed with
+    /// its content after the process ends.
     pub fn new(folder: PathBuf) -> Self {
         Self { etc: ETC.into(), folder, last: Mutex::default() }
     }
 
-    /// Returns the folder with a copy of the machine's files as they are now; `None` if none can be made.
+    /// Returns the folder with a copy of the machine's current files; `None` if no copy can be made.
     pub(super) fn current(&self) -> Option<PathBuf> {
         let mut copies = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = copies.last.as_ref().filter(|last| last.is_current()) {
@@ -266,7 +268,8 @@ mod tests {
         assert_eq!([mode("hosts"), mode("pki/tls/cert"), mode("pki")], [0o755, 0o644, 0o755]);
     }
 
-    /// The packages' unit has `UMask=0077`. The test runs itself as another process, because the umask is one of a whole process.
+    /// Covers the packages' unit, which has `UMask=0077`. The test runs itself as another process, because the umask
+    /// belongs to a whole process.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test in another process")]
     fn copies_are_readable_whatever_the_umask() {

@@ -1,4 +1,5 @@
-//! Reasons why a sandbox could not be built: messages of bubblewrap, setpriv and the shell in it, each with its one fix.
+//! Reasons why a sandbox could not be built: messages of bubblewrap, setpriv and the starting shell, each with the
+//! solution.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,18 +11,19 @@ use super::kernel_files::Surroundings;
 use super::landlock;
 use crate::process::Captured;
 
-/// Exit codes of setpriv and of shells if they cannot execute the program.
+/// Exit codes of setpriv and shells for a program that they cannot execute.
 const NOT_EXECUTED: std::ops::RangeInclusive<i32> = 126..=127;
-/// Limits of the kernel that decide whether namespaces can be created.
+/// Path of the kernel setting for the maximum number of user namespaces.
 const MOST_NAMESPACES: &str = "/proc/sys/user/max_user_namespaces";
-/// Debian's switch for namespaces of users other than root.
+/// Path of Debian's kernel setting that allows user namespaces to users other than root.
 const MAY_CLONE: &str = "/proc/sys/kernel/unprivileged_userns_clone";
 
-/// Returns the reason if the sandbox failed: bubblewrap then prints one line on standard error and exits with 1, setpriv and the
-/// shell that start the program with 126 or 127; a filter of system calls of the service's own kills bubblewrap.
+/// Returns the reason if building the sandbox failed; otherwise `None`. In that case bubblewrap prints one line on
+/// standard error and exits with 1; setpriv and the shell that start the program exit with 126 or 127. A filter of
+/// system calls around the service kills bubblewrap.
 ///
-/// Once the sandbox `is_built`, the program may have printed what looks like such a message. No message of bubblewrap is believed
-/// then, and those of setpriv and the shell lead to no advice about the machine.
+/// If the sandbox `is_built`, the program itself may have printed text that resembles such a message. Messages of
+/// bubblewrap are then ignored, and those of setpriv and the shell result in no advice about the machine.
 pub(in crate::process) fn setup_failure(
     (sandbox, is_built): (&Sandbox, bool),
     status: ExitStatus,
@@ -54,13 +56,13 @@ pub(in crate::process) fn setup_failure(
     not_executed.then(|| format!("{message}; {}", not_executed_fix(message)))
 }
 
-/// Facts about the host on which the cause of a message depends.
+/// Properties of the host that determine the cause of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostFacts {
     pub(super) surroundings: Surroundings,
-    /// Whether the kernel allows no user namespaces at all.
+    /// Whether the kernel allows no user namespaces.
     pub(super) no_namespaces: bool,
-    /// Whether the kernel allows user namespaces to root only.
+    /// Whether the kernel allows user namespaces only to root.
     pub(super) only_root: bool,
 }
 
@@ -106,7 +108,7 @@ const NO_SECCOMP: &str = "the kernel was built without filters of system calls: 
 const UPDATE: &str = "update bubblewrap to 0.6 or newer";
 const UNKNOWN: &str = "run `ralph-bot check` for a full test of the sandbox";
 
-/// Returns what to do about a message of bubblewrap.
+/// Returns the advice for a message of bubblewrap.
 pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
     use Surroundings::{Container, Kubernetes, Unit};
     let has = |part: &str| message.contains(part);
@@ -162,12 +164,12 @@ pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
     if has("proc") { place.fix() } else { UNKNOWN }
 }
 
-/// Whether a message of bubblewrap or setpriv says that a program could not be executed.
+/// Whether a message of bubblewrap or setpriv states that a program could not be executed.
 fn is_not_executed(message: &str) -> bool {
     message.contains("execvp") || message.contains("failed to execute")
 }
 
-/// Returns what to do where the program could not be executed.
+/// Returns the advice for a program that could not be executed.
 fn not_executed_fix(message: &str) -> &'static str {
     if message.contains("Permission denied") {
         "its user (`sandbox.user`) may not read or execute the program: give others these permissions (chmod o+rX)"
@@ -184,7 +186,7 @@ mod tests {
     const CONTAINER: HostFacts = HostFacts { surroundings: Surroundings::Container, ..UNIT };
     const POD: HostFacts = HostFacts { surroundings: Surroundings::Kubernetes, ..UNIT };
 
-    /// Messages as people reported them, with where they ran and what helped.
+    /// Uses messages that people reported, with their environments and the solutions that helped.
     #[test]
     fn reported_messages_have_their_one_fix() {
         let denied = "No permissions to create new namespace, likely because the kernel does not allow non-privileged user \

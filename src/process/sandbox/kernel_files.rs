@@ -1,11 +1,11 @@
-//! Files of the kernel in a sandbox's `/proc`: settings are read-only, and what tells about the machine is hidden, as in
+//! Kernel files in a sandbox's `/proc`. Settings are read-only and information about the machine is hidden, as in
 //! containers (OCI runtime specification). A sandbox has no `/sys`.
 
 use std::path::Path;
 
 /// Folders and files with settings.
 const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"];
-/// Folders and files that appear empty or cannot be read.
+/// Folders and files that appear empty or are not readable.
 const HIDDEN: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
@@ -18,14 +18,14 @@ const HIDDEN: [&str; 10] = [
     "/proc/timer_list",
     "/proc/timer_stats",
 ];
-/// File that exists in containers of Docker, and one in those of podman.
+/// Files that exist in containers of Docker and of podman.
 const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
-/// Folder that exists in containers of Kubernetes which have a token of their service account.
+/// Folder that exists in Kubernetes containers with a service account token.
 const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
-/// File that Kubernetes writes in all of its containers, and how it begins.
+/// File that Kubernetes writes in all of its containers, and its first words.
 const HOSTS: (&str, &str) = ("/etc/hosts", "# Kubernetes-managed hosts file");
 
-/// Environment that the service runs in. Each hides parts of `/proc` in its own way.
+/// Environment that the service runs in. Each hides parts of `/proc` in a different way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     Container,
@@ -34,7 +34,7 @@ pub(super) enum Surroundings {
 }
 
 impl Surroundings {
-    /// Returns those of this process.
+    /// Returns the environment of this process.
     pub(super) fn here() -> Self {
         Self::by(&|path| Path::new(path).exists(), &std::fs::read_to_string(HOSTS.0).unwrap_or_default())
     }
@@ -49,7 +49,7 @@ impl Surroundings {
         }
     }
 
-    /// Returns what to do where parts of `/proc` are hidden.
+    /// Returns the advice if the environment hides parts of `/proc`.
     pub(super) fn fix(self) -> &'static str {
         match self {
             Self::Container => {
@@ -68,15 +68,16 @@ impl Surroundings {
     }
 }
 
-/// Returns what to do where the kernel refuses a new `/proc`, which it does if parts of the service's own are hidden.
+/// Returns the advice if the kernel refuses to mount a new `/proc`. It does so if parts of the service's own `/proc`
+/// are hidden.
 pub(super) fn fix_of_hidden_proc() -> &'static str {
     Surroundings::here().fix()
 }
 
-/// Returns bubblewrap's arguments that follow a new `/proc`.
+/// Returns bubblewrap's arguments that follow the mount of a new `/proc`.
 ///
 /// # Errors
-/// The service does not see the settings and cannot make them read-only, with what to do.
+/// Settings are not visible to the service and cannot be made read-only; the message contains advice.
 pub(super) fn arguments() -> Result<Vec<&'static str>, String> {
     arguments_on(&|path| Path::new(path).exists(), &|path| Path::new(path).is_dir())
 }

@@ -1,9 +1,10 @@
-//! A sandbox without namespaces (tier B): this program confines itself by Landlock and filters of system calls, and becomes the
-//! program.
+//! Sandbox without namespaces (tier B). ralph-bot confines its own process by Landlock and filters of system calls,
+//! and then executes the program.
 //!
-//! Landlock allows files, and TCP connections by port; it also keeps programs from signalling and tracing processes outside. The
-//! filter refuses what Landlock does not know: UDP, Unix sockets, servers, IPC of System V, limits of other processes. The
-//! mount, PID and user namespaces of the machine are shared, so that some things stay open (docs/security.md).
+//! Landlock restricts files, and TCP connections by port; it also prevents programs from signaling and tracing
+//! processes outside. The filter refuses operations that Landlock does not restrict: UDP, Unix sockets, servers,
+//! System V IPC, limits of other processes. The program shares the machine's mount, PID and user namespaces, so the
+//! isolation is incomplete (docs/security.md).
 
 mod supervise;
 
@@ -19,45 +20,47 @@ use crate::process::private;
 pub(in crate::process) use supervise::END_ALL;
 pub use supervise::confined_exec;
 
-/// Beginning of the supervisor's messages.
+/// Prefix of the supervisor's messages.
 pub(super) const MESSAGE: &str = "landlock: ";
-/// Exit code of the supervisor if it cannot start the program.
+/// Exit code of the supervisor for a program that it cannot start.
 pub(super) const NOT_STARTED: u8 = 126;
-/// Number of the descriptor with the policy.
+/// Number of the descriptor that contains the policy.
 const POLICY_FD: RawFd = DATA_FDS.start;
-/// Folder of the kernel's files about processes. It cannot be shown in part: processes that start later have new folders in it.
+/// Path of the kernel's files about processes. Access cannot be limited to a part, because new processes get new
+/// folders in it.
 const PROC: &str = "/proc";
-/// Folder in the home for temporary files; `/tmp` is that of the machine.
+/// Name of the folder in the home for temporary files, because `/tmp` belongs to the machine.
 const TEMPORARY: &str = "tmp";
-/// Reason why programs cannot be confined where the service is root.
+/// Reason why programs cannot be confined if the service is root.
 const AS_ROOT: &str = "the service is root, whose files another user cannot reach without a mount namespace; run the service as \
                        a user other than root";
 
-/// Access that a program keeps.
+/// Access that a confined program keeps.
 #[derive(Debug, Serialize, Deserialize)]
 struct ConfinedAccess {
-    /// Files and folders to read and execute.
+    /// Files and folders that can be read and executed.
     readable: Vec<PathBuf>,
-    /// Files and folders to change.
+    /// Files and folders that can be changed.
     writable: Vec<PathBuf>,
-    /// Ports to which TCP connections are allowed; the whole network for `None`.
+    /// Ports to which TCP connections are allowed; `None` for the whole network.
     ports: Option<Vec<u16>>,
-    /// Whether the socket types, signals and system calls that Landlock does not know are refused. Off in tests only.
+    /// Whether socket types, signals and system calls that Landlock does not restrict are refused. `false` in tests
+    /// only.
     sockets: bool,
     scopes: bool,
     filter: bool,
     environment: Vec<(OsString, OsString)>,
     cwd: PathBuf,
-    /// Process of the service.
+    /// PID of the service.
     service: u32,
 }
 
 impl SandboxView {
-    /// Prepares starting a program that `helper`, which is this program, confines. `ports` are those of servers on this machine
-    /// to which it may connect.
+    /// Prepares starting a program that is confined by `helper`, the path of ralph-bot itself. `ports` are the ports
+    /// of servers on this machine to which the program may connect.
     ///
     /// # Errors
-    /// The reason, with what to do.
+    /// The reason, with advice.
     pub(super) fn confine(
         &self,
         helper: &Path,
@@ -93,7 +96,7 @@ impl SandboxView {
         Ok(Prepared { program: helper.to_owned(), arguments, files, mounts: None, user: None, folder, status: None })
     }
 
-    /// Returns the home, with a folder for temporary files; a new folder on disk instead of one in memory.
+    /// Returns the home with a folder for temporary files. A new folder on disk replaces a home in memory.
     fn home_on_disk(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), String> {
         let failed = |e| format!("its home cannot be created: {e}");
         let (home, folder) = match &self.home {
@@ -107,7 +110,7 @@ impl SandboxView {
         Ok((home, folder))
     }
 
-    /// Returns the paths to read, without links: those of the view, around what is hidden.
+    /// Returns the readable paths with links resolved: those of the view, without hidden paths.
     fn readable(&self, program: &Path) -> Result<Vec<PathBuf>, String> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         let mut shown: Vec<PathBuf> = SYSTEM.map(PathBuf::from).into();
@@ -129,7 +132,7 @@ impl SandboxView {
         Ok(found)
     }
 
-    /// Returns the paths to change.
+    /// Returns the paths that can be changed.
     fn changeable(&self, home: &Path) -> Result<Vec<PathBuf>, String> {
         let mut found = self.writable.clone();
         found.push(home.to_owned());
@@ -148,7 +151,7 @@ impl SandboxView {
     }
 }
 
-/// Adds a path without what is hidden below it: its entries, as far as needed. Links lead where they are not followed.
+/// Adds a path without the hidden paths below it, by adding its entries as far as needed. Links are not followed.
 fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
     if hidden.iter().any(|hidden| hidden == path) {
         return;
@@ -164,7 +167,7 @@ fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a descriptor from which these bytes are read, with the policy's number or one above it.
+/// Returns a descriptor from which these bytes can be read, whose number is that of the policy or higher.
 fn in_memory(bytes: &[u8]) -> Result<OwnedFd, String> {
     let file = readable(bytes).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), POLICY_FD)?));
     file.map_err(|e| format!("a file in memory could not be created: {e}"))

@@ -1,9 +1,9 @@
-//! Files with logins in folders that a sandbox shows.
+//! Files with credentials in folders that a sandbox shows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names of files that only contain logins; directly in a shown folder they are hidden.
+/// Names of files that only contain credentials. They are hidden directly in a shown folder.
 const LOGINS: [&str; 10] = [
     "credentials",
     "credentials.toml",
@@ -16,7 +16,8 @@ const LOGINS: [&str; 10] = [
     ".pypirc",
     ".git-credentials",
 ];
-/// Settings of package managers below a shown folder, which are hidden if they contain a login: others name mirrors.
+/// Paths of package managers' settings below a shown folder. They are hidden only if they contain credentials, because
+/// they also name mirrors.
 const SETTINGS: [&str; 14] = [
     "etc/npmrc",
     "npmrc",
@@ -33,12 +34,12 @@ const SETTINGS: [&str; 14] = [
     "settings.xml",
     "settings-security.xml",
 ];
-/// Words that name a login in such settings, in lower case.
+/// Words that indicate credentials in such settings, in lower case.
 const WORDS: [&str; 7] = ["token", "_auth", "password", "passwd", "passphrase", "secret", "username"];
-/// Maximum size of a file that is read, in bytes; a larger one is hidden.
+/// Maximum size of a file that is searched, in bytes; a larger file is hidden.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Returns the files with logins in a folder.
+/// Returns the files with credentials in a folder.
 pub(super) fn logins_in(folder: &Path) -> Vec<PathBuf> {
     // Cargo's own folder; other programs have a file of this name, too.
     let is_cargo = folder.file_name().is_some_and(|name| name == ".cargo" || name == "cargo");
@@ -52,7 +53,7 @@ pub(super) fn logins_in(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file with the name of settings of a package manager contains a login, or cannot be read.
+/// Whether a settings file of a package manager contains credentials or cannot be read.
 pub(super) fn is_login(file: &Path) -> bool {
     let is_settings = SETTINGS.iter().any(|name| Path::new(name).file_name() == file.file_name());
     let is_small = || fs::metadata(file).is_ok_and(|found| found.len() <= MOST_BYTES);
@@ -66,7 +67,7 @@ fn has_login(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word)) || text.split("://").skip(1).any(has_user)
 }
 
-/// Returns settings without the comments of XML and of lines: those that come with a program explain logins.
+/// Returns settings without XML comments and comment lines, because default files explain credentials in comments.
 fn without_comments(text: &str) -> String {
     let mut left = String::new();
     let mut rest = text;

@@ -1,7 +1,7 @@
-//! Folders of root that another user can write to in a sandbox: mounts with mapped owners.
+//! Mounts with mapped owners, which let another user write to root's folders in a sandbox.
 //!
-//! Files on disk keep their owner. In the mount, root's files belong to the sandbox's user, and what that user creates belongs
-//! to root on disk. The mounts exist in the mount namespace of the run only.
+//! Files on disk keep their owner. In the mount, root's files belong to the sandbox's user, and files that this user
+//! creates belong to root on disk. The mounts exist only in the mount namespace of the run.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -21,19 +21,19 @@ use rustix::thread::UnshareFlags;
 use super::user::SandboxUser;
 use crate::process::syscalls;
 
-/// Advice where the service is root and cannot give up its rights in a sandbox.
+/// Advice if the service is root and cannot drop its privileges in a sandbox.
 pub(super) const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
-/// Detached mounts with the paths that they are for.
+/// Detached mounts, each with the path to attach it to.
 #[derive(Debug)]
 pub(in crate::process) struct Mounts(Vec<(OwnedFd, CString)>);
 
 impl Mounts {
-    /// Creates mounts of these paths, shallow ones first, in which root's files belong to `user`. Paths that need not be
-    /// writable (`false`) are left out if their file system does not support it.
+    /// Creates mounts of these paths, shallow ones first, in which root's files belong to `user`. Paths marked `false`
+    /// need not be writable and are skipped if their file system does not support such mounts.
     ///
     /// # Errors
-    /// The path that could not be mounted, why, and what to do.
+    /// The path that could not be mounted, the reason, and advice.
     pub(super) fn new(user: SandboxUser, binds: &[(PathBuf, bool)]) -> Result<Self, String> {
         let namespace = user_namespace(user)?;
         let mut mounts = BTreeMap::new();
@@ -52,7 +52,8 @@ impl Mounts {
         Ok(Self(mounts.into_iter().map(|((_, target), mount)| (mount, target)).collect()))
     }
 
-    /// Mounts them in a new mount namespace of this process. Called between fork and exec; does not allocate.
+    /// Attaches the mounts in a new mount namespace of this process. Called between fork and exec, so it does not
+    /// allocate.
     ///
     /// # Errors
     /// The service lacks `CAP_SYS_ADMIN`.
@@ -76,7 +77,7 @@ fn mapped(path: &Path, namespace: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(mount)
 }
 
-/// Describes why a mount with mapped owners was refused, and what to do.
+/// Describes why a mount with mapped owners was refused, with advice.
 fn reason(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::EINVAL) => {

@@ -1,8 +1,9 @@
 //! Filter of the system calls of programs in a sandbox.
 //!
-//! Refused are the calls that Docker's default profile refuses to a container without capabilities, and further ones that
-//! programs do not need and that had many vulnerabilities, or that reach out of the sandbox. `ptrace` is allowed, so debuggers
-//! work on processes of the same sandbox. Calls by another architecture's numbers (32-bit programs) end the process.
+//! The filter refuses the calls that Docker's default profile refuses to a container without capabilities. It also
+//! refuses calls that programs do not need and that had many vulnerabilities or reach outside the sandbox. `ptrace` is
+//! allowed, so debuggers work on processes of the same sandbox. System calls of another architecture (32-bit programs)
+//! kill the process.
 
 mod without_namespaces;
 
@@ -16,7 +17,8 @@ use seccompiler::{
 
 pub(super) use without_namespaces::{Open, filter as without_namespaces};
 
-/// Last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also the calls of x32 programs.
+/// Number of the last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also calls of x32
+/// programs.
 const LAST_KNOWN: u32 = 456;
 
 /// Number of `fchmodat2`, which libc does not know on all architectures.
@@ -85,7 +87,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_move_pages,
 ];
 
-/// Calls that only x86_64 has.
+/// Calls that only exist on x86_64.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[libc::c_long] = &[
     libc::SYS_iopl,
@@ -114,16 +116,17 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// Execution domains that are allowed: Linux, Linux on 32 bits, both reporting version 2.6, and the question.
+/// Allowed execution domains: Linux, Linux on 32 bits, both also reporting version 2.6, and the value that only
+/// queries the domain.
 const PERSONALITIES: [u32; 5] = [0, 8, 0x2_0000, 0x2_0008, u32::MAX];
-/// `ioctl` requests that type into a terminal.
+/// `ioctl` requests that simulate input to a terminal.
 const TYPING: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
-/// Bits of modes that give a program its owner's or its group's rights.
+/// Mode bits that run a program with the rights of its owner or group.
 const SET_ID: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
-/// Flags of `open` with which a file is created.
+/// Flags of `open` that create a file.
 const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// Calls with a mode, and the position of the mode among their arguments.
+/// System calls with a mode argument, and the position of that argument.
 const WITH_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
@@ -139,35 +142,37 @@ const WITH_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_creat, 1),
 ];
-/// Calls that create a file if their flags say so, and the position of the flags; the mode follows them.
+/// System calls that create a file depending on their flags, and the position of the flags. The mode is the next
+/// argument.
 const WITH_FLAGS: &[(libc::c_long, u8)] = &[
     (libc::SYS_openat, 2),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1),
 ];
 
-/// Returns the filters as bubblewrap reads them: one program of classic BPF each, in the machine's byte order.
+/// Returns the filters in bubblewrap's format: a classic BPF program each, in the machine's byte order.
 ///
 /// # Errors
-/// There is none for this architecture.
+/// The architecture is not supported.
 pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
     static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
     FILTERS.as_ref().map_err(Clone::clone)
 }
 
-/// Maximum size of a segment of System V where memory is only measured, in bytes: nothing outside of the sandbox sees a segment that no
-/// process has attached, and the kernel allows 4,096 of them. Databases need a few bytes.
+/// Maximum size of a System V shared memory segment if memory is only measured, in bytes. A segment that no process
+/// has attached is not visible outside the sandbox, and the kernel allows 4,096 of them. Databases need a few bytes.
 const MOST_SEGMENT: u64 = 64 << 10;
 
-/// Maximum number of semaphores of a set of System V where memory is only measured: the kernel allows 32,000 sets of 32,000, of 64 bytes
-/// each. Databases need twenty.
+/// Maximum number of semaphores in a System V set if memory is only measured. The kernel allows 32,000 sets with
+/// 32,000 semaphores of 64 bytes each. Databases need twenty.
 const MOST_SEMAPHORES: u64 = 64;
 
-/// Calls that do not exist where memory is only measured: messages of System V wait in no process, up to 16,384 empty ones in each of
-/// 32,000 queues, and a pipe that is given a page of a process keeps the large page of which that is a part.
+/// System calls that are disabled if memory is only measured, because they use memory that no process accounts for.
+/// System V message queues hold up to 16,384 empty messages in each of 32,000 queues. A pipe that is given a page with
+/// `vmsplice` keeps the whole large page that contains it.
 const WITH_UNSEEN_MEMORY: [libc::c_long; 2] = [libc::SYS_msgget, libc::SYS_vmsplice];
 
-/// Options of sockets with which a program asks for larger buffers.
+/// Socket options that request larger buffers.
 const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_RCVBUF];
 
 /// Returns three filters for sandboxes without a control group. They keep programs from using memory that is counted for no process:
@@ -199,10 +204,10 @@ pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
     FILTERS.as_ref().map_err(Clone::clone)
 }
 
-/// Returns the filters as programs.
+/// Returns the filters as BPF programs.
 ///
 /// # Errors
-/// There is none for this architecture.
+/// The architecture is not supported.
 pub(super) fn programs() -> Result<[BpfProgram; 2], String> {
     Ok([refused().map_err(|error| unknown_here(&error))?, missing()])
 }
@@ -246,18 +251,18 @@ fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
     program(rules, libc::EPERM)
 }
 
-/// Returns the program that refuses these calls with an error.
+/// Returns the BPF program that makes these calls fail with an error number.
 fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<BpfProgram, seccompiler::BackendError> {
     let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(error as u32));
     SeccompFilter::new(rules, allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
 }
 
-/// Condition that an argument is this number. The kernel reads 32 bits of these arguments.
+/// Returns the condition that an argument equals a number. The kernel only reads 32 bits of these arguments.
 fn is(position: u8, value: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
     argument(position, SeccompCmpOp::Eq, value)
 }
 
-/// Condition that an argument has this bit.
+/// Returns the condition that an argument has a bit set.
 fn has(position: u8, bit: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
     argument(position, SeccompCmpOp::MaskedEq(u64::from(bit)), bit)
 }
@@ -266,8 +271,8 @@ fn argument(position: u8, op: SeccompCmpOp, value: u32) -> Result<SeccompConditi
     SeccompCondition::new(position, SeccompCmpArgLen::Dword, op, u64::from(value))
 }
 
-/// Returns the filter for which calls do not exist, so that libraries use older ones: those whose arguments are in memory, which
-/// no filter can read, and those newer than [`LAST_KNOWN`].
+/// Returns the filter that makes calls appear not to exist, so that libraries use older ones. It covers calls whose
+/// arguments are in memory, which no filter can read, and calls newer than [`LAST_KNOWN`].
 fn missing() -> BpfProgram {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;

@@ -1,4 +1,4 @@
-//! Unix sockets of the machine that lie in folders of a view. A network namespace does not separate them, and a read-only mount
+//! Unix sockets of the machine in folders of a view. A network namespace does not isolate them, and a read-only mount
 //! does not prevent connections.
 
 use std::fs;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::domain::trust::visible::in_system;
 
-/// Fields of a line of `/proc/net/unix` before the path.
+/// Number of fields before the path in a line of `/proc/net/unix`.
 const FIELDS: usize = 7;
-/// Maximum number of entries of shown folders that are looked at; those near the top come first.
+/// Maximum number of entries in shown folders that are searched; entries near the top come first.
 const MOST_ENTRIES: usize = 10_000;
-/// Maximum depth at which shown folders are looked at.
+/// Maximum depth to which shown folders are searched.
 const MOST_DEPTH: usize = 12;
 
-/// Returns the sockets in the system's folders and in `shown` that programs could connect to, without those in `writable`, which
-/// are the run's own, and those that are shown themselves.
+/// Returns the sockets in the system's folders and in `shown` to which programs could connect. Sockets in `writable`
+/// belong to the run and are left out, as are sockets that are themselves in `shown`.
 pub(super) fn visible(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let files = files_in(shown, writable);
@@ -26,8 +26,9 @@ pub(super) fn visible(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the socket files in shown folders outside the system's: the kernel knows a socket by the name that was bound, which can be
-/// relative, of another network namespace, or no longer the file's.
+/// Returns the socket files in shown folders outside the system's folders. They are searched on disk because the
+/// kernel lists a socket under the name that it was bound to, which can be relative, belong to another network
+/// namespace, or be outdated.
 fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
     let is_skipped = |folder: &Path| in_system(folder) || writable.iter().any(|own| folder.starts_with(own));
     let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
@@ -55,7 +56,7 @@ fn is_visible(socket: &Path, shown: &[PathBuf], writable: &[PathBuf]) -> bool {
     (in_system(socket) || below(shown)) && !below(writable) && !shown.iter().any(|path| path == socket)
 }
 
-/// Returns the absolute paths in `/proc/net/unix`; others are names without a file.
+/// Returns the absolute paths in `/proc/net/unix`; other names have no file.
 fn paths(text: &str) -> impl Iterator<Item = &Path> {
     let path = |line: &'_ str| -> Option<usize> {
         let mut rest = line;
@@ -92,7 +93,7 @@ mod tests {
         assert!(!is("/data/run/memory.sock") && !is("/data/tree/s") && !is("/run/s") && !is("/usr/local/s"));
     }
 
-    /// A socket that was bound by another name than the one it has now is in no list of the kernel.
+    /// The kernel's lists do not contain a socket under its current name if it was bound to another one.
     #[test]
     fn sockets_under_other_names_are_found_by_their_files() {
         let folder = tempfile::tempdir().unwrap();

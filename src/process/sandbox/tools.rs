@@ -1,4 +1,4 @@
-//! Folders that the programs on a `PATH` need.
+//! Folders that the programs in a `PATH` need.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,13 +9,13 @@ use crate::domain::trust::visible::{OF_PROGRAMS, in_system, needed_by_programs_i
 
 /// Folders of tools that are found through `HOME`, each with the environment variable that overrides it.
 const TOOL_HOMES: [(&str, &str); 3] = [(".rustup", "RUSTUP_HOME"), ("rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
-/// Folders of cargo, whose programs are those of rustup, with rustup's folder beside it.
+/// Folders of cargo, whose programs are proxies of rustup, each with rustup's folder beside it.
 const CARGO_HOMES: [(&str, &str); 2] = [(".cargo", ".rustup"), ("cargo", "rustup")];
-/// Maximum number of links on the way to a file, as in the kernel.
+/// Maximum number of links that are followed to a file, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// Returns the folders and links that the programs in `path` (in the format of `PATH`) need in addition to the system's, by the
-/// rule of `domain::trust::visible`. `home` and folders above it are left out.
+/// Returns the folders and links that the programs in `path` (in the format of `PATH`) need in addition to the
+/// system's, according to `domain::trust::visible`. `home` and its parent folders are left out.
 pub fn tools(path: &OsStr, home: &Path) -> Vec<PathBuf> {
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let mut found: Vec<PathBuf> = Vec::new();
@@ -54,7 +54,7 @@ pub fn tools(path: &OsStr, home: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns environment variables with which tools in these folders find their data in spite of a different `HOME`.
+/// Returns environment variables with which tools in these folders find their data although `HOME` is different.
 pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
     tools
         .iter()
@@ -65,8 +65,8 @@ pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Returns what the programs in a folder need. The folder above `bin` is left out unless it is that of an installation, because
-/// anything may lie beside a folder of scripts.
+/// Returns the paths that the programs in a folder need. The parent of a `bin` folder is included only if it is an
+/// installation, because unrelated files can be beside a folder of scripts.
 fn needed_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
     let is_installation = |prefix: &Path| {
         CARGO_HOMES.iter().any(|(name, _)| prefix.ends_with(name))
@@ -81,7 +81,7 @@ fn needed_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
     needed
 }
 
-/// Returns what a program needs to which a link on the `PATH` leads.
+/// Returns the paths that a program needs to which a link in the `PATH` leads.
 fn needed_by(program: &Path, home: &Path) -> Vec<PathBuf> {
     if let Some(packages) = program.ancestors().filter(|above| above.ends_with("node_modules")).last() {
         return vec![packages.to_owned()];
@@ -94,7 +94,7 @@ fn links_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path())
 }
 
-/// Whether a link leads to a file of its own folder.
+/// Whether a link leads to a file in the same folder.
 fn leads_beside(link: &Path) -> bool {
     fs::read_link(link).is_ok_and(|target| {
         let mut parts = target.components();
@@ -106,7 +106,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns the path without links, and the links on the way to it; `None` if there is nothing.
+/// Returns a path with links resolved, and the links on the way to it; `None` if it does not exist.
 fn resolve(path: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
     let (mut real, mut links) = (PathBuf::from("/"), Vec::new());
     let mut left: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! User of programs in a sandbox where the service is the host's root.
+//! Separate user for programs in a sandbox, which is used if the service is the host's root.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,24 +12,25 @@ use rustix::thread::{Uid, set_thread_res_uid};
 
 use crate::domain::trust::policy::{SANDBOX_USER, SANDBOX_USERS};
 
-/// Paths of `setpriv` of util-linux. They are fixed, so that the environment cannot replace it.
+/// Paths of `setpriv` (util-linux). They are fixed, so that the environment cannot replace it.
 const SETPRIV_PATHS: [&str; 3] = ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 /// Name of the user in the sandbox's `/etc/passwd`.
 const NAME: &str = "agent";
 
-/// Users that runs have at the moment.
+/// Ids of the users that runs have at the moment.
 static LEASED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// User and group of programs in a sandbox where the service is the host's root. Elsewhere they have the service's user.
+/// User and group of programs in a sandbox if the service is the host's root. Otherwise programs have the service's
+/// user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxUser(NonZeroU32);
 
-/// User of a single run, so that the kernel counts its processes separately. Free again when dropped.
+/// User that is reserved for a single run, so that the kernel counts its processes separately. Released when dropped.
 #[derive(Debug)]
 pub(in crate::process) struct UserLease(SandboxUser);
 
 impl UserLease {
-    /// The user.
+    /// Returns the reserved user.
     pub(in crate::process) fn user(&self) -> SandboxUser {
         self.0
     }
@@ -42,17 +43,18 @@ impl Drop for UserLease {
 }
 
 impl SandboxUser {
-    /// Creates the user with this number, which is also its group's; `None` for root's.
+    /// Creates the user with this id, which is also the id of its group; `None` for 0, which is root.
     pub fn new(id: u32) -> Option<Self> {
         NonZeroU32::new(id).map(Self)
     }
 
-    /// Number of the user and of its group.
+    /// Returns the id of the user and of its group.
     pub(super) fn id(self) -> u32 {
         self.0.get()
     }
 
-    /// Returns the user if the service is the host's root, whose rights a program in a user namespace would keep.
+    /// Returns the user if the service is the host's root; otherwise `None`. A user namespace alone would let programs
+    /// keep root's rights.
     pub(in crate::process) fn where_root(self) -> Option<Self> {
         static HOST_ROOT: OnceLock<bool> = OnceLock::new();
         let is_host_root = || {
@@ -62,10 +64,10 @@ impl SandboxUser {
         HOST_ROOT.get_or_init(is_host_root).then_some(self)
     }
 
-    /// Leases the first free one of the users that begin with this one.
+    /// Reserves the first unused user, starting with this one.
     ///
     /// # Errors
-    /// All of them are in use.
+    /// All users are in use.
     pub(super) fn lease(self) -> Result<UserLease, String> {
         let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.id().saturating_add(SANDBOX_USERS - 1);
@@ -75,7 +77,8 @@ impl SandboxUser {
         Ok(UserLease(user))
     }
 
-    /// Returns the command line that precedes a program: it becomes this user, without groups and capabilities.
+    /// Returns the command line that precedes a program, and that switches to this user without groups and
+    /// capabilities.
     pub(super) fn before_program(self) -> Result<Vec<OsString>, String> {
         let program = SETPRIV_PATHS.iter().map(Path::new).find_map(|path| path.canonicalize().ok());
         let program = program.ok_or(
@@ -104,7 +107,8 @@ impl Default for SandboxUser {
     }
 }
 
-/// Returns a pipe that belongs to `user`, so that programs can also open it as `/dev/stdout`; to the service for `None`.
+/// Returns a pipe that belongs to `user`, so that programs can also open it as `/dev/stdout`. With `None` it belongs
+/// to the service.
 pub(in crate::process) fn pipe_of(user: Option<SandboxUser>) -> io::Result<(OwnedFd, OwnedFd)> {
     let pipe = || io::pipe().map(|(reader, writer)| (OwnedFd::from(reader), OwnedFd::from(writer)));
     let Some(user) = user else { return pipe() };
@@ -117,12 +121,12 @@ pub(in crate::process) fn pipe_of(user: Option<SandboxUser>) -> io::Result<(Owne
         .unwrap_or_else(|_| Err(io::Error::other("the thread that creates pipes panicked")))
 }
 
-/// Whether uid 0 of this user namespace is uid 0 of the one above, by `/proc/self/uid_map`.
+/// Whether uid 0 of this user namespace is uid 0 of its parent, according to `/proc/self/uid_map`.
 fn maps_root_to_root(map: &str) -> bool {
     map.lines().any(|line| line.split_whitespace().take(2).eq(["0", "0"]))
 }
 
-/// Returns accounts with a further line, unless its number is taken.
+/// Returns accounts with an additional line, unless its id is already used.
 fn with_line(accounts: &str, line: &str) -> String {
     let number = |line: &str| line.split(':').nth(2).map(str::to_owned);
     if accounts.lines().any(|other| number(other) == number(line.trim_end())) {

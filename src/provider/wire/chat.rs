@@ -6,11 +6,11 @@ use super::{AnswerError, add_call, arguments_object, count, counted, model_of, s
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
-/// Fields with reasoning; some servers refuse the next request without them.
+/// Names of fields with reasoning. Some servers reject the next request if it does not contain them.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
 
-/// Returns the body of a request. OpenAI requires the newer name of the maximum number of tokens; compatible servers know the
-/// older one only.
+/// Returns the body of a request. OpenAI requires the newer field name for the maximum number of tokens; compatible
+/// servers only know the older one.
 pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     let mut messages = Vec::new();
     if !request.system.is_empty() {

@@ -1,4 +1,4 @@
-//! Parses errors of servers, in all shapes that servers use.
+//! Parses error responses of servers in all known formats.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 const MAX_MESSAGE: usize = 2_000;
 /// Maximum number of messages.
 const MAX_MESSAGES: usize = 8;
-/// Error codes of servers that are temporarily unavailable, with any status.
+/// Error codes of temporarily unavailable servers, regardless of the HTTP status.
 const TEMPORARY_CODES: [&str; 8] = [
     "overloaded_error",
     "api_error",
@@ -25,7 +25,7 @@ pub(crate) struct ProviderError {
     pub(crate) code: Option<String>,
     /// Messages.
     pub(crate) messages: Vec<String>,
-    /// End of a limit, in seconds since the epoch.
+    /// End of a limit, in seconds since the Unix epoch.
     pub(crate) resets_at: Option<i64>,
     /// Time until the end of a limit, in seconds.
     pub(crate) resets_in: Option<f64>,
@@ -47,7 +47,8 @@ impl ProviderError {
     }
 }
 
-/// Parses the error in a body. A body that is not JSON is used as message; for a web page the message is "a web page".
+/// Parses the error in a body. A body that is not JSON is used as the message; for an HTML page, the message is "a web
+/// page".
 pub(crate) fn of_body(body: &[u8]) -> ProviderError {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
         return of_document(&document);

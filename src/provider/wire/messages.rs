@@ -1,6 +1,7 @@
 //! Anthropic's Messages API (version 2023-06-01).
 //!
-//! An answer with a schema is requested as a tool that the model has to call, which every model and compatible server supports.
+//! To request a structured answer, the model has to call a tool that has the answer's schema. Every model and
+//! compatible server supports this.
 
 use serde_json::{Value, json};
 
@@ -56,7 +57,7 @@ fn mark(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-/// Returns `None` for an empty message, which the API refuses.
+/// Converts a message; `None` for an empty one, which the API rejects.
 fn message(message: &ChatMessage) -> Option<Value> {
     let (role, content) = match message {
         ChatMessage::User(text) => ("user", vec![text_block(text)]),

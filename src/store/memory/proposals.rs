@@ -1,4 +1,4 @@
-//! Review remarks, and the conventions that are proposed because they recur.
+//! Review comments, and proposals of conventions for those that recur.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -14,7 +14,7 @@ use crate::store::StoreResult;
 const COLUMNS: &str = "id, repository, text, state, loops, loop_id, told_at, decided_by, created_at";
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Stores a remark of a loop's review, and a proposal if it recurs.
+/// Stores a review comment of a loop, and a proposal if similar comments recur.
 pub fn add_remark(
     c: &Connection,
     repo: &RepoRef,
@@ -83,7 +83,7 @@ fn propose(
     Ok(Some(c.prepare_cached(sql)?.query_row(row, |row| row.get::<_, i64>(0))?.unsigned_abs()))
 }
 
-/// Returns the proposal of a repository that asks for the same as a text, in any state.
+/// Returns the repository's proposal with the same meaning as a text, in any state; `None` if there is none.
 fn same_proposal(
     c: &Connection,
     repo: &RepoRef,
@@ -94,7 +94,7 @@ fn same_proposal(
     Ok(known.into_iter().find(|proposal| asks_for_the_same(&proposal.text, text, settings)))
 }
 
-/// Whether a repository has a convention that asks for the same as a text.
+/// Whether a repository has a convention with the same meaning as a text.
 fn is_convention(c: &Connection, repo: &RepoRef, text: &str, settings: &MemorySettings) -> StoreResult<bool> {
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.repo_id = ?2 AND l.kind = 'convention' AND l.state <> 'archived'",
@@ -134,7 +134,7 @@ fn of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Proposal>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the proposals of all repositories, oldest first; with `all` also those that were answered.
+/// Returns the proposals of all repositories, oldest first. With `all`, answered ones are included.
 pub fn proposals(c: &Connection, all: bool) -> StoreResult<Vec<Proposal>> {
     let sql = format!("SELECT {COLUMNS} FROM proposals WHERE ?1 OR state = 'open' ORDER BY id");
     let mut statement = c.prepare_cached(&sql)?;
@@ -148,8 +148,8 @@ pub fn proposal(c: &Connection, number: u64) -> StoreResult<Option<Proposal>> {
     Ok(c.prepare_cached(&sql)?.query_row([i64::try_from(number).unwrap_or(-1)], read).optional()?)
 }
 
-/// Sets the answer to a proposal; returns whether there is one with that number. The oldest answered ones of its repository are
-/// dropped.
+/// Sets the answer to a proposal; returns `false` if no proposal has that number. The oldest answered proposals of the
+/// repository are deleted.
 pub fn answer(c: &Connection, number: u64, state: ProposalState, by: &str, now: Timestamp) -> StoreResult<bool> {
     let sql = "UPDATE proposals SET state = ?2, decided_by = ?3, updated_at = ?4 WHERE id = ?1";
     let number = i64::try_from(number).unwrap_or(-1);
@@ -161,7 +161,7 @@ pub fn answer(c: &Connection, number: u64, state: ProposalState, by: &str, now: 
     Ok(found)
 }
 
-/// Marks the open proposals of a repository as accepted that ask for the same as a rule of a maintainer.
+/// Accepts the open proposals of a repository that have the same meaning as a maintainer's rule.
 pub(super) fn accept_same(
     c: &Connection,
     repo: &RepoRef,
@@ -177,8 +177,8 @@ pub(super) fn accept_same(
     Ok(())
 }
 
-/// Returns the open proposals of a repository that a loop tells people about, at most `limit`, and reserves them for it. Each is
-/// told once; one whose loop ended without telling it is free again.
+/// Returns at most `limit` open proposals of a repository that no loop has published yet, and reserves them for a
+/// loop. A reservation ends if its loop ends without publishing them.
 pub fn reserve_untold(
     c: &Connection,
     repo: &RepoRef,
@@ -210,14 +210,15 @@ pub(super) fn told(c: &Connection, numbers: &[u64], now: Timestamp) -> StoreResu
     Ok(())
 }
 
-/// Deletes a proposal with its remarks, so that the remark can be proposed again once it recurs; returns whether there was one.
+/// Deletes a proposal with its review comments, so that it can be proposed again if such comments recur. Returns
+/// `false` if it does not exist.
 pub fn forget_proposal(c: &Connection, number: u64) -> StoreResult<bool> {
     let number = i64::try_from(number).unwrap_or(-1);
     c.prepare_cached("DELETE FROM remarks WHERE proposal = ?1")?.execute([number])?;
     Ok(c.prepare_cached("DELETE FROM proposals WHERE id = ?1")?.execute([number])? > 0)
 }
 
-/// Deletes old remarks, and proposals that nobody answered; returns the number of rows.
+/// Deletes old review comments, and old proposals without an answer; returns the number of rows.
 pub fn drop_old_remarks(c: &Connection, now: Timestamp) -> StoreResult<usize> {
     let before = now.plus_ms(-PROPOSAL_DAYS * DAY_MS).0;
     let remarks = c.prepare_cached("DELETE FROM remarks WHERE at < ?1")?.execute([before])?;

@@ -1,4 +1,4 @@
-//! Finds learnings: for a prompt by the rarest words of its task, for people by a query.
+//! Finds learnings: for a prompt by the rarest words of its task, and for people by a search query.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::domain::knowledge::memory::{
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult, within};
 
-/// Maximum learnings found by words, before ranking.
+/// Maximum number of learnings that are found by words, before ranking.
 const FOUND: usize = 40;
-/// Maximum learnings found by vectors, before ranking.
+/// Maximum number of learnings that are found by vectors, before ranking.
 const NEAR: usize = 20;
-/// Maximum rules of a repository that are candidates regardless of their words.
+/// Maximum number of a repository's rules that are candidates regardless of their words.
 const CONVENTIONS: usize = 8;
 
-/// Returns the rows of learnings with any of a text's rarest words, best first.
+/// Returns the rows of learnings that contain any of a text's rarest words, best match first.
 pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<TermMatch>> {
     let mut frequency = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
     let terms = rare_terms(text, settings, |word| -> StoreResult<u64> {
@@ -60,19 +60,19 @@ pub async fn recall(
     Ok(recalled)
 }
 
-/// Maximum time of a search: agents write its words.
+/// Time limit of a search. It is needed because agents choose the search words.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// A search for learnings on the caller's connection.
 pub struct Lookup<'a> {
-    /// The query.
+    /// Task to find learnings for.
     pub query: &'a LearningQuery,
-    /// Limits.
+    /// Limits of the search.
     pub settings: &'a MemorySettings,
 }
 
 impl Lookup<'_> {
-    /// Returns the learnings for a prompt, and the damaged ones.
+    /// Returns the learnings for a prompt, best first, and the damaged ones that were found.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<RankedLearning>, Vec<DamagedLearning>)> {
         let (found, damaged) = self.candidates(c)?;
         Ok((rank(self.query, found, self.settings, now), damaged))
@@ -113,7 +113,7 @@ impl Lookup<'_> {
         Ok((found.collect(), damaged))
     }
 
-    /// Returns the rows of the nearest learnings by vector, nearest first; none without an embedding model.
+    /// Returns the rows of the learnings with the nearest vectors, nearest first; empty without an embedding model.
     fn by_vector(&self, c: &Connection) -> StoreResult<Vec<i64>> {
         let Some(wanted) = &self.query.embedding else { return Ok(Vec::new()) };
         let repo = &self.query.repository;
@@ -121,7 +121,7 @@ impl Lookup<'_> {
         vectors::nearest(c, wanted, scope, self.settings.min_confidence, NEAR)
     }
 
-    /// Returns the learning of a row, if prompts of this repository may use it.
+    /// Returns the learning of a row; `None` if prompts of this repository must not use it.
     fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
         let sql = format!(
             "SELECT {} FROM learnings l
@@ -134,7 +134,7 @@ impl Lookup<'_> {
         Ok(c.prepare_cached(&sql)?.query_row(bound, StoredLearning::read).optional()?)
     }
 
-    /// Returns the learnings of a kind with the highest confidence; estimates only for the type of the task.
+    /// Returns the learnings of a kind with the highest confidence. For estimates, only those for the task's type.
     fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<StoredLearning>> {
         // With a bound limit, the statement would be prepared each time.
         let sql = format!(
@@ -149,7 +149,7 @@ impl Lookup<'_> {
         Ok(statement.query_map(bound, StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Returns the column that limits the learnings to a repository or its owner.
+    /// Returns the name of the column that limits learnings to a repository or to its owner.
     fn scope(&self) -> &'static str {
         if self.settings.share_within_owner { "owner" } else { "repo_id" }
     }
@@ -167,8 +167,8 @@ fn by_row(c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
 /// Learnings found by a search, and the damaged ones.
 pub type LearningSearchResult = (Vec<Learning>, Vec<DamagedLearning>);
 
-/// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
-/// with some of them are returned.
+/// Returns learnings for a search query, best first, of one repository or of all, in any state. If no learning
+/// contains all phrases, learnings with some of them are returned.
 pub fn search(
     c: &Connection,
     asked: &ParsedQuery,

@@ -7,7 +7,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 
-/// Stores an iteration's reflection, masked; replaces an earlier one of the same iteration.
+/// Stores an iteration's reflection with secrets masked; replaces an earlier reflection of the same iteration.
 pub fn add_reflection(
     c: &Connection,
     masker: &Masker,

@@ -30,10 +30,10 @@ fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> Store
     Ok(())
 }
 
-/// Settings and masker of learning.
+/// Settings for learning, and the masker for stored texts.
 #[derive(Debug, Clone, Default)]
 pub struct StepMemory {
-    /// Settings; nothing is learnt unless `enabled`.
+    /// Memory settings; nothing is learned unless `enabled` is set.
     pub settings: MemorySettings,
     /// Masks secrets in stored texts.
     pub masker: Masker,
@@ -45,11 +45,11 @@ impl StepMemory {
         Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
     }
 
-    /// Stores the learnings of a step, in the caller's transaction. A failure is rolled back and logged and does not affect the
-    /// step.
+    /// Stores the learnings of a step in the caller's transaction. A failure is rolled back and logged; the step
+    /// continues.
     ///
     /// # Errors
-    /// The database lost the caller's transaction.
+    /// The caller's transaction was lost.
     pub fn learn_from(
         &self,
         c: &Connection,
@@ -64,11 +64,11 @@ impl StepMemory {
         guarded(c, &after.id, "nothing was learned from a step", || self.take_in(c, before, after, input, now))
     }
 
-    /// Stores the events of a step in the loop's memory, in the caller's transaction; like [`Self::learn_from`] a failure does not
-    /// affect the step. Also done if learning is disabled.
+    /// Stores the events of a step in the loop's memory, in the caller's transaction, even if learning is disabled. A
+    /// failure is handled as in [`Self::learn_from`].
     ///
     /// # Errors
-    /// The database lost the caller's transaction.
+    /// The caller's transaction was lost.
     pub fn note(
         &self,
         c: &Connection,
@@ -153,7 +153,7 @@ impl StepMemory {
         Ok(())
     }
 
-    /// Stores a rule of a maintainer as active, regardless of its earlier state.
+    /// Stores a maintainer's rule as active, regardless of its earlier state.
     pub fn keep_rule(
         &self,
         c: &Connection,

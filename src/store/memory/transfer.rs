@@ -14,7 +14,7 @@ const PAGE: usize = 1_000;
 /// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 256 * 1024;
 
-/// A line of an export.
+/// Line of an export.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExportLine {
@@ -29,11 +29,11 @@ pub struct ImportCounts {
     pub added: usize,
     /// Known learnings with new sources.
     pub merged: usize,
-    /// Learnings without anything new.
+    /// Learnings that contained nothing new.
     pub unchanged: usize,
 }
 
-/// Returns all learnings as JSON Lines, sorted by id, and the damaged ones.
+/// Returns all valid learnings as JSON Lines, sorted by id, and the damaged ones.
 pub fn export(c: &Connection) -> StoreResult<(String, Vec<DamagedLearning>)> {
     let (mut text, mut damaged, mut after) = (String::new(), Vec::new(), String::new());
     loop {
@@ -74,7 +74,8 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
     Ok(learnings)
 }
 
-/// Stores parsed learnings. New sources are added to known learnings, so that a second import changes nothing.
+/// Stores parsed learnings. New sources are added to existing learnings, so importing the same file again changes
+/// nothing.
 pub fn import(
     c: &Connection,
     learnings: &[Learning],

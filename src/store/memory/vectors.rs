@@ -1,7 +1,7 @@
-//! Vectors of learnings, with an embedding model: which are missing, and which are near to a task's.
+//! Embedding vectors of learnings: finds learnings without a vector and learnings near a vector.
 //!
-//! A row without the name of the current model is computed again, as is a learning without a row. An empty vector means that the
-//! model knows none of the words.
+//! A vector is computed again if its row does not name the current model, or if the learning has no row. An empty
+//! vector means that the model knows none of the words.
 
 use rusqlite::{Connection, params};
 
@@ -9,9 +9,9 @@ use super::StoredLearning;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
 
-/// Maximum learnings whose vectors are compared, newest first; bounds the time of a look-up.
+/// Maximum number of learnings whose vectors are compared, newest first; bounds the time of a lookup.
 const COMPARED: usize = 20_000;
-/// Size of a number, in bytes.
+/// Size of one vector component, in bytes.
 const NUMBER: usize = size_of::<f32>();
 
 /// A learning without a vector of the current model.
@@ -19,7 +19,7 @@ const NUMBER: usize = size_of::<f32>();
 pub struct MissingVector {
     row: i64,
     checksum: String,
-    /// Text that the vector is made from.
+    /// Text that the vector is computed from.
     pub text: String,
 }
 
@@ -40,7 +40,7 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
         .collect())
 }
 
-/// Stores the vectors of learnings, except of those that changed meanwhile.
+/// Stores the vectors of learnings, except for learnings that changed in the meantime.
 pub fn keep(c: &Connection, made: &[(MissingVector, Embedding)]) -> StoreResult<()> {
     let sql = "INSERT INTO learnings_vectors (row, model, vector)
         SELECT id, CASE WHEN checksum = ?2 THEN ?3 ELSE '' END, ?4 FROM learnings WHERE id = ?1
@@ -65,8 +65,8 @@ pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the rows of the nearest learnings, nearest first, only those with positive cosine similarity. `scope` is the column
-/// that limits them to a repository or its owner.
+/// Returns the rows of the learnings with the nearest vectors, nearest first, only those with positive cosine
+/// similarity. `scope` is the column that limits them to a repository or its owner.
 pub(super) fn nearest(
     c: &Connection,
     wanted: &Embedding,

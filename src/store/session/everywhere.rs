@@ -1,7 +1,8 @@
 //! Searches the texts of all loops, newest first.
 //!
-//! A rank over all matches of a common word would read each of them. Matches are therefore taken newest first, from windows of rows,
-//! and a search that takes too long ends with what it found and a position to go on from.
+//! Ranking all matches of a common word would require reading each of them. Matches are therefore read newest first,
+//! from windows of rows. A search that takes too long returns the matches found so far and a position to continue
+//! from.
 
 mod text_kind;
 
@@ -22,25 +23,26 @@ use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
 
 pub use text_kind::{TextKind, TextRow, source_of};
 
-/// Time after which a search ends with what it found.
+/// Time after which a search returns the matches found so far.
 const BUDGET: Duration = Duration::from_millis(50);
-/// Number of rows of the first window.
+/// Number of rows in the first window.
 const WINDOW: i64 = 1 << 11;
-/// Minimum number of rows of a window.
+/// Minimum number of rows in a window.
 const MIN_WINDOW: i64 = 1 << 10;
-/// Time of a window below which the next one is four times and twice as large, and time above which it is half as large.
+/// Durations of a window that determine the size of the next one: four times as large below the first, twice as large
+/// below the second, half as large above the third.
 const VERY_QUICK: Duration = Duration::from_millis(1);
 const QUICK: Duration = Duration::from_millis(4);
 const SLOW: Duration = Duration::from_millis(10);
-/// Length of a snippet, and of its part before the first match, in characters.
+/// Maximum length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
-/// Number of matches in a text that are compared for its best line.
+/// Maximum number of matches in a text that are compared to find its best line.
 const MOST_MATCHES: usize = 2_000;
-/// Length of the text before and after the first match that is masked, in bytes.
+/// Length of the text before and after the first match in which secrets are masked, in bytes.
 const MASKED: usize = 8 * 1024;
 
-/// Kinds of searched rows, in the order in which matches are mixed.
+/// Kinds of rows that are searched, in the order in which their matches are interleaved.
 const TIERS: [TextTier; 4] = [
     TextTier::Loops,
     TextTier::Session(SessionTier::Summaries),
@@ -50,9 +52,9 @@ const TIERS: [TextTier; 4] = [
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextTier {
-    /// Titles and reasons.
+    /// Titles and state reasons of loops.
     Loops,
-    /// Memory of loops.
+    /// Session memory of loops.
     Session(SessionTier),
 }
 
@@ -65,7 +67,7 @@ impl TextTier {
     }
 }
 
-/// Position of a search: rows below which it goes on, for each kind.
+/// Position of a search: for each kind of row, the row id below which the search continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextPosition([i64; TIERS.len()]);
 
@@ -76,7 +78,7 @@ impl Default for TextPosition {
 }
 
 impl TextPosition {
-    /// Parses what `Display` writes; `None` if it is malformed.
+    /// Parses the output of `Display`; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<i64> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
         let rows: [i64; TIERS.len()] = parts.try_into().ok()?;
@@ -94,32 +96,33 @@ impl std::fmt::Display for TextPosition {
 /// Search over all loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextQuery {
-    /// Words, all of which a row contains; in titles and reasons the last one may be the beginning of a word. No syntax.
+    /// Words that a row must all contain. In titles and reasons, the last one may be the beginning of a word. There is
+    /// no query syntax.
     pub text: String,
     /// Repositories whose titles, reasons and states are searched.
     pub titles: RepoScope,
     /// Repositories whose prompts, answers and outputs are searched.
     pub texts: RepoScope,
-    /// Only this loop, if any.
+    /// Loop to search; `None` for all.
     pub of: Option<LoopId>,
-    /// Only loops in these states; empty for all.
+    /// States of the loops to search; empty for all.
     pub states: Vec<LoopState>,
-    /// Only texts of this kind, if any.
+    /// Kind of texts to search; `None` for all.
     pub kind: Option<TextKind>,
-    /// Position after an earlier page.
+    /// Position to continue from; the start for the first page.
     pub before: TextPosition,
     /// Maximum number of results.
     pub limit: usize,
 }
 
 impl TextQuery {
-    /// Returns a search for words in all visible texts.
+    /// Returns a search for words in all visible texts, from the start.
     pub fn of(text: String, titles: RepoScope, texts: RepoScope, limit: usize) -> Self {
         let before = TextPosition::default();
         Self { text, titles, texts, of: None, states: Vec::new(), kind: None, before, limit }
     }
 
-    /// Returns the searched columns and the condition on the rows of a tier; `None` if the tier is not searched.
+    /// Returns the columns to search and the SQL condition on the rows of a tier; `None` if the tier is not searched.
     fn within(&self, tier: TextTier) -> Option<(&'static str, &'static str)> {
         match (self.kind, tier) {
             (Some(kind), tier) => kind.within(tier),
@@ -132,26 +135,26 @@ impl TextQuery {
 /// Results of a search.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FoundTexts {
-    /// Results; of each kind the newest first.
+    /// Matches; those of each kind are sorted newest first.
     pub hits: Vec<TextHit>,
-    /// Position at which the search continues; `None` if everything was searched.
+    /// Position to continue from; `None` if everything was searched.
     pub next: Option<TextPosition>,
-    /// Whether it ended early because it took too long.
+    /// Whether the search ended early because it took too long.
     pub early: bool,
 }
 
-/// A result.
+/// Match of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextHit {
-    /// Loop.
+    /// Loop that contains the text.
     pub of: LoopRow,
-    /// Iteration; `None` for title, reason and place.
+    /// 1-based iteration; `None` for title and reason.
     pub iteration: Option<u32>,
-    /// Kind of the text.
+    /// Part of the loop that matched.
     pub place: SearchedText,
     /// Row of the text; `None` for title, reason and summary.
     pub row: Option<TextRow>,
-    /// 1-based line of the first match in that text.
+    /// 1-based line of the first match in the text.
     pub line: u32,
     /// Part of the text around the first match.
     pub snippet: Vec<SnippetPart>,
@@ -177,7 +180,7 @@ pub enum SearchedText {
 }
 
 impl SearchedText {
-    /// Returns the name in answers.
+    /// Returns the name in API responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Title => "title",
@@ -195,31 +198,31 @@ impl SearchedText {
 pub struct SnippetPart {
     /// Text on one line.
     pub text: String,
-    /// Whether it matches.
+    /// Whether the part matches the search.
     pub marked: bool,
 }
 
-/// Rows found so far in one kind.
+/// Matches of one kind found so far.
 struct TierMatches {
     tier: TextTier,
-    /// Position at which it began.
+    /// Row id at which the search of this kind started.
     from: i64,
-    /// Row below which nothing was searched yet; 0 at the end.
+    /// Row id below which nothing was searched yet; 0 when all rows were searched.
     before: i64,
     window: i64,
-    /// Time that its windows took.
+    /// Total time that the windows of this kind took.
     took: Duration,
     rows: Vec<i64>,
 }
 
-/// Removes secrets from a text.
+/// Function that removes secrets from a text.
 pub type MaskText<'a> = &'a dyn Fn(&str) -> String;
 
-/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before snippets are
-/// cut, because a part of a secret would not be recognized.
+/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before
+/// snippets are cut, because part of a secret would not be recognized.
 ///
 /// # Errors
-/// The database fails or contains values of another version.
+/// The database fails or contains values that this version cannot read.
 pub fn search_texts(c: &Connection, query: &TextQuery, mask: MaskText<'_>) -> StoreResult<FoundTexts> {
     search_within(c, query, mask, BUDGET)
 }
@@ -332,7 +335,7 @@ impl TierMatches {
     }
 }
 
-/// Takes the matches of the kinds in turn, at most `limit`; also returns the position after them.
+/// Interleaves the matches of all kinds, up to `limit`; also returns the position after them.
 fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<TextPosition>) {
     let longest = tiers.iter().map(|found| found.rows.len()).max().unwrap_or_default();
     let in_turn =
@@ -351,7 +354,7 @@ fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<T
     (chosen, next)
 }
 
-/// Reads a result; `None` if its row was deleted meanwhile.
+/// Reads a match; `None` if its row was deleted in the meantime.
 fn hit(
     c: &Connection,
     (tier, row): (TextTier, i64),
@@ -376,7 +379,7 @@ fn hit(
     Ok(Some(TextHit { of, iteration, place, row, line, snippet, at }))
 }
 
-/// Text of a result.
+/// Text of a match with its place in the loop.
 struct LocatedText {
     id: LoopId,
     iteration: Option<u32>,
@@ -445,19 +448,19 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     Ok(Some(LocatedText { id, iteration: Some(summary.to), place: SearchedText::Summary, text, at }))
 }
 
-/// Line of a text that a search leads to.
+/// Line of a text that represents its matches best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct BestLine {
-    /// Number of different words on it.
+    /// Number of different search words on the line.
     words: usize,
-    /// Offset of its first match in the text.
+    /// Offset of the line's first match in the text, in bytes.
     start: usize,
-    /// 1-based number.
+    /// 1-based line number.
     line: usize,
 }
 
-/// Returns the first line with most of the different words; the first line if a stemmed word is not found again. Reads at most
-/// [`MOST_MATCHES`] matches.
+/// Returns the first line that contains the most different search words. If no word is found, because the index uses
+/// word stems, it is the first line. Compares at most [`MOST_MATCHES`] matches.
 fn best_line(text: &str, finder: Option<&Regex>) -> BestLine {
     let mut best = BestLine { line: 1, ..BestLine::default() };
     let mut current = best;
@@ -482,7 +485,7 @@ fn best_line(text: &str, finder: Option<&Regex>) -> BestLine {
     best
 }
 
-/// Returns the 1-based line that [`best_line`] chooses, and the text around its first match.
+/// Returns the 1-based number of the line that [`best_line`] chooses, and a snippet around its first match.
 fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<SnippetPart>) {
     let BestLine { start: first, line, .. } = best_line(text, finder);
     // More than the snippet, so that a secret that it would cut is whole.

@@ -5,14 +5,14 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use crate::store::{StoreError, StoreResult};
 
-/// Minimum size of a text that is compressed, in bytes.
+/// Minimum size of a text to be compressed, in bytes.
 const SHORT: usize = 2048;
 /// Maximum size of a text, in bytes; a larger stored length means that the row is damaged.
 const LONGEST: usize = 4 << 20;
 /// Number of bytes of a text that are indexed, half from its beginning and half from its end.
 const INDEXED: usize = 128 * 1024;
 
-/// A text as it is stored.
+/// Text in its stored form.
 #[derive(Debug, Clone)]
 pub(super) enum Packed {
     Text(String),

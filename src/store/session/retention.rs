@@ -1,4 +1,4 @@
-//! Retention of the memory of loops.
+//! Retention of session memory.
 
 use rusqlite::{Connection, params};
 
@@ -7,15 +7,15 @@ use crate::store::StoreResult;
 
 /// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Maximum rows of a table that one call removes, so that other writes do not wait long.
+/// Maximum number of rows per table that one call removes, so that other writes do not wait long.
 const AT_ONCE: usize = 2_000;
 
 /// Retention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRetention {
-    /// Days that turns and events are kept; summaries and reflections of finished loops are kept for the same time.
+    /// Number of days for which turns and events are kept, and summaries and reflections of finished loops.
     pub days: u32,
-    /// Maximum turns of a loop; the oldest are removed first, summaries stay.
+    /// Maximum number of turns per loop. The oldest are removed first; summaries are kept.
     pub max_raw_turns: u32,
 }
 
@@ -66,7 +66,7 @@ fn ids(c: &Connection, sql: &str, before: i64) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the oldest turns of loops that have too many.
+/// Returns the row ids of the oldest turns beyond the maximum number per loop.
 fn surplus(c: &Connection, most: u32) -> StoreResult<Vec<i64>> {
     let mut statement = c.prepare_cached(
         "SELECT id FROM (

@@ -1,4 +1,4 @@
-//! Turns whose agents still run: begun, continued in batches, and either ended or cut off.
+//! Turns of running agents: started, extended in batches, and finished or interrupted.
 
 use rusqlite::{Connection, params};
 
@@ -8,12 +8,12 @@ use crate::domain::knowledge::session::{OutputText, RunningTurn, SessionEvent, S
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::StoreResult;
 
-/// Maximum size of the stored output of a running agent, in bytes as stored; of a longer one the end is kept.
+/// Maximum size of a running agent's stored output, in bytes after compression; the oldest output is removed.
 const MAX_OUTPUT: usize = 256 * 1024;
-/// Error of a turn that was cut off.
+/// Error text of an interrupted turn.
 const CUT: &str = "the run was cut off before it ended; the answer is what the agent had written up to then";
 
-/// A turn that begins, ready to be stored.
+/// Started turn that is ready to be stored.
 #[derive(Debug, Clone)]
 pub struct NewRunningTurn {
     turn: SessionTurn,
@@ -21,7 +21,7 @@ pub struct NewRunningTurn {
 }
 
 impl NewRunningTurn {
-    /// Compresses the prompt of a turn, which is masked. The middle of prompts longer than 1 MiB is omitted.
+    /// Compresses the prompt of a turn, whose secrets are masked. The middle of prompts longer than 1 MiB is omitted.
     pub fn pack(mut turn: SessionTurn) -> Self {
         let prompt = Packed::new(&shortened(std::mem::take(&mut turn.prompt), MAX_TEXT));
         Self { turn, prompt }
@@ -36,7 +36,7 @@ pub struct RunBatch {
 }
 
 impl RunBatch {
-    /// Compresses events and output whose texts are masked.
+    /// Compresses events and output whose secrets are masked.
     pub fn pack(events: Vec<SessionEvent>, output: Vec<OutputText>) -> Self {
         let packed = |output: OutputText| (output.at, Packed::new(&shortened(output.text, MAX_EVENT)));
         Self {
@@ -46,7 +46,7 @@ impl RunBatch {
     }
 }
 
-/// Stores that a turn begins. A turn of the loop that has not ended was cut off, and is stored as such.
+/// Stores the start of a turn. An unfinished turn of the loop is stored as interrupted.
 pub fn begin_turn(c: &Connection, id: &LoopId, new: &NewRunningTurn) -> StoreResult<()> {
     cut_turn(c, id)?;
     let NewRunningTurn { turn, prompt } = new;
@@ -58,7 +58,7 @@ pub fn begin_turn(c: &Connection, id: &LoopId, new: &NewRunningTurn) -> StoreRes
     Ok(())
 }
 
-/// Adds what the agent of the loop's running turn did. Returns `false` if none runs; then nothing is added.
+/// Adds a batch to the loop's running turn. Returns `false` and adds nothing if no turn is running.
 pub fn add_batch(c: &Connection, id: &LoopId, batch: &RunBatch, now: Timestamp) -> StoreResult<bool> {
     let seen = "UPDATE running_turns SET seen_at = max(seen_at, ?2) WHERE loop_id = ?1";
     if c.prepare_cached(seen)?.execute(params![id.as_str(), now.0])? == 0 {
@@ -79,8 +79,8 @@ pub fn add_batch(c: &Connection, id: &LoopId, batch: &RunBatch, now: Timestamp) 
     Ok(true)
 }
 
-/// Stores the end of the loop's running turn, with the events that no batch had. Returns `false` if the turn is stored already;
-/// then nothing is added.
+/// Stores the end of the loop's running turn, with the events since the last batch. Returns `false` and adds nothing
+/// if the turn is already stored.
 pub fn end_turn(c: &Connection, id: &LoopId, turn: &NewTurn, events: &[NewEvent]) -> StoreResult<bool> {
     remove(c, id)?;
     if !add_turn(c, id, turn)? {
@@ -90,14 +90,15 @@ pub fn end_turn(c: &Connection, id: &LoopId, turn: &NewTurn, events: &[NewEvent]
     Ok(true)
 }
 
-/// Stores the loop's running turn as one that was cut off, with the agent's output as its answer. Returns `false` if none runs.
+/// Stores the loop's running turn as interrupted, with the agent's output as its answer. Returns `false` if no turn is
+/// running.
 pub fn cut_turn(c: &Connection, id: &LoopId) -> StoreResult<bool> {
     let Some(running) = find(c, id, None)? else { return Ok(false) };
     end_turn(c, id, &NewTurn::pack(running.cut(CUT)), &[])?;
     Ok(true)
 }
 
-/// Returns the turn of an iteration whose agent still runs.
+/// Returns the turn of an iteration's running agent; `None` if none is running.
 pub fn running_turn(c: &Connection, id: &LoopId, iteration: u32) -> StoreResult<Option<RunningTurn>> {
     find(c, id, Some(iteration))
 }
@@ -126,7 +127,7 @@ fn remove(c: &Connection, id: &LoopId) -> StoreResult<()> {
     Ok(())
 }
 
-/// Removes running turns of which nothing was heard since a time, with their output.
+/// Removes running turns without a batch since a time, with their output.
 pub(super) fn remove_before(c: &Connection, before: i64) -> StoreResult<()> {
     let mut old = c.prepare_cached("DELETE FROM running_turns WHERE seen_at < ?1 RETURNING loop_id")?;
     let removed = old.query_map([before], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;

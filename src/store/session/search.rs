@@ -1,4 +1,4 @@
-//! Searches the memory of one loop. Every query has an answer.
+//! Searches the memory of one loop. Every query has a result, because queries without matches are relaxed.
 
 use regex::Regex;
 use rusqlite::types::Value;
@@ -11,10 +11,10 @@ use crate::domain::knowledge::session::{
 use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 
-/// Maximum matches of a tier that are examined.
+/// Maximum number of matches of a tier that are examined.
 const MAX_SCANNED: u64 = 5_000;
 
-/// A match whose text is not read yet.
+/// Match whose text was not read yet.
 struct SessionMatch {
     tier: SessionTier,
     id: i64,
@@ -28,7 +28,7 @@ struct TierScan {
     at_least: bool,
 }
 
-/// Reason why a form of the query failed.
+/// Reason why a query expression failed.
 enum SearchFailure {
     /// FTS5 rejects the expression.
     Refused,
@@ -46,11 +46,12 @@ impl From<rusqlite::Error> for SearchFailure {
     }
 }
 
-/// Searches the memory of a loop. A query that FTS5 rejects is replaced by its words, one without matches by any of its words, and
-/// one without words finds the newest entries; the notes of the answer say so.
+/// Searches the memory of a loop. A query that FTS5 rejects is replaced with its words. A query without matches is
+/// replaced with any of its words. A query without words returns the newest entries. The notes of the result describe
+/// such changes.
 ///
 /// # Errors
-/// The database fails or contains values of another version.
+/// The database fails or contains values that this version cannot read.
 pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<SearchResults> {
     let mut notes = Vec::new();
     let filter = Filter::new(id, query, &mut notes);
@@ -85,7 +86,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
     found(c, scans, query, finder.as_ref(), notes)
 }
 
-/// Returns the table of a tier; its index of words has the same name with `_words`.
+/// Returns the table of a tier. The name of its full-text index is the same with the suffix `_words`.
 pub(super) fn table(tier: SessionTier) -> &'static str {
     match tier {
         SessionTier::Raw => "session_turns",
@@ -167,7 +168,7 @@ impl<'a> Filter<'a> {
         Ok(scan)
     }
 
-    /// Builds the statement that selects id, tool, path and backend of matches, best first.
+    /// Builds the SQL statement that selects id, tool, path and backend of matches, best first.
     fn statement(&self, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
         let (table, columns) = (table(tier), columns(tier));
         let weights = if tier == SessionTier::Raw { "0.0, 0.3, 1.0" } else { "0.0, 1.0" };
@@ -217,7 +218,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Reads the best matches of the tiers in turn.
+/// Reads the best matches of all tiers, alternating between the tiers.
 fn found(
     c: &Connection,
     scans: Vec<TierScan>,

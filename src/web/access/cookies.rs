@@ -1,4 +1,4 @@
-//! Cookies: random values that scripts cannot read, and what is derived from them.
+//! Cookies with random values that scripts cannot read, and values that are derived from them.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 use crate::config::webhook_secrets::SECRET_BYTES;
 use crate::domain::trust::viewer::{LOGIN_MS, SESSION_MS};
 
-/// Cookies of the dashboard.
+/// Cookie of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WebCookie {
-    /// Session.
+    /// Cookie of a session.
     Session,
-    /// Browser that began a login.
+    /// Cookie of a browser that started a login.
     Login,
 }
 
 impl WebCookie {
-    /// Returns the name. With https it is one that browsers accept only for this host, over https.
+    /// Returns the name. With https, browsers accept a cookie with this name only from this host and over https.
     fn name(self, https: bool) -> &'static str {
         match (self, https) {
             (Self::Session, true) => "__Host-ralph-session",
@@ -35,7 +35,8 @@ impl WebCookie {
         }
     }
 
-    /// Returns the value in a request, if it has the form of the service's random secrets.
+    /// Returns the cookie's value in a request; `None` if it is missing or does not have the form of the service's
+    /// random secrets.
     pub(super) fn of(self, headers: &HeaderMap, https: bool) -> Option<String> {
         let name = self.name(https);
         let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -61,7 +62,7 @@ pub(super) fn digest(value: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(value))
 }
 
-/// Returns a value that is bound to what a browser holds, for one purpose.
+/// Returns a value for one purpose that is derived from a browser's secret value.
 pub(super) fn derived(held: &str, purpose: &str) -> String {
     let mac = Hmac::<Sha256>::new_from_slice(held.as_bytes()).map(|mac| mac.chain_update(purpose).finalize());
     // A key can have any length; a value that cannot be computed is one that nobody can send.

@@ -1,5 +1,5 @@
-//! Guard before every route of the dashboard and the API: who asks, from where, and whether a change comes from a page of
-//! this server.
+//! Guard that runs before every route of the dashboard and the API. It determines the viewer and the client address,
+//! and whether a change comes from a page of this server.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -28,20 +28,21 @@ use crate::web::personal_token::{TokenViewer, viewer_of_token};
 
 /// Maximum size of a form, in bytes.
 const MAX_FORM: usize = 256 * 1024;
-/// Headers that proxies add. Without a login, a request through a proxy could come from anywhere.
+/// Headers that proxies add. Without a login, requests with these headers are rejected, because they could come from
+/// any machine.
 const FORWARDING: [&str; 6] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
-/// Purpose of the value that forms send back.
+/// Purpose of the derived value that forms must send back.
 const CSRF: &str = "csrf";
-/// Header with the value that forms send back.
+/// Header for the value that forms must send back.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Known facts about a request, an extension of it.
+/// Facts about a request, which are attached as an extension.
 #[derive(Clone)]
 pub(super) struct RequestFacts {
-    /// Viewer, if there is one.
+    /// Viewer; `None` if the request is not authenticated.
     pub(super) viewer: Option<Viewer>,
-    /// Address that it came from.
+    /// Client address.
     pub(super) from: IpAddr,
 }
 
@@ -51,7 +52,8 @@ impl WebAccess {
         self.settings.base.scheme() == "https"
     }
 
-    /// Returns the milliseconds that an address has to wait after failed attempts; `None` if it need not.
+    /// Returns the time, in milliseconds, that an address has to wait after failed attempts; `None` if it need not
+    /// wait.
     pub(super) fn wait_ms(&self, engine: &Engine, from: IpAddr) -> Option<i64> {
         lock(&self.failed).wait_ms(from, engine.clock.now())
     }
@@ -62,14 +64,14 @@ impl WebAccess {
         tracing::warn!(%from, why = ?why, "a login to the dashboard failed");
     }
 
-    /// Whether a text is the token that `serve` prints.
+    /// Whether a text is the token that `ralph-bot serve` prints.
     pub(super) fn is_token(&self, text: &str) -> bool {
         let same = |token: &secrecy::SecretString| bool::from(token.expose_secret().as_bytes().ct_eq(text.as_bytes()));
         self.settings.token.as_ref().is_some_and(same)
     }
 
-    /// Returns the viewer of a session's cookie; `None` if the session has ended, or is one that can no longer begin: of the token
-    /// where there is a login, or of a forge without one.
+    /// Returns the viewer of a session's cookie. `None` if the session has ended or could not be started any more: a
+    /// session of the token although there is a login, or one of a forge without a login.
     async fn viewer_of_session(&self, engine: &Engine, held: &str) -> StoreResult<Option<Viewer>> {
         let (id, now) = (digest(held), engine.clock.now());
         let key = id.clone();
@@ -99,8 +101,8 @@ impl WebAccess {
         }))
     }
 
-    /// Returns the viewer of a valid personal token; `None` if its owner can no longer log in here: the operator of the machine where
-    /// there is a login, or an account of a forge without one.
+    /// Returns the viewer of a valid personal token. `None` if its owner can no longer log in: the operator of the
+    /// machine although there is a login, or an account of a forge without a login.
     fn viewer_of_token(&self, token: TokenViewer) -> Option<Viewer> {
         let still = match &token.account {
             Some((forge, _)) => self.settings.logins.contains_key(forge),
@@ -118,7 +120,8 @@ impl WebAccess {
         self.settings.operators.iter().any(|(of, id)| of == forge && *id == user.id)
     }
 
-    /// Returns the address that a request came from: behind a reverse proxy on this machine, the one that the proxy added last.
+    /// Returns the client address of a request. Behind a reverse proxy on this machine, it is the one that the proxy
+    /// added last.
     fn source(&self, request: &Request) -> IpAddr {
         let peer = peer(request).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
         if self.is_local() || !peer.is_loopback() {
@@ -129,7 +132,8 @@ impl WebAccess {
         last.and_then(|text| text.trim().parse().ok()).unwrap_or(peer)
     }
 
-    /// Returns the refusal of a request that may come from elsewhere than this machine, where only this machine may ask.
+    /// Returns the rejection of a request that may come from another machine, if only this machine may send requests;
+    /// otherwise `None`.
     fn refused_from_elsewhere(&self, headers: &HeaderMap) -> Option<Response> {
         if !self.is_local() {
             return None;
@@ -146,7 +150,8 @@ impl WebAccess {
         Some(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Only on this machine", &why))
     }
 
-    /// Returns the origin of this server's pages. Without a login it is the one that was asked for, which is a loopback one.
+    /// Returns the origin of this server's pages. Without a login it is the requested one, which is a loopback
+    /// address.
     pub(super) fn own_origin(&self, headers: &HeaderMap) -> String {
         match headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
             Some(host) if self.is_local() => format!("http://{host}"),
@@ -155,7 +160,7 @@ impl WebAccess {
     }
 }
 
-/// Runs a route for a request that passed all checks.
+/// Middleware that runs the route of a request if all checks pass.
 pub(in crate::web) async fn guard(State(state): State<Arc<WebState>>, request: Request, next: Next) -> Response {
     let access = &state.access;
     if let Some(refusal) = access.refused_from_elsewhere(request.headers()) {
@@ -186,7 +191,7 @@ async fn checked(state: &WebState, request: Request, next: Next) -> Result<Respo
     }
 }
 
-/// Runs the route of a request that passed all checks.
+/// Runs the route of a request that passed the first checks.
 async fn passed(mut request: Request, next: Next, facts: RequestFacts) -> Result<Response, Response> {
     let unavailable = facts.viewer.as_ref().map(|viewer| viewer.forge_unavailable.clone());
     let asks = AskedForm::of(request.headers());
@@ -202,7 +207,7 @@ async fn passed(mut request: Request, next: Next, facts: RequestFacts) -> Result
     Ok(response)
 }
 
-/// Runs the route of a viewer's change, if it comes from a page of this server or from a program.
+/// Runs the route of a viewer's change if it was sent from a page of this server or by a program.
 async fn changed(
     access: &WebAccess,
     viewer: &Viewer,
@@ -218,8 +223,8 @@ async fn changed(
     passed(request, next, facts).await
 }
 
-/// Runs the route of a change without a viewer: a login. Any other is answered with a page that leads to the login, and that has
-/// the words which were typed into the form.
+/// Runs the route of a change without a viewer if it is a login. Otherwise responds with a page that leads to the
+/// login and contains the text that was typed into the form.
 async fn changed_by_nobody(
     access: &WebAccess,
     mut request: Request,
@@ -249,8 +254,8 @@ async fn changed_by_nobody(
     })
 }
 
-/// Returns the path of the page that a form is on, by the header `Referer` if that names a page of this server; else by the path that
-/// the form is sent to.
+/// Returns the path of the page that contains a form: that of the header `Referer` if it is a page of this server,
+/// otherwise the path that the form is sent to.
 fn page_of_form(headers: &HeaderMap, sent_to: &str, own: &str) -> String {
     let referer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let known = referer.and_then(|address| own_path(address, own));
@@ -264,7 +269,7 @@ fn page_of_form(headers: &HeaderMap, sent_to: &str, own: &str) -> String {
     })
 }
 
-/// Returns path and query of an address; `None` if it is not one of the origin `own`.
+/// Returns path and query of an address; `None` if its origin is not `own`.
 pub(super) fn own_path(address: &str, own: &str) -> Option<String> {
     let url = Url::parse(address).ok().filter(|url| url.origin().ascii_serialization() == own)?;
     Some(url[url::Position::BeforePath..url::Position::AfterQuery].to_owned())
@@ -285,7 +290,7 @@ fn refuse_other_sites(access: &WebAccess, request: &Request, from: IpAddr) -> Re
     Err(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Not changed", why))
 }
 
-/// Returns the row of the audit for a change.
+/// Returns the audit row for a change.
 fn asked_for(viewer: &Viewer, request: &Request, from: IpAddr) -> AccessRequest {
     let via = match (&viewer.token, &viewer.session) {
         (Some(token), _) => AccessVia::PersonalToken(token.stored.name.clone()),
@@ -296,7 +301,7 @@ fn asked_for(viewer: &Viewer, request: &Request, from: IpAddr) -> AccessRequest 
     AccessRequest { account: viewer.account.clone(), from, via, method, path }
 }
 
-/// Change that runs, with its row of the audit.
+/// Change in progress, with its audit row.
 struct ChangeRecord {
     id: i64,
     who: String,
@@ -304,14 +309,14 @@ struct ChangeRecord {
 }
 
 impl ChangeRecord {
-    /// Stores who asks for a change, before it is made.
+    /// Stores the request for a change before it is executed.
     async fn begin(engine: &Engine, viewer: &Viewer, asked: AccessRequest) -> StoreResult<Self> {
         let (stored, now) = (asked.clone(), engine.clock.now());
         let id = engine.store.write(move |c| access_audit::begin(c, &stored, now)).await?;
         Ok(Self { id, who: viewer.to_string(), asked })
     }
 
-    /// Stores and logs what became of it.
+    /// Stores and logs the result of the change.
     async fn end(self, engine: &Engine, status: StatusCode) {
         let Self { id, who, asked: AccessRequest { from, method, path, .. } } = self;
         let status = status.as_u16();
@@ -322,13 +327,15 @@ impl ChangeRecord {
     }
 }
 
-/// Whether a browser says that a change comes from a page of the origin `own`, or says nothing.
+/// Whether a change comes from a page of the origin `own` according to the browser. Also true if the headers do not
+/// contain an origin.
 fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     is_from_own_page(text("origin"), text("sec-fetch-site"), own)
 }
 
-/// Returns who sends a request, by its token or else by its cookie. Personal tokens are for the API, which knows their scopes.
+/// Returns the viewer of a request, by its token or otherwise by its cookie. Personal tokens are accepted only for the
+/// API, which checks their scopes.
 async fn identified(
     access: &WebAccess,
     engine: &Engine,
@@ -359,7 +366,7 @@ async fn identified(
     access.viewer_of_session(engine, &held).await.map_err(|error| unavailable(&error))
 }
 
-/// Returns the answer to an address that has to wait.
+/// Returns the response to an address that has to wait.
 pub(super) fn too_many(asks: AskedForm, wait_ms: i64) -> Response {
     let seconds = wait_ms / 1000 + 1;
     let why = format!("too many failed attempts from this address; try again in {seconds} s\n");
@@ -372,24 +379,24 @@ fn too_large(asks: AskedForm) -> Response {
     asks.refusal(StatusCode::PAYLOAD_TOO_LARGE, "Not changed", "the form is too large\n")
 }
 
-/// Kind of answer that a request asks for.
+/// Kind of response that a request accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskedForm {
-    /// A page for a person.
+    /// HTML page for a person.
     Page,
     /// Anything else.
     Text,
 }
 
 impl AskedForm {
-    /// Returns the kind by the headers of a request. Scripts of pages ask for parts of them.
+    /// Returns the kind according to the headers of a request. Scripts of pages request parts of pages.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
         let is_page = accepted.is_some_and(|accepted| accepted.contains("text/html"));
         if is_page && !headers.contains_key("hx-request") { Self::Page } else { Self::Text }
     }
 
-    /// Returns a refusal: for people as a page with a title and a way on, else the text.
+    /// Returns an error response: for people a page with a title and a link, otherwise the text.
     pub(super) fn refusal(self, status: StatusCode, title: &str, why: &str) -> Response {
         match self {
             Self::Text => (status, why.to_owned()).into_response(),
@@ -398,20 +405,20 @@ impl AskedForm {
     }
 }
 
-/// Returns a reason as a sentence.
+/// Formats a reason as a sentence.
 fn sentence(why: &str) -> String {
     let mut chars = why.trim().chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", chars.as_str())
 }
 
-/// Returns the answer while the database cannot be asked.
+/// Returns the response if the database cannot be queried.
 pub(super) fn unavailable(error: &StoreError) -> Response {
     tracing::error!(%error, "a session could not be read or written");
     (StatusCode::SERVICE_UNAVAILABLE, "the database cannot be asked; try again in a minute\n").into_response()
 }
 
-/// Checks that a change brings the session's value, in a header or as a field of its form, and returns the request.
+/// Checks that a change contains the session's value, in a header or a form field; returns the request.
 async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response> {
     let same = |given: &str| bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
     let asks = AskedForm::of(request.headers());
@@ -435,7 +442,7 @@ async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response
     Ok(Request::from_parts(parts, Body::from(body)))
 }
 
-/// Adds the headers that all answers have, unless the route set them.
+/// Adds the headers of all responses, except those that the route has set.
 fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let all = [

@@ -30,10 +30,10 @@ use crate::web::routes::{WebRoute, router_of};
 
 const PAGE: &str = include_str!("login.html");
 const STYLE: &str = include_str!("login.css");
-/// Purpose of the value that shows the forge that the browser that began a login ends it.
+/// Purpose of the derived value that proves to the forge that the same browser starts and finishes a login (PKCE).
 const PKCE: &str = "pkce";
 
-/// Policy of the login's pages: no script, one style sheet, forms to this server only.
+/// Content security policy of the login pages: no scripts, one style sheet, forms only to this server.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let style = BASE64.encode(&Sha256::digest(STYLE));
     let text = format!(
@@ -65,7 +65,7 @@ struct LoginQuery {
     token: Option<String>,
 }
 
-/// Form with the token.
+/// Form that submits the token.
 #[derive(Deserialize)]
 struct TokenForm {
     token: String,
@@ -94,7 +94,7 @@ async fn by_form(
     by_token(&state, (&facts, "POST"), &headers, form.token.trim(), form.next.as_deref()).await
 }
 
-/// Logs in the holder of the token that `serve` printed, and goes to an address without it.
+/// Logs in the holder of the token that `ralph-bot serve` printed, and redirects to an address without the token.
 async fn by_token(
     state: &WebState,
     (facts, method): (&RequestFacts, &'static str),
@@ -124,7 +124,7 @@ async fn by_token(
     }
 }
 
-/// Returns the capability of a configured forge for logins, and its client.
+/// Returns the login capability and OAuth client of a configured forge; `None` if it has no login.
 fn login_of<'a>(state: &'a WebState, name: &ForgeName) -> Option<(&'a dyn Login, &'a LoginClient, UserId)> {
     let account = state.engine.forges.get(name)?;
     Some((account.forge.login()?, state.access.settings.logins.get(name)?, account.user_id()?))
@@ -134,7 +134,7 @@ fn redirect_address(access: &WebAccess, forge: &ForgeName) -> Option<Url> {
     access.settings.base.join(&format!("/login/callback/{forge}")).ok()
 }
 
-/// Sends a person to the forge.
+/// Starts a login: redirects the browser to the forge.
 async fn start(
     State(state): State<Arc<WebState>>,
     Extension(facts): Extension<RequestFacts>,
@@ -168,7 +168,7 @@ async fn start(
     with_cookies(to(address.as_str()), [WebCookie::Login.set(&browser, access.https())])
 }
 
-/// Answer of the forge to a login, in its redirect.
+/// Query of the forge's redirect after a login.
 #[derive(Default, Deserialize)]
 struct CallbackQuery {
     code: Option<String>,
@@ -176,21 +176,21 @@ struct CallbackQuery {
     error: Option<String>,
 }
 
-/// Reason that a login did not succeed.
+/// Reason why a login failed.
 enum LoginRefusal {
-    /// The person sees this; it counts as a failed attempt.
+    /// Refused, with this message for the person; counts as a failed attempt.
     Refused(&'static str),
-    /// The person did not agree.
+    /// The person did not grant access on the forge.
     Denied,
     /// The account may not log in.
     NotAllowed(&'static str),
-    /// The forge or the service is at fault.
+    /// The forge or the service caused the failure.
     Fault(String),
-    /// Another answer.
+    /// Other failure with this response.
     Other(Response),
 }
 
-/// Ends a login that the forge sends a person back from.
+/// Finishes a login when the forge redirects the browser back.
 async fn callback(
     State(state): State<Arc<WebState>>,
     Extension(facts): Extension<RequestFacts>,
@@ -243,7 +243,8 @@ async fn callback(
     with_cookies(response, [forget])
 }
 
-/// Checks what the forge sent a browser back with, asks whose the code is, and returns the account with the path to go to.
+/// Checks the query of the forge's redirect, determines the account that the code belongs to, and returns it with the
+/// path to redirect to.
 async fn finished(
     state: &WebState,
     forge: &ForgeName,
@@ -299,7 +300,8 @@ async fn finished(
     }
 }
 
-/// Starts a session under a new random value, with a row of the audit, ends the browser's earlier one, and returns the cookie.
+/// Starts a session with a new random value and an audit row, ends the browser's previous session, and returns the
+/// cookie.
 async fn begin_session(
     access: &WebAccess,
     engine: &Engine,
@@ -363,7 +365,7 @@ fn no_randomness() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "could not read random numbers from the system\n").into_response()
 }
 
-/// Returns a redirect that is followed with GET.
+/// Returns a redirect that browsers follow with GET.
 fn to(address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),

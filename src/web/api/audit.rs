@@ -1,4 +1,4 @@
-//! Audit of changes, for operators.
+//! Audit log of changes, for operators.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::store::access_audit::{self, AccessRow};
 use crate::web::WebState;
 
-/// Number of changes of an answer by default, and at most.
+/// Default and maximum number of changes per response.
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 500;
 

@@ -1,4 +1,4 @@
-//! Backends, and who asks.
+//! Backends, and the viewer of the request.
 
 use std::sync::Arc;
 

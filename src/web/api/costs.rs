@@ -1,4 +1,4 @@
-//! Costs over days.
+//! Daily costs.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::store::costs::{CostGroup, daily};
 use crate::web::WebState;
 use crate::web::visible::visible;
 
-/// Number of days without `from`.
+/// Number of days if `from` is missing.
 const DEFAULT_DAYS: i64 = 30;
 /// Maximum number of days.
 const MAX_DAYS: i64 = 400;

@@ -1,4 +1,4 @@
-//! Parts of requests: who asks, the query, and the body.
+//! Extractors for requests: the viewer, the query, and the body.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::web::{Viewer, WebState};
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Viewer by session or token. A token that only permits reading makes no changes.
+/// Viewer of an API request, by session or token. Requests for changes with a read-only token are rejected.
 pub struct ApiViewer {
     /// The viewer.
     pub viewer: Viewer,

@@ -1,4 +1,4 @@
-//! Forges, and which of them are not there.
+//! Forges and their availability.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Loops, their iterations, their record, and what happens in them.
+//! Loops, their iterations, their audit record, and their events.
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ use crate::web::live::{self, ListenError, LiveItem};
 use crate::web::visible::visible;
 use crate::web::{Viewer, WebState};
 
-/// Default and maximum number of loops of a page.
+/// Default and maximum number of loops per page.
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 200;
-/// Maximum number of activities of an iteration.
+/// Maximum number of activities per iteration.
 const MAX_ACTIVITIES: usize = 1_000;
-/// Maximum length of a searched text, in characters.
+/// Maximum length of a search text, in characters.
 pub(super) const MAX_WORDS: usize = 500;
 
 /// Query of the list of loops.
@@ -113,7 +113,7 @@ async fn list(
     ok(&state, &ApiLoopPage { loops: page.rows.into_iter().map(ApiLoop::from).collect(), next })
 }
 
-/// Returns a limit within its range.
+/// Returns a limit, or its default; fails if it is not in its range.
 pub(super) fn limited(limit: Option<usize>, default: usize, most: usize) -> Result<usize, ApiProblem> {
     match limit.unwrap_or(default) {
         limit if (1..=most).contains(&limit) => Ok(limit),
@@ -125,7 +125,7 @@ fn cursor(text: &str) -> Result<i64, ApiProblem> {
     text.parse().ok().filter(|row| *row > 0).ok_or_else(bad_cursor)
 }
 
-/// Problem of a cursor that no answer had.
+/// Returns the error for a cursor that no response contained.
 pub(super) fn bad_cursor() -> ApiProblem {
     ApiProblem::invalid(
         "the cursor is invalid",
@@ -140,10 +140,10 @@ pub(super) fn repository(text: &str) -> Result<(String, String), ApiProblem> {
     parts.ok_or_else(|| ApiProblem::invalid("repository is not of the form owner/name", "send repository=owner/name"))
 }
 
-/// Returns the text to search for.
+/// Returns the search text.
 ///
 /// # Errors
-/// It is longer than [`MAX_WORDS`] characters.
+/// The text is longer than [`MAX_WORDS`] characters.
 pub(super) fn words(text: String) -> Result<String, ApiProblem> {
     if text.chars().count() > MAX_WORDS {
         return Err(ApiProblem::invalid(format!("q is longer than {MAX_WORDS} characters"), "search for fewer words"));
@@ -164,7 +164,7 @@ pub(super) fn states(text: &str) -> Result<Vec<LoopState>, ApiProblem> {
         .collect()
 }
 
-/// Reads the whole state of a loop.
+/// Reads the complete state of a loop.
 async fn stored(state: &WebState, id: &LoopId) -> Result<Loop, ApiProblem> {
     let wanted = id.clone();
     let found = state.engine.store.read(move |c| loops::get(c, &wanted)).await?;
@@ -293,7 +293,7 @@ async fn listen(
     }))
 }
 
-/// Returns name and data of an event.
+/// Returns name and data of a stream event; `None` for items that are not sent.
 fn described(item: &LiveItem) -> Option<(&'static str, serde_json::Value)> {
     let LiveItem::Event { event, .. } = item else { return Some(("reset", serde_json::json!({}))) };
     let loop_id = event.loop_id.to_string();

@@ -1,4 +1,4 @@
-//! Learnings and proposals of conventions. They come from transcripts, so reading them needs the right to write.
+//! Learnings and proposals of conventions. They are extracted from transcripts, so reading them requires write access.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::web::{ChangeRight, Viewer, WebState};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 200;
-/// Number of learnings that are read for a page before filters apply.
+/// Number of learnings that are read per page before filters are applied.
 const READ: usize = 500;
 /// Maximum length of a convention, in characters.
 const MAX_RULE: usize = 2_000;
@@ -198,8 +198,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-/// Returns the repositories whose learnings a viewer may read. Learnings can be older than all loops, so that rights of unknown
-/// repositories are not asked for.
+/// Returns the repositories whose learnings a viewer may read. Learnings can be older than all loops, so rights in
+/// repositories without loops are not queried.
 async fn readable(state: &Arc<WebState>, viewer: &Viewer) -> Result<RepoScope, ApiProblem> {
     Ok(visible(state, viewer).await?.write)
 }
@@ -244,7 +244,7 @@ async fn list(
     ok(&state, &ApiLearningPage { learnings: learnings.into_iter().map(described).collect(), next })
 }
 
-/// Returns the filter of a query.
+/// Returns the filter for learnings that a query describes.
 fn filter_of(query: &MemoryQuery) -> Result<LearningFilter, ApiProblem> {
     let bad = |name: &str, expected: String| {
         ApiProblem::invalid(
@@ -279,7 +279,7 @@ async fn reflections(
     ok(&state, &ApiReflections { reflections: found.into_iter().map(ApiReflection::from).collect() })
 }
 
-/// Reads a page of the learnings that are shown; also returns the cursor of the next one.
+/// Reads a page of the visible learnings; also returns the cursor of the next page.
 fn page(
     c: &rusqlite::Connection,
     mut after: String,
@@ -304,7 +304,8 @@ fn page(
     }
 }
 
-/// Fails unless the viewer may write in the repository now. What they may not read is unknown to them.
+/// Fails unless the viewer has write access to the repository now. Repositories that the viewer may not read are
+/// reported as unknown.
 async fn may_change(
     state: &Arc<WebState>,
     viewer: &Viewer,
@@ -357,7 +358,7 @@ impl From<Proposal> for ApiProposal {
     }
 }
 
-/// Returns an open proposal that the viewer may answer, and the viewer's name for the record.
+/// Returns an open proposal that the viewer may answer, and the viewer's name for the audit log.
 async fn answerable(state: &Arc<WebState>, viewer: &Viewer, number: &str) -> Result<(Proposal, String), ApiProblem> {
     let unknown = || ApiProblem::unknown("proposal", number);
     let wanted: u64 = number.parse().map_err(|_| unknown())?;

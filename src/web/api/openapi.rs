@@ -1,4 +1,4 @@
-//! Description of the API (OpenAPI 3.1), made from the routes and their types.
+//! OpenAPI 3.1 description of the API, which is generated from the routes and their types.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,10 +13,10 @@ use super::problem::ApiProblem;
 use super::{ApiResult, ApiRoute, ROOT, ok};
 use crate::web::WebState;
 
-/// Place of the schemas of all types in the description.
+/// JSON pointer to the schemas of all types in the description.
 const SCHEMAS: &str = "/components/schemas";
 
-/// The description; it depends on nothing but this version.
+/// OpenAPI description; it depends only on the version of the service.
 pub(super) static DESCRIPTION: LazyLock<Value> = LazyLock::new(describe);
 
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -25,20 +25,20 @@ fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// Returns the whole schema of a type, whose properties become parameters.
+/// Returns the complete schema of a type, whose properties become query parameters.
 fn properties_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     T::json_schema(generator)
 }
 
-/// Description of one method of a path.
+/// Description of one method of a path, which OpenAPI calls an operation.
 pub struct Operation {
     /// Method, in lower case.
     pub method: &'static str,
-    /// Path below the root, with parameters in braces.
+    /// Path relative to the root, with parameters in braces.
     pub path: &'static str,
-    /// Unique name.
+    /// Unique name of the operation.
     id: &'static str,
-    /// Effect, in one sentence.
+    /// Effect of the operation, in one sentence.
     summary: &'static str,
     query: Option<SchemaOf>,
     body: Option<SchemaOf>,
@@ -46,9 +46,9 @@ pub struct Operation {
     answer: Option<SchemaOf>,
     /// Types of the events of a stream.
     events: Vec<(&'static str, SchemaOf)>,
-    /// Whether the answer is a stream of events.
+    /// Whether the response is a stream of events.
     pub streams: bool,
-    /// Whether it needs no credentials.
+    /// Whether the operation needs no credentials.
     open: bool,
 }
 
@@ -58,17 +58,17 @@ impl Operation {
         Self { method, path, id, summary, query, body, status, answer, events, streams: false, open: false }
     }
 
-    /// Describes `GET`.
+    /// Creates the description of a `GET` operation.
     pub fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("get", path, id, summary)
     }
 
-    /// Describes `POST`.
+    /// Creates the description of a `POST` operation.
     pub fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("post", path, id, summary)
     }
 
-    /// Describes `DELETE`, which answers without a body.
+    /// Creates the description of a `DELETE` operation, whose response has no body.
     pub fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self { status: StatusCode::NO_CONTENT, ..Self::new("delete", path, id, summary) }
     }
@@ -83,23 +83,23 @@ impl Operation {
         Self { body: Some(schema_of::<T>), ..self }
     }
 
-    /// Sets the type of the answer.
+    /// Sets the type of the response.
     pub fn answers<T: JsonSchema>(self) -> Self {
         Self { answer: Some(schema_of::<T>), ..self }
     }
 
-    /// Sets the status of the answer.
+    /// Sets the status of the response.
     pub fn status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// Adds an event of the stream that it answers with.
+    /// Adds an event type; the response is then a stream.
     pub fn event<T: JsonSchema>(mut self, name: &'static str) -> Self {
         self.events.push((name, schema_of::<T>));
         Self { streams: true, ..self }
     }
 
-    /// Marks that it needs no credentials.
+    /// Marks the operation as needing no credentials.
     fn open(self) -> Self {
         Self { open: true, ..self }
     }
@@ -214,7 +214,7 @@ fn describe() -> Value {
     })
 }
 
-/// Returns the routes of the description.
+/// Returns the route that serves the description.
 pub(super) fn routes() -> Vec<ApiRoute> {
     let operation = Operation::get("/openapi.json", "description", "This description").open().answers::<Value>();
     vec![ApiRoute::new(operation, get(description))]

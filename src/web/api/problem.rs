@@ -1,4 +1,4 @@
-//! Errors of the API, as RFC 9457 describes them.
+//! Errors of the API as problem details (RFC 9457).
 
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,7 +27,7 @@ pub struct ApiProblem {
 }
 
 impl ApiProblem {
-    /// Returns a problem with a status, what is wrong, and what to do.
+    /// Creates a problem with a status, a description and advice.
     pub fn new(status: StatusCode, detail: impl Into<String>, action: impl Into<String>) -> Self {
         Self {
             kind: "about:blank".into(),
@@ -39,12 +39,12 @@ impl ApiProblem {
         }
     }
 
-    /// Returns the same problem with the time after which the request can succeed.
+    /// Sets the time after which the request can succeed.
     pub fn retry_after(self, seconds: u32) -> Self {
         Self { retry_after_s: Some(seconds), ..self }
     }
 
-    /// Problem of a request without valid credentials.
+    /// Returns the problem of a request without valid credentials.
     pub fn unauthorized() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -53,7 +53,8 @@ impl ApiProblem {
         )
     }
 
-    /// Problem of something that does not exist, or that the viewer may not read: nobody can tell which.
+    /// Returns the problem of an object that does not exist or that the viewer may not read. Both cases have the same
+    /// response.
     pub fn unknown(what: &str, id: &str) -> Self {
         let shown: String = id.chars().filter(|c| !c.is_control()).take(100).collect();
         Self::new(
@@ -63,17 +64,17 @@ impl ApiProblem {
         )
     }
 
-    /// Problem of a viewer whose right does not suffice.
+    /// Returns the problem of a viewer with insufficient rights.
     pub fn forbidden(detail: impl Into<String>, action: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, detail, action)
     }
 
-    /// Problem of an invalid request.
+    /// Returns the problem of an invalid request.
     pub fn invalid(detail: impl Into<String>, action: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail, action)
     }
 
-    /// Problem of a path without a route.
+    /// Returns the problem of a path without a route.
     pub fn no_route(path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         Self::new(
@@ -83,7 +84,7 @@ impl ApiProblem {
         )
     }
 
-    /// Problem of a method that a path does not have.
+    /// Returns the problem of a method that a path does not support.
     pub fn wrong_method(method: &Method, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         Self::new(
@@ -93,7 +94,7 @@ impl ApiProblem {
         )
     }
 
-    /// Problem of the service.
+    /// Returns the problem of an internal error of the service.
     pub fn internal(error: &impl std::fmt::Display) -> Self {
         tracing::error!(%error, "a request to the API failed");
         Self::new(

@@ -1,4 +1,4 @@
-//! Routes of personal tokens. Sessions make them.
+//! Routes for personal tokens. Only sessions can create tokens.
 
 use std::sync::Arc;
 

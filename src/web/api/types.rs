@@ -1,4 +1,4 @@
-//! Types of requests and answers. Times are RFC 3339 in UTC, amounts are US dollars.
+//! Types of requests and responses. Times are in RFC 3339 format and UTC, amounts in US dollars.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::LoopRow;
 use crate::store::session::TextHit;
 
-/// Maximum size of a text in an answer, in bytes.
+/// Maximum size of a text in a response, in bytes.
 const MAX_TEXT: usize = 256 * 1024;
 
 /// Empty body.
@@ -26,7 +26,7 @@ pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-/// Returns a text of at most 256 KiB, its middle left out.
+/// Returns a text of at most 256 KiB; the middle of a longer one is omitted.
 fn bounded(text: String) -> String {
     if text.len() <= MAX_TEXT {
         return text;
@@ -163,7 +163,7 @@ pub struct ApiCheck {
 }
 
 impl ApiCheck {
-    /// Returns a check, with its output for those who may read it.
+    /// Creates a check; its output is included only with sufficient rights.
     pub fn of(outcome: &CheckOutcome, right: ViewRight) -> Self {
         Self {
             name: outcome.name.clone(),

@@ -8,7 +8,7 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::{self, LoopRow};
 use crate::web::{Viewer, WebState};
 
-/// Returns the row of a loop that the viewer may see, with their right. One that they may not read is unknown.
+/// Returns the row of a loop and the viewer's right. A loop that the viewer may not read is reported as unknown.
 pub async fn visible_loop(
     state: &Arc<WebState>,
     viewer: &Viewer,
@@ -22,7 +22,7 @@ pub async fn visible_loop(
     if right < ViewRight::Read { Err(ApiProblem::unknown("loop", id)) } else { Ok((row, right)) }
 }
 
-/// Fails unless a right suffices to write.
+/// Fails unless the right includes write access.
 pub fn needs_write(right: ViewRight, repo: &RepoRef) -> Result<(), ApiProblem> {
     if right >= ViewRight::Write {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Terminal output as pieces of text with classes of the style sheet. Other control sequences are removed.
+//! Converts terminal output to pieces of text with CSS classes. Other control sequences are removed.
 
 use serde::Serialize;
 
-/// Piece of a line with the same look.
+/// Piece of a line with the same style.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(super) struct StyledText {
-    /// Classes, separated by spaces; empty for plain text.
+    /// CSS classes, separated by spaces; empty for plain text.
     pub class: String,
     /// Text.
     pub text: String,
@@ -18,7 +18,7 @@ struct TextLook {
     dim: bool,
     italic: bool,
     underlined: bool,
-    /// One of the eight colors of the foreground.
+    /// Foreground color, one of the eight standard colors.
     color: Option<u8>,
 }
 
@@ -30,7 +30,7 @@ impl TextLook {
         classes.join(" ")
     }
 
-    /// Applies the numbers of a sequence that ends with `m`. Backgrounds and exact colors are left out.
+    /// Applies the numbers of a sequence that ends with `m`. Background colors and exact colors are ignored.
     fn apply(&mut self, numbers: &str) {
         let mut codes = numbers.split([';', ':']).map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -62,14 +62,14 @@ impl TextLook {
     }
 }
 
-/// Converts terminal output, line by line.
+/// Reader that converts terminal output line by line.
 #[derive(Debug, Default)]
 pub(super) struct AnsiReader {
     look: TextLook,
 }
 
 impl AnsiReader {
-    /// Returns the pieces of a line; an empty line has none. A carriage return starts the line anew, as on a terminal.
+    /// Returns the pieces of a line; empty for an empty line. A carriage return restarts the line, as on a terminal.
     pub fn line(&mut self, line: &str) -> Vec<StyledText> {
         let mut pieces: Vec<StyledText> = Vec::new();
         let mut text = String::new();
@@ -96,7 +96,7 @@ impl AnsiReader {
         pieces
     }
 
-    /// Reads a sequence after its escape character.
+    /// Reads an escape sequence after its escape character.
     fn sequence(&mut self, rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
         match rest.next() {
             Some('[') => {

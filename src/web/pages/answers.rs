@@ -1,23 +1,24 @@
-//! Answers of people as forms: a command that makes sense now becomes a button, with a field where it needs words.
+//! Forms for answering a loop: each currently useful command becomes a button, with a text field if the command needs
+//! text.
 
 use serde::Serialize;
 
 use crate::domain::report::view::CommandHint;
 
-/// Command as a form.
+/// Form that sends a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct AnswerForm {
-    /// Command without the words of the field.
+    /// Command without the text of the field.
     pub command: String,
     /// Text of the button.
     pub button: String,
     /// Effect, in a few words.
     pub what: String,
-    /// Name of the field; empty without one.
+    /// Label of the field; empty if the form has no field.
     pub field: String,
     /// Whether the field may stay empty.
     pub optional: bool,
-    /// Whether the field is one argument of the command, which is quoted.
+    /// Whether the text is a single argument of the command, which is quoted.
     pub quoted: bool,
     /// Whether the command ends the loop.
     pub danger: bool,
@@ -58,7 +59,7 @@ pub(super) fn form(hint: &CommandHint) -> AnswerForm {
     }
 }
 
-/// Returns the command that a form sends, with the words of its field.
+/// Returns the command that a form sends, including the text of its field.
 pub(super) fn line(command: &str, words: &str, quoted: bool) -> String {
     let words = words.trim();
     match (words.is_empty(), quoted) {

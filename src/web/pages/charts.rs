@@ -1,5 +1,6 @@
-//! Charts as SVG: of a loop, completion with the control signal and alarms, the terms and gains of control, and cost; of all loops, cost by day. A table
-//! beside them has the figures. Colors of lines are distinguishable with red-green color blindness; the style sheet adapts the rest to dark.
+//! Charts as SVG. For a loop: completion with the control signal and alarms, terms and gains of the control loop, and
+//! cost. For all loops: cost by day. Tables next to the charts contain the figures. Line colors are distinguishable
+//! with red-green color blindness; the style sheet adapts the other colors to dark mode.
 
 use plotters::prelude::*;
 
@@ -10,7 +11,7 @@ use crate::store::costs::DailyCost;
 
 /// Size of a chart, in pixels.
 const SIZE: (u32, u32) = (560, 240);
-/// Maximum number of iterations in a chart; the last ones are shown.
+/// Maximum number of iterations in a chart; the last ones are drawn.
 const POINTS: usize = 100;
 /// Maximum number of points that are drawn as dots.
 const DOTTED: usize = 20;
@@ -24,29 +25,29 @@ const PINK: RGBColor = RGBColor(204, 121, 167);
 const YELLOW: RGBColor = RGBColor(230, 159, 0);
 const GREY: RGBColor = RGBColor(0x86, 0x8D, 0x96);
 
-/// Number of names with a color of their own in a stack; all others are one more part.
+/// Maximum number of names with their own color in a stacked chart; all others are combined.
 pub(super) const STACKED: usize = 5;
-/// Colors of a stack, in the order of the keys of the style sheet.
+/// Colors of a stacked chart, in the order of the style sheet.
 const STACK: [RGBColor; STACKED + 1] = [BLUE, ORANGE, TEAL, PINK, YELLOW, GREY];
 
-/// Line of a chart: color, and points as iteration and value.
+/// Line of a chart: color, and points (iteration, value).
 type ChartLine = (RGBColor, Vec<(f64, f64)>);
 
-/// Charts of a loop. Each is empty if there is nothing to draw.
+/// Charts of a loop. Each is an empty text if there is nothing to draw.
 pub(super) struct LoopCharts {
-    /// Completion in percent, and control signal as percent.
+    /// Completion and control signal, both in percent.
     pub progress: String,
     /// Chart of the terms P, I and D, as SVG.
     pub terms: String,
-    /// Gains of the terms.
+    /// Chart of the gains of the terms.
     pub gains: String,
-    /// Whether marks of alarms are drawn with the progress.
+    /// Whether the progress chart contains marks of alarms.
     pub has_alarms: bool,
-    /// Cost of the iterations so far, in US dollars.
+    /// Cumulative cost of the iterations, in US dollars.
     pub cost: String,
 }
 
-/// Draws the charts of a loop with at least two iterations.
+/// Draws the charts of a loop; empty for fewer than two iterations.
 pub(super) fn draw(current: &Loop) -> LoopCharts {
     let iterations: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
     let iterations = &iterations[iterations.len().saturating_sub(POINTS)..];
@@ -86,7 +87,8 @@ fn gain_lines(gains: impl Iterator<Item = (f64, Gains)>) -> [ChartLine; 3] {
     lines
 }
 
-/// Draws the costs of `days` days from `first` as stacked bars; `names` have colors of their own. Empty without costs.
+/// Draws the costs of `days` days from the day `first` as stacked bars. The names in `names` have their own colors.
+/// Empty if there are no costs.
 pub(super) fn stacked(first: i64, days: i64, rows: &[DailyCost], names: &[&str]) -> String {
     let days = usize::try_from(days).unwrap_or_default();
     let mut bars = vec![[0.0; STACKED + 1]; days];
@@ -148,7 +150,8 @@ fn draw_bars(
     Ok(())
 }
 
-/// Draws lines over iterations, and a mark at each of `marks`; empty with fewer than two points. The axis has at least the given range.
+/// Draws lines over iterations, and a mark at each of `marks`; empty for fewer than two points. The axis covers at
+/// least the given range.
 fn chart(lines: &[ChartLine], marks: &[f64], range: (f64, f64), unit: &str) -> String {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let (first, last) = points().fold((f64::MAX, f64::MIN), |(low, high), (n, _)| (low.min(*n), high.max(*n)));

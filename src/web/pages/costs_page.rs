@@ -1,4 +1,5 @@
-//! Costs over days by repository, backend or person: a chart with its figures, also as CSV and, by the API, as JSON.
+//! Page of daily costs by repository, backend or person: a chart with its figures, which are also available as CSV
+//! and, through the API, as JSON.
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use crate::store::costs::{CostGroup, DailyCost, daily};
 use crate::web::visible::visible;
 use crate::web::{Viewer, WebState};
 
-/// Ranges in days; the second is the default.
+/// Selectable ranges, in days; the second is the default.
 const RANGES: [i64; 3] = [7, 30, 90];
 /// Maximum number of rows of sums.
 const SUMS_SHOWN: usize = 50;
 
-/// Query of the page and of its file.
+/// Query of the page and of the CSV file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CostsPageQuery {
@@ -51,7 +52,7 @@ struct CostSum {
     tokens_out: u64,
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -111,7 +112,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> R
     Ok((context, charts::stacked(first, days, &rows, &drawn)))
 }
 
-/// Returns the sums over all days, the most expensive first.
+/// Returns the sums over all days, the highest first.
 fn sums(rows: &[DailyCost]) -> Vec<CostSum> {
     let mut sums: Vec<CostSum> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -141,7 +142,7 @@ fn by_day(rows: &[DailyCost]) -> Vec<Json> {
         .collect()
 }
 
-/// Returns the costs as a file of comma-separated values (RFC 4180).
+/// Returns the costs as a CSV file (RFC 4180).
 pub(super) async fn csv(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -167,7 +168,8 @@ fn csv_text(by: &str, rows: &[DailyCost]) -> String {
     text
 }
 
-/// Returns a text as a field. A spreadsheet would run one that begins like a formula.
+/// Formats a text as a CSV field. Texts that begin like a formula are escaped, because a spreadsheet would execute
+/// them.
 fn csv_field(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let guard = if formula { "'" } else { "" };

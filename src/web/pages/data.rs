@@ -1,4 +1,4 @@
-//! Rows of pages about single loops and for operators. `store::listing` has the lists of loops.
+//! Database rows for pages about single loops and for operators. `store::listing` contains the lists of loops.
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub(super) fn count_of_steps(c: &Connection, id: &LoopId) -> StoreResult<i64> {
     Ok(c.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0))?)
 }
 
-/// Returns the reasons of one step; empty if there is none.
+/// Returns the reasons of one step; empty if the step does not exist.
 pub(super) fn reasons_of(c: &Connection, id: &LoopId, seq: i64) -> StoreResult<Vec<String>> {
     let sql = "SELECT reasons FROM loop_events WHERE loop_id = ?1 AND seq = ?2";
     match c.prepare_cached(sql)?.query_row(params![id.as_str(), seq], |row| row.get::<_, String>(0)) {
@@ -49,14 +49,14 @@ pub(super) fn reasons_of(c: &Connection, id: &LoopId, seq: i64) -> StoreResult<V
     }
 }
 
-/// Ended calls of a backend on one day.
+/// Number and cost of a backend's finished calls on one day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct DayRow {
     pub backend: String,
-    /// Milliseconds since 1970 of the day's beginning.
+    /// Start of the day, in milliseconds since 1970.
     pub at: i64,
     pub calls: i64,
-    /// Millionths of a dollar.
+    /// Cost in millionths of a dollar.
     pub cost: i64,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn calls_by_day(c: &Connection, since: Timestamp) -> StoreResult<Vec<
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Delivery of a webhook.
+/// Webhook delivery.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct DeliveryRow {
     pub id: i64,
@@ -83,13 +83,13 @@ pub(super) struct DeliveryRow {
     pub state: String,
     pub reason: String,
     pub attempts: i64,
-    /// Subject; `None` if it was not understood, or waits.
+    /// Repository, issue and sender; `None` if the delivery was not understood or still waits.
     pub about: Option<DeliveryAbout>,
-    /// Newest loop of its issue or pull request.
+    /// Newest loop of the issue or pull request; `None` if there is none.
     pub loop_id: Option<String>,
 }
 
-/// Returns the deliveries before a position, newest first; of one state and one forge, if there is one.
+/// Returns the deliveries before a position, newest first, optionally only those in one state or from one forge.
 pub(super) fn deliveries(
     c: &Connection,
     (state, forge): (Option<&str>, Option<&str>),

@@ -1,4 +1,4 @@
-//! Patches for the page: files with their lines, and the words that changed within a line.
+//! Converts patches for pages: files with their lines, and the changed words within lines.
 
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
@@ -10,19 +10,19 @@ use super::layout::markup_size;
 const LONGEST_LINE: usize = 2_000;
 /// Maximum length of a line on the page, in characters.
 const LINE_SHOWN: usize = 1_000;
-/// Minimum share of a line that stays the same, 0..1, for a comparison of its words.
+/// Minimum similarity of two lines, from 0 to 1, for a comparison of their words.
 const ALIKE: f32 = 0.4;
 
-/// Size of the markup around a line and around a piece, in bytes.
+/// Size of the HTML around a line and around a piece, in bytes.
 const LINE_MARKUP: usize = 60;
 const PIECE_MARKUP: usize = 24;
 
-/// Lines and bytes that a patch may still take on the page.
+/// Remaining number of lines and bytes for patches on the page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchRoom {
-    /// Number of lines.
+    /// Remaining number of lines.
     pub lines: usize,
-    /// Size with its markup, in bytes.
+    /// Remaining size including HTML, in bytes.
     pub bytes: usize,
 }
 
@@ -56,15 +56,15 @@ pub(super) struct FilePatch {
 /// Line of a patch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct PatchLine {
-    /// `add`, `del`, `hunk`, or empty.
+    /// CSS class: `add`, `del`, `hunk`, or empty.
     pub class: &'static str,
     /// Sign at the beginning of the line.
     pub sign: &'static str,
-    /// Pieces; those of changed words have the class `w`.
+    /// Pieces of the line; those with changed words have the class `w`.
     pub pieces: Vec<StyledText>,
 }
 
-/// Reads a patch of git; shows the lines of all files that there is room for.
+/// Parses a patch of git. Shows as many lines of each file as fit.
 pub(super) fn files(patch: &str, mut room: PatchRoom) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut block = ChangedLines::default();
@@ -111,7 +111,7 @@ pub(super) fn files(patch: &str, mut room: PatchRoom) -> Vec<FilePatch> {
     files
 }
 
-/// Removed lines and the added lines that follow them.
+/// Block of removed lines and the added lines that follow them.
 #[derive(Default)]
 struct ChangedLines {
     removed: Vec<String>,
@@ -128,7 +128,7 @@ fn push(files: &mut [FilePatch], line: PatchLine, room: &mut PatchRoom) {
     }
 }
 
-/// Adds the lines of a block; as many added as removed lines are compared word by word.
+/// Adds the lines of a block. If it has as many added as removed lines, they are compared word by word.
 fn flush(block: &mut ChangedLines, files: &mut [FilePatch], room: &mut PatchRoom) {
     let ChangedLines { removed, added } = std::mem::take(block);
     let paired = removed.len() == added.len() && room.is_left();

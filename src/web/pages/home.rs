@@ -1,4 +1,4 @@
-//! First page: what waits for people with its evidence and answers, then all other loops.
+//! First page: loops that wait for people with evidence and possible answers, then all other loops.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::store::listing::{self, LoopFilter, LoopRow, RepoScope};
 use crate::store::{StoreResult, calls, loops};
 use crate::web::{Viewer, WebState};
 
-/// Number of waiting loops on a page; each is read completely.
+/// Maximum number of waiting loops per page; each is read completely.
 const WAITING_SHOWN: usize = 8;
-/// Number of rows of a list with pages, and of any other.
+/// Maximum number of rows of a paginated list, and of any other list.
 const ROWS_SHOWN: usize = 25;
 const FIRST_SHOWN: usize = 15;
 /// Maximum length of an output shown as evidence, in characters.
 const OUTPUT_SHOWN: usize = 600;
-/// Maximum size of a plan or a task, of any other text, and number of entries of a list.
+/// Maximum size of a plan or task and of any other text, in bytes, and maximum number of entries of a list.
 const TEXT_SHOWN: usize = 2_500;
 const LINE_SHOWN: usize = 400;
 const ENTRIES_SHOWN: usize = 5;
@@ -43,9 +43,9 @@ pub(super) struct HomeQuery {
     state: String,
     /// Login of a person.
     person: String,
-    /// 1-based page of the ended loops, or of the loops in the state.
+    /// 1-based page number of the finished loops, or of the loops in the selected state.
     page: usize,
-    /// 1-based page of the waiting loops.
+    /// 1-based page number of the waiting loops.
     waiting: usize,
 }
 
@@ -66,14 +66,14 @@ impl HomeQuery {
     }
 }
 
-/// A titled list of loops.
+/// List of loops with a title.
 struct LoopGroup {
     title: &'static str,
     states: &'static [LoopState],
     paged: bool,
 }
 
-/// Lists below those that wait for people.
+/// Lists below the loops that wait for people.
 const GROUPS: [LoopGroup; 4] = [
     LoopGroup { title: "Running now", states: &[LoopState::Running, LoopState::Waiting], paged: false },
     LoopGroup { title: "Queued", states: &[LoopState::Queued], paged: false },
@@ -81,14 +81,14 @@ const GROUPS: [LoopGroup; 4] = [
     LoopGroup { title: "Ended", states: &[LoopState::Merged, LoopState::Closed, LoopState::Aborted], paged: true },
 ];
 
-/// Returns the repositories with loops that the viewer may see, each with the right.
+/// Returns the repositories with loops that the viewer may see, each with the viewer's right.
 pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(RepoRef, ViewRight)>, PageError> {
     let repositories = state.engine.store.read(listing::repositories).await?;
     let rights = state.access.rights(&state.engine, viewer, &repositories).await;
     Ok(repositories.into_iter().zip(rights).filter(|(_, right)| *right >= ViewRight::Read).collect())
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -200,7 +200,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     Ok((frame, context))
 }
 
-/// Returns a row for the template.
+/// Returns the data of a row for the template.
 fn row(row: &LoopRow) -> Json {
     json!({
         "id": row.id,
@@ -221,7 +221,7 @@ fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static 
     if runs { "icon-running.svg" } else { "icon-rest.svg" }
 }
 
-/// Returns the state of a name; `None` for an empty one.
+/// Parses the name of a state; `None` for an empty name.
 fn wanted_state(name: &str) -> Result<Option<LoopState>, PageError> {
     if name.is_empty() {
         return Ok(None);
@@ -231,7 +231,7 @@ fn wanted_state(name: &str) -> Result<Option<LoopState>, PageError> {
     found.map(Some).ok_or_else(|| PageError::Invalid(format!("The state is none of {}.", known())))
 }
 
-/// Returns all that the viewer may see.
+/// Returns the scope of all repositories that the viewer may see.
 fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
     match viewer.operator {
         true => RepoScope::All,
@@ -239,7 +239,8 @@ fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
     }
 }
 
-/// Returns the forges that are not there, to operators and to people of that forge; the forge's response to operators only.
+/// Returns the unavailable forges, for operators and for people of such a forge. Only operators see the forge's
+/// response.
 fn absent(state: &WebState, viewer: &Viewer) -> Vec<Json> {
     let absences = state.engine.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
     let shown = absences.map(|absence| {
@@ -277,18 +278,18 @@ pub(super) fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
     names
 }
 
-/// Returns the address of the page before; empty for the first.
+/// Returns the address of the previous page; empty on the first page.
 pub(super) fn previous(page: usize, address: impl Fn(usize) -> String) -> String {
     if page > 1 { address(page - 1) } else { String::new() }
 }
 
-/// Returns the address of the page after; empty for the last.
+/// Returns the address of the next page; empty on the last page.
 pub(super) fn next(page: usize, shown: usize, count: i64, address: impl Fn(usize) -> String) -> String {
     let seen = i64::try_from(page.saturating_mul(shown)).unwrap_or(i64::MAX);
     if seen < count { address(page.saturating_add(1)) } else { String::new() }
 }
 
-/// Returns a waiting loop with the evidence of its reason and the answers that make sense.
+/// Returns the data of a waiting loop, with the evidence for its reason and the currently useful answers.
 fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Json {
     let View::Status(status) = report::status(current, "", now) else { return Json::Null };
     let writes = right >= ViewRight::Write;
@@ -332,7 +333,7 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Jso
     })
 }
 
-/// Returns the end of an output, on whole lines.
+/// Returns the end of an output, cut at line ends.
 fn last_part(output: &str) -> String {
     let output = output.trim_end();
     let skipped = output.chars().count().saturating_sub(OUTPUT_SHOWN);

@@ -1,4 +1,4 @@
-//! Page of one iteration: its transcript line by line, its change, and the decisions after it; each also as plain text.
+//! Page of one iteration: its transcript, its change, and the decisions after it, each also available as plain text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::session::{self, TextRow};
 use crate::web::{Viewer, WebState};
 
-/// Number of lines of the transcript on a page.
+/// Number of transcript lines per page.
 const LINES_SHOWN: usize = 200;
-/// Number of lines before the one that a link leads to.
+/// Number of lines shown before the line that a link leads to.
 const LINES_BEFORE: usize = 20;
-/// Maximum length of a line on the page, in characters; the plain text has it whole.
+/// Maximum length of a line on the page, in characters; the plain text contains complete lines.
 const LINE_SHOWN: usize = 500;
-/// Maximum size of the lines on a page with their markup, in bytes, and of the markup around a line and around a piece.
+/// Maximum size of a page's lines including HTML, and sizes of the HTML around a line and around a piece, in bytes.
 const LINES_BYTES: usize = 40 * 1024;
 const LINE_MARKUP: usize = 110;
 const PIECE_MARKUP: usize = 25;
-/// Size of the markup around the title of a part, in bytes.
+/// Size of the HTML around the title of a part, in bytes.
 const PART_MARKUP: usize = 400;
-/// Lines of the change on a page.
+/// Maximum number of lines and bytes of the change on a page.
 const PATCH_ROOM: PatchRoom = PatchRoom { lines: 250, bytes: 24 * 1024 };
-/// Number of files of the change on a page.
+/// Maximum number of files of the change on a page.
 const FILES_SHOWN: usize = 50;
-/// Maximum size of a text in a list, in bytes, and number of entries of a list.
+/// Maximum size of a text in a list, in bytes, and maximum number of entries of a list.
 const TEXT_SHOWN: usize = 1_000;
 const ENTRIES_SHOWN: usize = 10;
 
@@ -47,18 +47,18 @@ const ENTRIES_SHOWN: usize = 10;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IterationQuery {
-    /// Line of the transcript that is shown, with some lines before it; with `text`, the line of that text.
+    /// Transcript line to show, with some lines before it. With `text`, a line of that text.
     line: Option<usize>,
-    /// Stored text whose line is looked up, such as `event-7`; empty for none.
+    /// Stored text that contains the line, such as `event-7`; empty for none.
     text: String,
-    /// First line of the transcript that is shown.
+    /// First transcript line of the page.
     from: Option<usize>,
-    /// `total` for the change of the whole branch.
+    /// `total` for the change of the whole branch; otherwise that of the iteration.
     diff: String,
 }
 
 impl IterationQuery {
-    /// Returns the address of the same lines and the same change of the page at `page`.
+    /// Returns the address of the page at the path `page` with the same lines and the same change.
     fn address(&self, page: &str) -> String {
         let first = self.first().map(|line| format!("from={line}"));
         let diff = (self.diff == "total").then(|| "diff=total".to_owned());
@@ -66,13 +66,13 @@ impl IterationQuery {
         if query.is_empty() { page.to_owned() } else { format!("{page}?{}", query.join("&")) }
     }
 
-    /// Returns the first line to show; `None` without a wish.
+    /// Returns the first line to show; `None` if the query does not select one.
     fn first(&self) -> Option<usize> {
         self.from.or_else(|| self.line.map(|line| line.saturating_sub(LINES_BEFORE)))
     }
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -106,7 +106,8 @@ fn found(current: &Loop, number: u32) -> Result<&Iteration, PageError> {
     current.iterations.iter().rev().find(|i| i.number == number).ok_or(PageError::NotFound)
 }
 
-/// Redirects to the line of the transcript that shows a line of a stored text; to the decisions if the transcript lacks it.
+/// Redirects to the transcript line that shows a line of a stored text, or to the decisions if the transcript does not
+/// contain the text.
 async fn found_line(
     state: &WebState,
     viewer: &Viewer,
@@ -128,7 +129,7 @@ async fn found_line(
     Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
 }
 
-/// Returns the masked parts of an iteration's transcript, and its events.
+/// Returns the parts of an iteration's transcript with secrets masked, and its events.
 async fn transcript_of(
     state: &WebState,
     current: &Loop,
@@ -145,7 +146,8 @@ async fn transcript_of(
     Ok((parts, events))
 }
 
-/// Returns the masked change of an iteration, or of the branch up to it.
+/// Returns the change of an iteration, or of the branch up to it, with secrets masked, and whether it was cut; `None`
+/// if it is not available.
 async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total: bool) -> Option<(String, bool)> {
     let commit = iteration.commit.as_ref()?;
     let from: &Sha = if total { current.base.as_ref()? } else { &iteration.parent };
@@ -282,7 +284,7 @@ async fn content(
     Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))
 }
 
-/// Returns the name of a source of guidance.
+/// Returns the name of a source of guidance, for people.
 fn source_words(source: GuidanceSource) -> &'static str {
     match source {
         GuidanceSource::Command => "command",
@@ -293,7 +295,8 @@ fn source_words(source: GuidanceSource) -> &'static str {
     }
 }
 
-/// Returns the lines from a 1-based one; without one the last lines of a running iteration, else the first.
+/// Returns the lines from a 1-based line number on. Without a number, returns the last lines of a running iteration,
+/// otherwise the first lines.
 fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
     // A title is a line, as in the plain text.
     let count: usize = parts.iter().map(|part| 1 + part.text.lines().count()).sum();

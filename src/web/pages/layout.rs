@@ -1,4 +1,4 @@
-//! Layout of the pages: frame, rights, errors.
+//! Layout of the pages: frame, checks of rights, errors.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -13,23 +13,24 @@ use crate::web::{Viewer, WebState, assets};
 
 pub(super) use crate::web::markup::{beginning, markup_size, segment};
 
-/// Frame of a page.
+/// Frame of a page: title, navigation and addresses for updates.
 #[derive(Debug, Clone)]
 pub(super) struct PageFrame {
     /// Title.
     pub title: String,
-    /// Entry of the navigation that is current.
+    /// Name of the current navigation entry.
     pub nav: &'static str,
-    /// Address of the page with its query, from which its changed parts are read again; empty for a page that does not change.
+    /// Address of the page with its query, from which scripts reload changed parts; empty for a page that does not
+    /// change.
     pub here: String,
-    /// Address of the stream of events; empty for a page that does not change.
+    /// Address of the event stream; empty for a page that does not change.
     pub feed: String,
-    /// Icon of the tab.
+    /// Icon of the browser tab.
     pub icon: &'static str,
 }
 
 impl PageFrame {
-    /// Frame of a page that does not change by itself.
+    /// Creates the frame of a page that does not change by itself.
     pub fn still(title: &str, nav: &'static str) -> Self {
         Self { title: title.to_owned(), nav, here: String::new(), feed: String::new(), icon: "icon-rest.svg" }
     }
@@ -46,7 +47,8 @@ pub(super) fn icon_of(state: LoopState) -> &'static str {
     }
 }
 
-/// Renders a page. Secrets are masked in `context`; the pieces of `trusted` are our own markup and are inserted as they are.
+/// Renders a page. Secrets in `context` are masked. The texts of `trusted` are the service's own HTML and are inserted
+/// unescaped.
 pub(super) fn page(
     state: &WebState,
     viewer: &Viewer,
@@ -78,16 +80,16 @@ pub(super) fn page(
 /// Reason why a page cannot be shown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum PageError {
-    /// It does not exist, or the viewer may not know that it does.
+    /// The page does not exist, or the viewer may not know that it exists.
     #[error("There is nothing here that you may see.")]
     NotFound,
-    /// The viewer may see the place, not this part of it.
+    /// The viewer may see the object but not this part of it.
     #[error("{0}")]
     Forbidden(&'static str),
     /// The request is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// The forge cannot be asked.
+    /// The forge cannot be queried.
     #[error("{0}")]
     Unavailable(String),
     /// The store failed.
@@ -112,7 +114,7 @@ impl PageError {
         }
     }
 
-    /// Title of the page in words that people know.
+    /// Returns the title of the error page.
     fn title(&self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -128,7 +130,7 @@ impl PageError {
         self.page_with(state, viewer, &[("/", "All loops")])
     }
 
-    /// Renders the error as a page for the viewer, with links that lead on.
+    /// Renders the error as a page for the viewer, with links to other pages.
     pub fn page_with(&self, state: &WebState, viewer: &Viewer, links: &[(&str, &str)]) -> Response {
         if let Self::Store(error) = self {
             tracing::error!(%error, "a page could not be read");
@@ -139,7 +141,7 @@ impl PageError {
     }
 }
 
-/// Requires a right; below `Read` the thing does not exist for the viewer.
+/// Fails unless the viewer has a right. Below `Read`, the object does not exist for the viewer.
 pub(super) fn require(has: ViewRight, needs: ViewRight) -> Result<(), PageError> {
     match has {
         ViewRight::None => Err(PageError::NotFound),
@@ -148,7 +150,7 @@ pub(super) fn require(has: ViewRight, needs: ViewRight) -> Result<(), PageError>
     }
 }
 
-/// Requires an operator.
+/// Fails unless the viewer is an operator.
 pub(super) fn require_operator(viewer: &Viewer) -> Result<(), PageError> {
     match viewer.operator {
         true => Ok(()),
@@ -156,7 +158,7 @@ pub(super) fn require_operator(viewer: &Viewer) -> Result<(), PageError> {
     }
 }
 
-/// Compares the token of a form with that of the viewer, in constant time.
+/// Compares a form's token with the viewer's in constant time; fails if they differ.
 pub(super) fn require_token(viewer: &Viewer, token: &str) -> Result<(), PageError> {
     use subtle::ConstantTimeEq;
     match bool::from(viewer.csrf.as_bytes().ct_eq(token.as_bytes())) {

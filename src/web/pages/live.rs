@@ -1,4 +1,4 @@
-//! Streams of events for pages, which say that a loop changed; the page then asks for its parts again.
+//! Event streams for pages. An event says only that a loop changed; the page then reloads its parts.
 
 use std::sync::Arc;
 
@@ -15,25 +15,26 @@ use crate::store::listing;
 use crate::web::live::{self, ListenError, LiveItem};
 use crate::web::{Viewer, WebState};
 
-/// Header in which a listener says what it has.
+/// Header in which a client sends the id of the last event that it received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Query of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FeedQuery {
-    /// Position that the page shows, for a listener that has got no event yet.
+    /// Position that the page shows, for a client that has not received an event yet.
     after: Option<String>,
-    /// Iteration that the page shows with what its agent does; without it, a page shows the steps of loops only.
+    /// Iteration that the page shows, for which actions of the agent are streamed; without it, only steps of loops
+    /// are.
     iteration: Option<u32>,
 }
 
-/// Returns the newest position in the feed. A page takes it before it reads what it shows, so that its stream misses nothing.
+/// Returns the newest position in the feed. A page reads it before its other data, so that its stream misses no event.
 pub(super) async fn position(state: &WebState) -> Result<FeedPosition, PageError> {
     Ok(state.engine.store.read(feed::newest).await?)
 }
 
-/// Returns the address of the stream below a path (`""` for all loops) for a page that shows a position.
+/// Returns the address of the stream below a path (`""` for all loops), for a page that shows a position.
 pub(super) fn address(path: &str, shown: FeedPosition) -> String {
     format!("{path}/events?after={shown}")
 }
@@ -89,7 +90,8 @@ async fn stream(
     (status, format!("{refusal}\n")).into_response()
 }
 
-/// Says that something on a page changed: a step, or what an agent did in the `shown` iteration.
+/// Returns the stream event for an item that changes a page: a step, or an action of an agent in the `shown`
+/// iteration. `None` for other items.
 fn changed(item: &LiveItem, shown: Option<u32>) -> Option<(&'static str, String)> {
     let LiveItem::Event { event, .. } = item else { return Some(("changed", String::new())) };
     let is_shown = match &event.what {

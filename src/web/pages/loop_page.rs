@@ -1,4 +1,4 @@
-//! Page of a loop: state, answers, timeline, charts, decisions; and the commands that people give there.
+//! Page of a loop: state, answers, timeline, charts, decisions, and a form for commands.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::web::{Viewer, WebState};
 const STEPS_SHOWN: usize = 30;
 /// Number of entries of the audit log on the page.
 const AUDIT_SHOWN: usize = 40;
-/// Number of iterations in the timeline; earlier ones are in the table.
+/// Maximum number of iterations in the timeline; the table contains earlier ones.
 const TIMELINE_SHOWN: usize = 8;
-/// Number of iterations in a page of the table.
+/// Number of iterations per page of the table.
 const TABLE_SHOWN: usize = 25;
 /// Number of calls of backends on the page.
 const CALLS_SHOWN: usize = 30;
-/// Maximum size of a long text, and of one in a list, in bytes.
+/// Maximum size of a long text, and of a text in a list, in bytes.
 const TEXT_SHOWN: usize = 8 * 1024;
 const LINE_SHOWN: usize = 600;
 
@@ -39,26 +39,26 @@ const LINE_SHOWN: usize = 600;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LoopQuery {
-    /// Step of the log that answered the command that was just given.
+    /// Position of the step that answered the command which was just given.
     answer: Option<i64>,
-    /// Newest iteration of the table; the newest of all without it.
+    /// Newest iteration in the table; the newest of all if it is missing.
     until: Option<u32>,
 }
 
-/// Form of a command.
+/// Form that sends a command.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CommandForm {
     csrf: String,
     /// Command, or its beginning.
     command: String,
-    /// Words that follow.
+    /// Text that is appended to the command.
     text: String,
-    /// Whether the words are one argument.
+    /// Whether the text is a single argument.
     quoted: bool,
 }
 
-/// Returns a loop and the viewer's right to it; a loop that the viewer may not see does not exist.
+/// Returns a loop and the viewer's right. A loop that the viewer may not see is reported as missing.
 pub(super) async fn seen(
     state: &WebState,
     viewer: &Viewer,
@@ -72,7 +72,7 @@ pub(super) async fn seen(
     Ok((current, right))
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -85,7 +85,7 @@ pub(super) async fn show(
     }
 }
 
-/// Gives the loop a command; the page shows what became of it.
+/// Gives the loop a command and shows the result on the page.
 pub(super) async fn command(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -240,7 +240,8 @@ async fn content(
     Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
 }
 
-/// Returns the state of a loop with its texts bounded, and without those that need the right to write.
+/// Returns the state of a loop with texts cut to their maximum size. Texts that require write access are included only
+/// if `writes`.
 fn shown(status: &StatusView, writes: bool) -> Json {
     let mut status_json = json!(status);
     if let Some(map) = status_json.as_object_mut() {
@@ -258,7 +259,7 @@ fn shown(status: &StatusView, writes: bool) -> Json {
     status_json
 }
 
-/// Returns an iteration of the timeline and the tables: what people with read access may see.
+/// Returns the data of an iteration for timeline and tables, which people with read access may see.
 fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
     let (added, removed) = iteration.stat.lines();
     let held = iteration.checks.held();
@@ -299,7 +300,8 @@ fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
     })
 }
 
-/// Returns the audit log as JSON: decisions, steps and their inputs. Inputs contain outputs, so write access is needed.
+/// Returns the audit log as JSON: decisions, steps and their inputs. Inputs contain outputs, so this requires write
+/// access.
 pub(super) async fn audit(State(state): State<Arc<WebState>>, viewer: Viewer, Path(id): Path<String>) -> Response {
     match audit_json(&state, &viewer, &LoopId::new(id)).await {
         Ok(value) => axum::Json(value).into_response(),

@@ -1,4 +1,4 @@
-//! Memory: learnings, which are searched and forgotten, and proposals of conventions, which are answered.
+//! Memory page: learnings, which can be searched and deleted, and proposals of conventions, which can be answered.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::web::{ChangeRight, Viewer, WebState};
 
 /// Number of learnings on the page.
 const LEARNINGS_SHOWN: usize = 50;
-/// Number of learnings that are read at once.
+/// Number of learnings that are read per query.
 const LEARNINGS_READ: usize = 200;
 /// Number of proposals on the page.
 const PROPOSALS_SHOWN: usize = 10;
 
-/// Number of reflections on the page, the newest ones.
+/// Maximum number of reflections on the page; the newest are shown.
 const REFLECTIONS_SHOWN: usize = 50;
 
-/// Words and filters of learnings; empty ones do not filter.
+/// Search text and filters for learnings; empty values do not filter.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LearningChoice {
-    /// Words.
+    /// Search text.
     q: String,
     kind: String,
     task_type: String,
@@ -62,7 +62,8 @@ impl LearningChoice {
         })
     }
 
-    /// Returns the address of the page with this choice, after a learning if `after` is not empty.
+    /// Returns the address of the page with this choice; a non-empty `after` is the id of the last learning of the
+    /// previous page.
     fn address(&self, after: &str) -> String {
         let Self { q, kind, task_type, repository, min_confidence } = self;
         let all = [
@@ -85,13 +86,13 @@ impl LearningChoice {
 pub(super) struct MemoryPageQuery {
     #[serde(flatten)]
     choice: LearningChoice,
-    /// Id of the last learning of the page before.
+    /// Id of the last learning on the previous page.
     after: String,
-    /// Loop whose reflections are shown.
+    /// Id of the loop whose reflections are shown.
     r#loop: String,
 }
 
-/// Form that forgets a learning.
+/// Form that deletes a learning.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ForgetForm {
@@ -108,11 +109,12 @@ pub(super) struct ProposalForm {
     csrf: String,
     /// `accept` or `decline`.
     answer: String,
-    /// Text of the convention; the remark itself if it is empty.
+    /// Text of the convention; if empty, the review comment is used.
     text: String,
 }
 
-/// Whether a viewer sees the learnings of a repository. They quote what agents saw, as transcripts do.
+/// Whether a viewer may see the learnings of a repository. They require the same right as transcripts, because they
+/// quote them.
 async fn sees(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> bool {
     state.access.right(&state.engine, viewer, repo, false).await >= ViewRight::Write
 }
@@ -125,7 +127,7 @@ async fn require_change(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> Re
     }
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -206,7 +208,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
     }))
 }
 
-/// Returns the newest reflections of a loop, oldest first; none if no loop is named.
+/// Returns the newest reflections of a loop, oldest first; empty if `id` is empty.
 async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<Vec<Reflection>, PageError> {
     if id.is_empty() {
         return Ok(Vec::new());
@@ -216,7 +218,7 @@ async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<V
     Ok(state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN)).await?)
 }
 
-/// Returns the learnings that are `shown` by id, after `after`: one more than the page shows, if there are so many.
+/// Returns the learnings for which `shown` is true, by id, after the id `after`: up to one more than the page shows.
 fn listed(c: &Connection, after: &str, shown: &dyn Fn(&Learning) -> bool) -> StoreResult<Vec<Learning>> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     while found.len() <= LEARNINGS_SHOWN {
@@ -255,7 +257,7 @@ fn proposal_row(proposal: &Proposal) -> Json {
     })
 }
 
-/// Forgets a learning.
+/// Deletes a learning.
 pub(super) async fn forget(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -319,7 +321,7 @@ async fn answered(state: &WebState, viewer: &Viewer, number: u64, form: &Proposa
     Ok(())
 }
 
-/// Returns the person in the record of an answer.
+/// Returns the viewer's name for the record of an answer.
 fn by(viewer: &Viewer) -> String {
     match &viewer.account {
         Some((_, user)) => format!("{} in the dashboard", user.login),

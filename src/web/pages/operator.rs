@@ -1,4 +1,4 @@
-//! Pages for operators: backends, deliveries, audit of changes.
+//! Pages for operators: backends, deliveries, audit log of changes.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::store::{access_audit, calls, inbox};
 use crate::web::{Viewer, WebState};
 
-/// Days of calls on the page of backends.
+/// Number of days of calls on the page of backends.
 const DAYS: i64 = 14;
 /// Number of deliveries on a page.
 const DELIVERIES_SHOWN: usize = 40;
-/// Number of changes on a page of the audit.
+/// Number of changes per page of the audit log.
 const CHANGES_SHOWN: usize = 50;
 
-/// Returns the page, or its error.
+/// Returns a page, or the page of its error.
 fn answer(state: &WebState, viewer: &Viewer, found: Result<Response, PageError>) -> Response {
     found.unwrap_or_else(|error| error.page(state, viewer))
 }
 
-/// Shows the backends.
+/// Returns the page of backends.
 pub(super) async fn backends(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response {
     answer(&state, &viewer, backends_page(&state, &viewer).await)
 }
@@ -74,16 +74,16 @@ async fn backends_page(state: &WebState, viewer: &Viewer) -> Result<Response, Pa
     Ok(layout::page(state, viewer, "backends.html", &PageFrame::still("Backends", "backends"), context, Vec::new()))
 }
 
-/// Form of a change of a backend.
+/// Form that changes a backend.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct BackendForm {
     csrf: String,
-    /// Page that the form is on: `home`, or that of the backends.
+    /// Page that contains the form: `home`, or that of the backends.
     from: String,
 }
 
-/// Uses a backend again that cools down or is disabled.
+/// Enables a backend that cools down or is disabled.
 pub(super) async fn enable(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -102,15 +102,15 @@ pub(super) async fn enable(
     enabled.unwrap_or_else(|error| error.page_with(&state, &viewer, &[("/backends", "Backends"), ("/", "All loops")]))
 }
 
-/// Query of the audit.
+/// Query of the audit log.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AuditQuery {
-    /// Position before which rows are shown.
+    /// Position before which rows are shown; `None` for the newest.
     before: Option<i64>,
 }
 
-/// Shows who asked for which change, from where.
+/// Returns the page of the audit log: the person, the change and the client address.
 pub(super) async fn audit(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -135,11 +135,11 @@ async fn audit_page(state: &WebState, viewer: &Viewer, before: Option<i64>) -> R
 pub(super) struct DeliveriesQuery {
     state: String,
     forge: String,
-    /// Position before which rows are shown.
+    /// Position before which rows are shown; `None` for the newest.
     before: Option<i64>,
 }
 
-/// Form with nothing but the token.
+/// Form that contains only the CSRF token.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CsrfForm {
@@ -149,7 +149,7 @@ pub(super) struct CsrfForm {
 /// States of deliveries.
 const STATES: [&str; 5] = ["new", "done", "ignored", "refused", "dead"];
 
-/// Shows the deliveries.
+/// Returns the page of deliveries.
 pub(super) async fn deliveries(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,

@@ -1,4 +1,5 @@
-//! Plans of the statements behind pages and API: none reads a whole table that grows with loops, transcripts or deliveries.
+//! Tests of query plans: no statement of pages and API reads a whole table that grows with loops, transcripts or
+//! deliveries.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ use crate::store::session::{self, NewEvent, NewTurn, TextKind, TextQuery, TextRo
 use crate::store::tokens::{self, TokenOwner};
 use crate::store::{Store, StoreResult, access_audit, audit, calls, forge_state, inbox, loops, web_sessions};
 
-/// Tables that grow without end.
+/// Tables that grow without limit.
 const LARGE: [&str; 23] = [
     "loops",
     "loop_summaries",
@@ -50,7 +51,7 @@ const LARGE: [&str; 23] = [
     "issue_edits",
     "issue_texts",
 ];
-/// Walks over a table or an index that end at their limit, or that read no rows: table, and part of the statement.
+/// Allowed scans of a table or index that stop at their limit or read no rows: table, and part of the statement.
 const WALKS: [(&str, &str); 5] = [
     ("loop_summaries", "ORDER BY s.id DESC LIMIT"),
     ("loop_summaries", "ORDER BY forge, repo_id LIMIT 1"),
@@ -70,7 +71,7 @@ fn note(event: TraceEvent<'_>) {
     }
 }
 
-/// Returns the large tables of a statement that its plan reads as a whole.
+/// Returns the large tables that a statement reads completely, according to its plan.
 fn scanned(c: &Connection, sql: &str) -> Vec<String> {
     static TABLE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?i)\b(?:FROM|JOIN)\s+(\w+)(?:\s+(?:AS\s+)?(\w+))?").expect("pattern"));
@@ -163,7 +164,7 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
     Ok(id)
 }
 
-/// Makes the reads of all pages, and of the API where they differ.
+/// Executes the reads of all pages, and of the API where they differ.
 fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     listing::repositories(c)?;
     listing::row(c, id)?;

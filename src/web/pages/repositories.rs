@@ -1,4 +1,4 @@
-//! Page of the repositories, for operators: the settings in force, each with where it came from.
+//! Page of repositories for operators: the effective settings, each with its source.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct RepositoriesQuery {
     page: usize,
 }
 
-/// Shows the repositories with the settings that are in force.
+/// Returns the page of repositories.
 pub(super) async fn repositories(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -83,23 +83,24 @@ async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Re
     Ok(layout::page(state, viewer, "repositories.html", &frame, context, Vec::new()))
 }
 
-/// Keys of the operator's configuration, or beginnings of keys.
+/// Keys of the operator's configuration, or prefixes of keys.
 type OperatorKeys = &'static [&'static str];
-/// Name and value of a setting, the operator's keys, the key of the repository's file, and whether the values of both files count.
+/// Name and value of a setting, the operator's keys, the key in the repository's file, and whether the values of both
+/// files are combined.
 type SettingText = (&'static str, String, OperatorKeys, &'static str, bool);
 
-/// Accounts that may give commands.
+/// Keys of the accounts that may give commands.
 const WHO_MAY: OperatorKeys = &["permissions.command", "permissions.allow", "permissions.teams"];
 
-/// Setting with its value in words.
+/// Setting with its value as text.
 struct Setting {
     name: String,
     value: String,
-    /// Keys of the operator's configuration that set it, or that begin those that do; none if it cannot.
+    /// Keys, or prefixes of keys, in the operator's configuration that set the value; empty if there are none.
     operator: OperatorKeys,
-    /// Key of the repository's file that sets it or adds to it; empty if that file cannot.
+    /// Key in the repository's file that sets or extends the value; empty if there is none.
     key: &'static str,
-    /// Whether the values of both files count.
+    /// Whether the values of both files are combined.
     adds: bool,
 }
 
@@ -111,7 +112,8 @@ struct SettingRow {
     source: &'static str,
 }
 
-/// Returns the settings of a repository: those of its newest open loop, else the operator's, each with its source.
+/// Returns the settings of a repository, each with its source: those of its newest open loop, otherwise the
+/// operator's.
 fn rows((operators, keys): (&Policy, &KeySources), newest: Option<&NewestSettings>) -> Vec<SettingRow> {
     let file = newest.and_then(|newest| newest.file.as_ref());
     let in_force = settings(newest.map_or(operators, |newest| &newest.policy));
@@ -252,7 +254,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
     fixed.into_iter().chain(limits).chain(thresholds).collect()
 }
 
-/// Returns the operator's keys of a limit, and the key of the repository's file that lowers it.
+/// Returns the operator's keys of a limit, and the key in the repository's file that lowers it.
 fn limit_keys(name: &str) -> (OperatorKeys, &'static str) {
     match name {
         "loops" => (&["limits.loops"], ""),
@@ -272,7 +274,7 @@ fn limit_keys(name: &str) -> (OperatorKeys, &'static str) {
     }
 }
 
-/// Returns the key of a group of thresholds in both files.
+/// Returns the keys of a group of thresholds in both files.
 fn threshold_keys(name: &str) -> (OperatorKeys, &'static str) {
     match name {
         "preset" => (&["preset"], "preset"),
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(iterations, Some("operator's file"));
     }
 
-    /// A setting whose keys are forgotten or misspelled here would always be a default.
+    /// Covers missing or misspelled keys, with which a setting would always be shown as a default.
     #[test]
     fn every_setting_has_keys_that_exist() {
         let file: Json = serde_json::to_value(OperatorFile::default()).expect("JSON");

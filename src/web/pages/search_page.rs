@@ -1,4 +1,4 @@
-//! Search over the texts of all loops: results by loop, each with a link to its line.
+//! Search page for the texts of all loops: results grouped by loop, each with a link to its line.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::web::{Viewer, WebState};
 
 /// Maximum number of results on a page.
 const HITS_SHOWN: usize = 20;
-/// Maximum length of the searched words, in characters.
+/// Maximum length of the search text, in characters.
 const MAX_WORDS: usize = 500;
 
 /// Query of the page.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SearchPageQuery {
-    /// Words.
+    /// Search text.
     q: String,
     /// Name of a forge.
     forge: String,
@@ -36,7 +36,7 @@ pub(super) struct SearchPageQuery {
     state: String,
     /// Kind of texts.
     kind: String,
-    /// Position after an earlier page.
+    /// Position after the previous page.
     after: String,
 }
 
@@ -56,7 +56,8 @@ impl SearchPageQuery {
         format!("/search?{}", query.join("&"))
     }
 
-    /// Returns the search without its repositories; `Err` says what to change.
+    /// Returns the search for this query, without the repositories that it is limited to. The error is a message that
+    /// says what to change.
     fn parsed(&self) -> Result<TextQuery, String> {
         if self.q.chars().count() > MAX_WORDS {
             return Err(format!("The words are longer than {MAX_WORDS} characters; search for fewer."));
@@ -90,7 +91,7 @@ impl SearchPageQuery {
     }
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -153,7 +154,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &SearchPageQuery) -> 
     Ok((status, context))
 }
 
-/// Returns the results by loop, in the order of their first results.
+/// Returns the results grouped by loop, in the order of their first results.
 fn groups(hits: &[TextHit]) -> Vec<Json> {
     let mut loops: Vec<&TextHit> = Vec::new();
     for hit in hits {
@@ -194,7 +195,8 @@ fn place_words(place: SearchedText) -> String {
     }
 }
 
-/// Returns the address of a result. That of a text leads to its line, which is looked up only if somebody follows it.
+/// Returns the address of a result. For a text it leads to the text's line, which is looked up only when the link is
+/// followed.
 fn address_of(hit: &TextHit) -> String {
     let of_loop = format!("/loops/{}", segment(hit.of.id.as_str()));
     match (hit.iteration.filter(|iteration| *iteration > 0), hit.row) {

@@ -1,4 +1,4 @@
-//! Personal tokens of the API: made, shown once, listed, revoked.
+//! Page of personal API tokens: they are created, shown once, listed and revoked.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
 use crate::web::personal_token::{DEFAULT_DAYS, MAX_DAYS, MAX_NAME, make_token, request_of};
 use crate::web::{Viewer, WebState};
 
-/// Maximum number of tokens on the page; older ones have ended long ago.
+/// Maximum number of tokens on the page; the newest are shown.
 const TOKENS_SHOWN: usize = 100;
 
 /// Form of a new token.
@@ -37,12 +37,12 @@ pub(super) struct RevokeForm {
     csrf: String,
 }
 
-/// Shows the page.
+/// Returns the page.
 pub(super) async fn show(State(state): State<Arc<WebState>>, viewer: Viewer) -> Response {
     page(&state, &viewer, StatusCode::OK, &NewTokenForm::default(), "", String::new()).await
 }
 
-/// Makes a token; the page shows it this once.
+/// Creates a token and shows it once.
 pub(super) async fn make(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -99,7 +99,7 @@ pub(super) async fn revoke(
     revoked.unwrap_or_else(|error| error.page(&state, &viewer))
 }
 
-/// Returns the page with what was typed, what is wrong with it, and a new token.
+/// Returns the page with the entered values, their problem, or a new token.
 async fn page(
     state: &WebState,
     viewer: &Viewer,

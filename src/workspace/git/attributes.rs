@@ -1,8 +1,8 @@
-//! Attributes of a tree instead of those of the work tree.
+//! Makes git read the attributes of a tree instead of those in the work tree.
 //!
-//! Before 2.41, git has no `--attr-source`. Then every `.gitattributes` of the tree becomes part of one file for
-//! `core.attributesFile`, with patterns relative to the top. The service's repositories are bare, so that git reads no other
-//! attributes.
+//! git before 2.41 has no `--attr-source`. For these versions, all `.gitattributes` files of the tree are combined
+//! into one file for `core.attributesFile`, with patterns relative to the top. The service's repositories are bare, so
+//! git reads no other attributes.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use crate::workspace::git_version::GitVersion;
 /// First version with `--attr-source`.
 const ATTR_SOURCE_GIT: GitVersion = GitVersion { major: 2, minor: 41, patch: 0 };
 
-/// Method to make git read the attributes of a tree instead of those of the work tree.
+/// Method by which git reads the attributes of a tree instead of those in the work tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::workspace) enum AttributesMethod {
     /// The option `--attr-source`.
@@ -34,12 +34,12 @@ impl AttributesMethod {
     }
 }
 
-/// Makes git take in files as they are while this exists, whatever encodings attributes claim: for a file in another one, which
-/// agents write, git would refuse all files.
+/// Guard that makes git store files unchanged, regardless of the encodings that attributes declare. Without it, a
+/// single file that violates its declared encoding would make git reject all files.
 pub(in crate::workspace) struct IgnoredEncodings(PathBuf);
 
 impl IgnoredEncodings {
-    /// Ignores them in this repository.
+    /// Makes git ignore declared encodings in this repository.
     pub fn of(store: &Path) -> Result<Self, WorkspaceError> {
         let path = store.join("info/attributes");
         let written = std::fs::create_dir_all(store.join("info"))
@@ -55,10 +55,10 @@ impl Drop for IgnoredEncodings {
     }
 }
 
-/// Arguments that make git read the attributes of a tree. The file exists until this is dropped.
+/// Arguments that make git read the attributes of a tree. The temporary file exists until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct AttributesArguments {
-    /// Arguments before the subcommand.
+    /// Arguments that precede the subcommand.
     pub args: Vec<OsString>,
     _file: Option<NamedTempFile>,
 }
@@ -107,7 +107,8 @@ impl Git {
     }
 }
 
-/// Object id and path of a regular `.gitattributes` file in an entry of `ls-tree -z`; `None` for any other entry.
+/// Returns object id and path of a regular `.gitattributes` file in an entry of `ls-tree -z`; `None` for other
+/// entries.
 fn attributes_entry(entry: &[u8]) -> Option<(String, String)> {
     let (facts, path) = std::str::from_utf8(entry).ok()?.split_once('\t')?;
     let mut facts = facts.split(' ');
@@ -121,11 +122,12 @@ fn attributes_entry(entry: &[u8]) -> Option<(String, String)> {
 struct AttributesFile {
     /// Path relative to the tree, such as `src/.gitattributes`.
     path: String,
-    /// Contents.
+    /// Content of the file.
     text: String,
 }
 
-/// Joins the files of a tree into one with the same meaning: the files of deeper folders come later and take precedence.
+/// Combines the files of a tree into one with the same meaning. Files of deeper folders come later and take
+/// precedence.
 fn combined(mut files: Vec<AttributesFile>) -> String {
     files.sort_by_key(|file| (file.path.matches('/').count(), file.path.clone()));
     let mut combined = String::new();
@@ -142,8 +144,8 @@ fn combined(mut files: Vec<AttributesFile>) -> String {
     combined
 }
 
-/// Returns a line of a folder's file with its pattern relative to the top; `None` for comments, macros and patterns that
-/// git ignores.
+/// Rewrites a line of a folder's file so that its pattern is relative to the top; `None` for comments, macros and
+/// patterns that git ignores.
 fn below(folder: &str, line: &str) -> Option<String> {
     let line = line.trim_start();
     if line.is_empty() || line.starts_with('#') || line.starts_with("[attr]") || line.starts_with('!') {
@@ -167,7 +169,7 @@ fn below(folder: &str, line: &str) -> Option<String> {
     Some(format!("\"{}{between}{pattern}\"{attributes}", escaped(&folder)))
 }
 
-/// Position of the quote that ends a quoted pattern.
+/// Returns the position of the quote that ends a quoted pattern; `None` if there is none.
 fn closing_quote(text: &str) -> Option<usize> {
     let mut escape = false;
     text.char_indices().find_map(|(at, c)| {

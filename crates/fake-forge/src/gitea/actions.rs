@@ -1,4 +1,5 @@
-//! Gitea's API for runs of Actions, their jobs and logs, of 1.24 and later. Each check run of the state is one run with one job.
+//! Gitea's API for Actions runs, their jobs and logs, as in version 1.24 and later. Each check run in the state is one
+//! run with one job.
 
 use serde_json::{Value, json};
 
@@ -54,7 +55,8 @@ fn status(run: &FakeCheckRun) -> &'static str {
     if run.conclusion.is_some() { "completed" } else { "in_progress" }
 }
 
-/// Responds with the jobs that satisfy `wanted`, each written by `write` with the repository's page.
+/// Responds with the jobs for which `wanted` is true, each formatted by `write` with the address of the repository's
+/// page.
 fn list(
     core: &Core,
     repo: RepoId,

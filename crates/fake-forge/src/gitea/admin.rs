@@ -23,7 +23,7 @@ fn account(state: &FakeState, login: &str) -> Result<UserId, FakeRefusal> {
     account.ok_or_else(|| FakeRefusal::NotFound(format!("user does not exist [uid: 0, name: {login}]")))
 }
 
-/// Handles requests outside of a repository; `None` if the path is not one of them.
+/// Handles requests outside a repository; `None` if the path is not one of these.
 pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -> Option<FakeAnswer> {
     Some(match (call.method.as_str(), path) {
         (_, ["admin", "users", rest @ ..]) => accounts(core, call, rest),
@@ -79,7 +79,7 @@ fn token(core: &Core, call: &FakeCall, login: &str) -> FakeAnswer {
     })
 }
 
-/// Handles requests for an account's applications for logins. The secret is only in answers to changes.
+/// Handles requests for an account's OAuth applications. Only responses to changes contain the secret.
 pub(super) fn login_apps(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
     let owner = call.actor()?;
     let shape = |app: &FakeLoginApp, secret: &str| {
@@ -137,8 +137,8 @@ fn access_named(name: &str) -> Access {
     }
 }
 
-/// Returns a team as Gitea shows it: on 1.25 its permission is `none` unless it is that of owners or administrators, on 1.22 it is
-/// that of its units.
+/// Returns a team in Gitea's format. In version 1.25 its permission is `none` unless it is that of owners or
+/// administrators; in version 1.22 it is the permission of its units.
 fn team_json(state: &FakeState, team: &FakeTeam) -> Value {
     let (permission, unit) = match team.access {
         _ if team.owners => ("owner", "owner"),
@@ -205,7 +205,7 @@ fn teams_of(core: &Core, call: &FakeCall, org: &str, rest: &[&str]) -> FakeAnswe
     }
 }
 
-/// Fails unless the account is in the team, owns the organization, or is an administrator.
+/// Fails unless the account is a member of the team, owns the organization, or is an administrator.
 fn may_see(state: &FakeState, team: &FakeTeam, actor: UserId) -> Result<(), FakeRefusal> {
     if state.require_owner(team.org, actor).is_ok() || team.members.get(&actor) == Some(&true) {
         return Ok(());
@@ -280,7 +280,7 @@ async fn create_repo(core: &Arc<Core>, call: &FakeCall, org: Option<&str>) -> Fa
     answer_with(core, made, 201, |shape, entry| Ok(shape.repo(entry, Some(actor))))
 }
 
-/// Handles the settings of a repository and its teams; `None` if the path is not one of them.
+/// Handles the settings of a repository and its teams; `None` if the path is not one of these.
 pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> Option<FakeAnswer> {
     Some(match (call.method.as_str(), rest) {
         ("PATCH", []) => edit_repo(core, call, repo),

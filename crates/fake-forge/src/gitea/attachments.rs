@@ -1,4 +1,4 @@
-//! Gitea's uploaded files: their lists in the API, and the files, which a token may fetch.
+//! Uploaded files in Gitea: lists in the API, and downloads, for which a token is accepted.
 
 use http::HeaderMap;
 use serde_json::{Value, json};

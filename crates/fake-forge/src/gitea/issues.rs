@@ -166,9 +166,9 @@ fn comments_of(
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
 }
 
-/// Returns a page of an issue's timeline. The server takes a page of what it stores and then leaves out what the reader is not
-/// shown: a page may be short, or `null` in the middle, and `X-Total-Count` is the length of what is left of it. Operations
-/// without an entry stand for what is left out.
+/// Returns a page of an issue's timeline. Like Gitea, it takes a page of the stored entries and then removes those
+/// that the reader may not see. A page can therefore be short, or `null` in the middle, and `X-Total-Count` is the
+/// number of its remaining entries. Operations without a timeline entry represent the removed ones.
 fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
     if core.act(|state| state.repo(repo).is_ok_and(|entry| !entry.issues.contains_key(&of))) {
         // Not 404.
@@ -277,7 +277,7 @@ pub(super) fn edit(
     }
 }
 
-/// Returns the labels of a body, by id or name; Gitea ignores unknown ones.
+/// Returns the labels in a body, by id or name. Unknown labels are ignored, as in Gitea.
 fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
     let list = call.body.get("labels").and_then(Value::as_array);
     let known = |id: i64| state.repo(repo).is_ok_and(|entry| entry.labels.iter().any(|label| label.id == id));

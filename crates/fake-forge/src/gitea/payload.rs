@@ -12,10 +12,10 @@ use ralph_types::ids::{Number, Sha};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 
-/// Events that 1.22 does not know; unknown ones are left out of a subscription without a word.
+/// Events that version 1.22 does not know. They are silently dropped from a subscription.
 const NOT_IN_1_22: [&str; 3] = ["status", "workflow_run", "workflow_job"];
 
-/// Returns the events that a subscription to groups includes (`services/webhook` of Gitea).
+/// Returns the events that a subscription to groups of events includes (`services/webhook` of Gitea).
 pub(crate) fn expand(events: &[String], version: GiteaVersion) -> Vec<String> {
     let mut expanded: Vec<String> = Vec::new();
     let mut add = |names: &[&str]| {
@@ -54,7 +54,7 @@ pub(crate) fn expand(events: &[String], version: GiteaVersion) -> Vec<String> {
     if expanded.is_empty() { vec!["push".to_owned()] } else { expanded }
 }
 
-/// Returns the deliveries of an event, for a webhook with all events.
+/// Returns the payloads of an event, for a webhook that subscribes to all events.
 pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
     let shape = GiteaShape { core, state };
@@ -170,8 +170,8 @@ fn closing_commit(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue) ->
     closed.map_or_else(String::new, |(_, merged)| merged.sha.to_string())
 }
 
-/// Returns the delivery of changed labels. As on Gitea 1.25 it has the old labels if all were removed, and none if all were
-/// replaced.
+/// Returns the payload of changed labels. As in Gitea 1.25, it contains the old labels if all were removed, and none
+/// if all were replaced.
 fn about_labels(
     shape: &GiteaShape<'_>,
     repo: &FakeRepo,
@@ -279,7 +279,7 @@ fn push_events(shape: &GiteaShape<'_>, repo: &FakeRepo, event: &FakeEvent, push:
     payloads
 }
 
-/// Returns the push that `POST hooks/{id}/tests` sends.
+/// Returns the push payload that `POST hooks/{id}/tests` sends.
 pub(crate) fn test_push(core: &Core, state: &FakeState, event: &FakeEvent, push: &BranchPush) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
     push_events(&GiteaShape { core, state }, repo, event, push)

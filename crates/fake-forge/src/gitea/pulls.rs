@@ -175,7 +175,8 @@ async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) 
     }
 }
 
-/// Schedules a merge. Gitea looks neither at the rules, which the merge itself keeps, nor at `head_commit_id`.
+/// Schedules a merge. Like Gitea, it checks neither the branch protection rules, which the merge itself checks, nor
+/// `head_commit_id`.
 fn schedule(core: &Core, actor: UserId, repo: RepoId, number: Number, method: MergeMethod) -> FakeAnswer {
     core.act(|state| {
         let (issue, pull) = state.pull(repo, number)?;
@@ -290,7 +291,8 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
     }
 }
 
-/// Fails for a review whose event needs a body: a comment without remarks, a request for changes, and a draft.
+/// Fails for a review without a body whose event requires one: a comment without comments on lines, a request for
+/// changes, and a draft.
 fn require_body(event: &str, body: &str, has_remarks: bool) -> Result<(), FakeRefusal> {
     let lacking = match event {
         _ if !body.trim().is_empty() => return Ok(()),

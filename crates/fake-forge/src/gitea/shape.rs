@@ -144,7 +144,7 @@ impl GiteaShape<'_> {
         })
     }
 
-    /// Returns an entry of the timeline for an operation on a label or the state; `None` for any other.
+    /// Returns the timeline entry for an operation on a label or the state; `None` for other operations.
     pub fn timeline_entry(&self, repo: &FakeRepo, issue: &FakeIssue, op: &Op) -> Option<Value> {
         let (kind, body) = match op.kind {
             OpKind::LabelAdded => ("label", "1"),
@@ -230,7 +230,7 @@ impl GiteaShape<'_> {
         written
     }
 
-    /// Returns the entry that a requested review has in the list of reviews.
+    /// Returns the entry for a requested review in the list of reviews.
     pub fn requested(&self, repo: &FakeRepo, issue: &FakeIssue, user: UserId) -> Value {
         let at = zoned(issue.created_at);
         json!({
@@ -241,7 +241,7 @@ impl GiteaShape<'_> {
         })
     }
 
-    /// Returns the entries that requested reviews of teams have in the list of reviews.
+    /// Returns the entries for requested reviews of teams in the list of reviews.
     pub fn requested_teams(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Vec<Value> {
         let of_team = |(position, name): (usize, &String)| {
             let mut entry = self.requested(repo, issue, UserId(-1 - position as i64));

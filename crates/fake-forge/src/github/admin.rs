@@ -27,7 +27,7 @@ fn access_named(name: &str) -> Access {
     }
 }
 
-/// Handles requests outside of a repository; `None` if the path is not one of them.
+/// Handles requests outside a repository; `None` if the path is not one of these.
 pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -> Option<FakeAnswer> {
     Some(match (call.method.as_str(), path) {
         ("POST", ["admin", "users"]) => create_account(core, call),
@@ -130,7 +130,7 @@ async fn create_repo(core: &Arc<Core>, call: &FakeCall, org: Option<&str>) -> Fa
     answer_with(core, made, 201, |shape, entry| Ok(shape.repo(entry, Some(actor))))
 }
 
-/// Handles the settings of a repository; `None` if the path is not one of them.
+/// Handles the settings of a repository; `None` if the path is not one of these.
 pub(super) fn of_repo(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> Option<FakeAnswer> {
     let admin = |change: &dyn Fn(&mut FakeState, UserId) -> Result<(), FakeRefusal>, status: u16| -> FakeAnswer {
         let actor = call.actor()?;

@@ -96,7 +96,7 @@ fn password(basic: &str) -> Option<String> {
     Some(if password.is_empty() { name } else { password }.to_owned())
 }
 
-/// Returns the App of a signature; fails for another key and for expired times.
+/// Returns the App of a signature; fails for a signature by another key and for expired times.
 fn signed(core: &Core, signature: &str) -> Result<SignedIn, FakeReply> {
     let unreadable = || bad("A JSON web token could not be decoded");
     let keys = core.act(|state| state.app_keys.clone());
@@ -261,7 +261,7 @@ pub(super) fn installation_of(core: &Core, call: &FakeCall, owner: &str, name: &
     })
 }
 
-/// Returns the repositories of an installation token.
+/// Returns the repositories that an installation token can access.
 pub(super) fn repositories(core: &Core, call: &FakeCall) -> FakeAnswer {
     let SignedIn::Installation(_, narrowed) = &call.signed_in else {
         let text = "You must authenticate with an installation access token in order to list repositories for an \
@@ -274,7 +274,7 @@ pub(super) fn repositories(core: &Core, call: &FakeCall) -> FakeAnswer {
     Ok(wrapped(page, &json!({"total_count": total, "repository_selection": "all"}), "repositories"))
 }
 
-/// Puts a page of a list into a field of the object `around`.
+/// Wraps a page of a list into a field of the object `around`.
 pub(super) fn wrapped(mut page: FakeReply, around: &Value, field: &str) -> FakeReply {
     let list: Value = serde_json::from_slice(&page.body).unwrap_or_default();
     let mut object = around.clone();
@@ -319,7 +319,7 @@ pub(super) fn may_see_members(call: &FakeCall) -> Result<(), FakeRefusal> {
     }
 }
 
-/// Fails unless a token of an installation includes a repository.
+/// Fails unless an installation token includes a repository.
 pub(crate) fn reaches(core: &Core, narrowed: &TokenScope, repo: RepoId) -> Result<(), FakeRefusal> {
     let excluded = core.act(|state| state.app(narrowed.app).map(|app| app.excluded.contains(&repo)))?;
     match excluded || narrowed.repos.as_ref().is_some_and(|only| !only.contains(&repo)) {

@@ -1,4 +1,4 @@
-//! GitHub's uploaded files: the HTML of texts, in which their addresses are signed for some minutes, and the files.
+//! Uploaded files in GitHub: HTML of texts, which contains signed addresses that expire after minutes, and downloads.
 
 use http::HeaderMap;
 use pulldown_cmark::{Parser, html};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 /// Time for which a signed address is valid, in milliseconds.
 const VALID_MS: i64 = 5 * 60 * 1000;
-/// Folder of signed addresses.
+/// Path prefix of signed addresses.
 const SIGNED: &str = "/private-user-images/";
 
-/// Whether a request wants texts as HTML, too.
+/// Whether a request asks for the HTML of texts.
 pub(super) fn wants_html(headers: &HeaderMap) -> bool {
     let accepted = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.contains("github.full") || accepted.contains("github.v3.full")
@@ -44,7 +44,8 @@ fn signed(core: &Core, file: &FakeAttachment) -> String {
     core.at(&format!("{}?until={until}&jwt={}", path.trim_start_matches('/'), signature(&path, until)))
 }
 
-/// Returns the file at a signed address; `None` for another path. The address in texts needs a session of a browser.
+/// Returns the file at a signed address; `None` for another path. The address in the Markdown text requires a browser
+/// session and is not served.
 pub(crate) fn serve(core: &Core, path: &str, query: &str) -> Option<FakeReply> {
     let missing = || FakeReply::text(404, "Not Found".to_owned());
     if path.starts_with("/user-attachments/assets/") {

@@ -113,7 +113,7 @@ fn is_fine_grained(core: &Core, call: &FakeCall) -> bool {
     matches!(call.signed_in, SignedIn::Person(_)) && core.act(|state| state.fine_grained_tokens)
 }
 
-/// Responds with the jobs of Actions that satisfy `wanted`, each written by `write`.
+/// Responds with the Actions jobs for which `wanted` is true, each formatted by `write`.
 fn list_runs(
     core: &Core,
     call: &FakeCall,
@@ -193,7 +193,7 @@ fn summary(call: &FakeCall) -> &str {
     call.body.get("output").and_then(|output| output.get("summary")).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Fails for tokens of people, which cannot write check runs.
+/// Fails for personal tokens, which cannot write check runs.
 fn only_apps(call: &FakeCall) -> Result<(), FakeRefusal> {
     match call.signed_in {
         SignedIn::Installation(..) => Ok(()),

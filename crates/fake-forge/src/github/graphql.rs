@@ -1,5 +1,5 @@
-//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimized comments, edit histories. A query is recognized
-//! by the field that it requests; all others are refused like unknown fields on GitHub.
+//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimized comments, edit histories. A query is
+//! recognized by the field that it requests; all others are rejected like unknown fields on GitHub.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,8 @@ fn variable<'a>(call: &'a FakeCall, name: &str) -> &'a Value {
     call.body.get("variables").and_then(|variables| variables.get(name)).unwrap_or(&Value::Null)
 }
 
-/// Fails unless the account can read the repository; an installation token must include it and one of the permissions.
+/// Fails unless the account can read the repository. An installation token must include the repository and at least
+/// one of the permissions.
 fn permitted(core: &Core, call: &FakeCall, repo: RepoId, any: &[(&str, &str)]) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     core.act(|state| state.require(repo, actor, Access::Read))?;

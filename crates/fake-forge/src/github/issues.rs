@@ -99,7 +99,7 @@ fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAns
     answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
 }
 
-/// Returns the comments of one issue, or of all with `None`.
+/// Returns the comments of one issue; with `None`, of all issues.
 fn comments(core: &Core, call: &FakeCall, repo: RepoId, of: Option<Number>) -> FakeAnswer {
     let since = call.moment("since")?;
     let list = core.act(|state| {

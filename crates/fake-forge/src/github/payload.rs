@@ -29,7 +29,8 @@ pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: User
     delivery("ping", &body)
 }
 
-/// Returns the delivery about an App's installation: `event` with its action, and the repositories that were added and removed.
+/// Returns the payload about an App's installation: `event` with its action, and the repositories that were added and
+/// removed.
 pub(crate) fn of_installation(
     core: &Core,
     state: &FakeState,
@@ -56,7 +57,8 @@ pub(crate) fn of_installation(
     delivery(event, &body)
 }
 
-/// Returns the deliveries of an event for a webhook with all events; `installation` is set for an App's webhook.
+/// Returns the payloads of an event for a webhook that subscribes to all events. `installation` is set for an App's
+/// webhook.
 pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent, installation: Option<i64>) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
     let shape = GitHubShape { core, state };

@@ -131,7 +131,7 @@ fn list(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-/// Returns GitHub's refusal of a new pull request.
+/// Returns GitHub's error response to an invalid pull request.
 fn unprocessable(error: Value) -> FakeReply {
     FakeReply::json(422, &json!({"message": "Validation Failed", "errors": [error], "status": "422"}))
 }

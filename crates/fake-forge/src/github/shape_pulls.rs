@@ -11,7 +11,7 @@ use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Sha;
 
 impl GitHubShape<'_> {
-    /// Returns a pull request as in lists and most deliveries.
+    /// Returns a pull request with the fields in lists and most deliveries.
     pub fn pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let at = self.api(repo, &format!("/pulls/{}", issue.number));
         let issue_at = self.api(repo, &format!("/issues/{}", issue.number));
@@ -182,7 +182,7 @@ impl GitHubShape<'_> {
         })
     }
 
-    /// Returns the workflow run of a job; each job has a run of its own.
+    /// Returns the workflow run of a job; each job has a separate run.
     pub fn workflow_run(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
         let (name, event) = run.workflow.clone().unwrap_or_default();
         let at = self.api(repo, &format!("/actions/runs/{}", run.id));
@@ -219,7 +219,7 @@ impl GitHubShape<'_> {
         })
     }
 
-    /// Returns the app of a check run: GitHub Actions if it is of a workflow, else another app.
+    /// Returns the App of a check run: GitHub Actions if it belongs to a workflow, otherwise another App.
     fn check_app(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
         let slug = if run.workflow.is_some() { "github-actions" } else { "some-ci" };
         json!({

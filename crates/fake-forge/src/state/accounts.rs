@@ -16,7 +16,7 @@ pub struct FakeAccount {
     pub administrator: bool,
     /// Whether it is suspended.
     pub suspended: bool,
-    /// Password, for basic authentication on Gitea; none if empty.
+    /// Password for basic authentication on Gitea; empty if the account has none.
     pub password: String,
     /// Creation time.
     pub created_at: Timestamp,
@@ -42,15 +42,15 @@ pub struct FakeTeam {
     pub org: UserId,
     /// Name, also used in addresses.
     pub name: String,
-    /// Members, with whether they accepted the invitation.
+    /// Members, each with whether the invitation was accepted.
     pub members: BTreeMap<UserId, bool>,
-    /// Permission of its members in its repositories.
+    /// Permission of the team's members in its repositories.
     pub access: Access,
-    /// Whether its members own the organization.
+    /// Whether the team's members own the organization.
     pub owners: bool,
-    /// Whether it has all repositories of the organization.
+    /// Whether the team includes all repositories of the organization.
     pub everywhere: bool,
-    /// Its repositories.
+    /// Repositories of the team.
     pub repos: BTreeSet<RepoId>,
 }
 
@@ -78,7 +78,7 @@ impl FakeState {
         self.accounts.values().find(|account| account.user.login.eq_ignore_ascii_case(login))
     }
 
-    /// Returns an account by id; one without a login if it does not exist.
+    /// Returns an account by id; an account without a login if it does not exist.
     pub fn user(&self, id: UserId) -> User {
         let gone = || User { id, login: "ghost".to_owned(), kind: AccountKind::User };
         self.accounts.get(&id).map_or_else(gone, |account| account.user.clone())
@@ -112,7 +112,8 @@ impl FakeState {
         if ended { Err(FakeRefusal::Unauthorized) } else { Ok(token.user) }
     }
 
-    /// Adds an account to a team, which is created without repositories if missing; a member only if `joined`.
+    /// Adds an account to a team. A missing team is created without repositories. Without `joined`, the account is
+    /// only invited.
     pub fn add_team_member(&mut self, org: &str, name: &str, user: UserId, joined: bool) {
         let org = self.add_account(org, AccountKind::User, true).id;
         let known = self.teams.iter().position(|team| team.org == org && team.name == name);

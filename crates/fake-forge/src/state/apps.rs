@@ -13,13 +13,13 @@ const MANIFEST_MS: i64 = 3_600_000;
 /// Key of all Apps of the fake forge, which is a test key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FakeAppKey {
-    /// The one that Apps are made with.
+    /// Key that Apps are created with.
     First,
-    /// One that is generated to replace the first.
+    /// Key that replaces the first one.
     Second,
 }
 
-/// GitHub App with one installation, on all repositories that are not excluded.
+/// GitHub App with one installation, which includes all repositories that are not excluded.
 #[derive(Debug, Clone)]
 pub struct FakeApp {
     /// Id.
@@ -36,26 +36,26 @@ pub struct FakeApp {
     pub installation: i64,
     /// Repositories excluded from the installation.
     pub excluded: BTreeSet<RepoId>,
-    /// Time of suspension, if suspended.
+    /// Time of suspension; `None` if the App is not suspended.
     pub suspended_at: Option<Timestamp>,
-    /// Whether it is installed; an App that was made from a manifest is not, at first.
+    /// Whether the App is installed. An App from a manifest is initially not installed.
     pub installed: bool,
-    /// Id and secret of its client for logins, if it was made from a manifest.
+    /// Id and secret of the OAuth client; `None` unless the App was created from a manifest.
     pub client: Option<(String, String)>,
-    /// Address to which a person is sent after the installation; empty for none.
+    /// Address to which a person is redirected after the installation; empty for none.
     pub setup_url: String,
 }
 
-/// App that was made from a manifest and whose code was not exchanged yet.
+/// App that was created from a manifest and whose code was not exchanged yet.
 #[derive(Debug, Clone)]
 pub struct FakeManifestCode {
-    /// The App.
+    /// Id of the App.
     pub app: i64,
-    /// Time from which the code is not known any more.
+    /// Time at which the code expires.
     pub expires_at: Timestamp,
 }
 
-/// Manifest from which an App is made, as far as the fake forge reads it.
+/// Manifest of an App, limited to the fields that the fake forge reads.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub(crate) struct FakeManifest {
     pub name: String,
@@ -91,7 +91,7 @@ pub struct TokenScope {
 }
 
 impl TokenScope {
-    /// Whether it includes a permission at a level (`read`, `write`) or above. All tokens may read metadata.
+    /// Whether the scope includes a permission at a level (`read`, `write`) or above. All tokens may read metadata.
     pub fn permits(&self, permission: &str, level: &str) -> bool {
         let held = self.permissions.get(permission).map(String::as_str);
         held == Some("write") || held == Some(level) || (permission, level) == ("metadata", "read")
@@ -135,7 +135,8 @@ impl FakeState {
         app
     }
 
-    /// Creates an App from a manifest, not installed, and returns the code with which its secrets can be asked for once.
+    /// Creates an App from a manifest without installing it, and returns the code with which its secrets can be
+    /// requested once.
     pub(crate) fn add_app_from(&mut self, manifest: &FakeManifest) -> Result<String, FakeRefusal> {
         let slug = manifest.name.to_ascii_lowercase().replace(' ', "-");
         if self.apps.values().any(|app| app.slug == slug) {
@@ -159,7 +160,7 @@ impl FakeState {
         Ok(code)
     }
 
-    /// Exchanges the code of a manifest for its App, once.
+    /// Exchanges the code of a manifest for its App; each code works only once.
     pub(crate) fn take_manifest_code(&mut self, code: &str) -> Result<FakeApp, FakeRefusal> {
         let unknown = || FakeRefusal::NotFound("manifest code".to_owned());
         let found = self.manifest_codes.remove(code).ok_or_else(unknown)?;
@@ -179,7 +180,7 @@ impl FakeState {
         self.apps.values().find(|app| app.bot == user)
     }
 
-    /// Creates an installation token with a lifetime of an hour; `None` requests all that the installation has.
+    /// Creates an installation token that is valid for an hour; `None` requests everything that the installation has.
     pub fn mint(
         &mut self,
         app: i64,
@@ -216,7 +217,8 @@ impl FakeState {
         Ok((token, expires_at, narrowed))
     }
 
-    /// Returns the status of the next request with a token that is not known everywhere yet.
+    /// Returns the status with which the next request is refused, because its token is not known everywhere yet;
+    /// `None` if it is accepted.
     pub(crate) fn unknown_yet(&mut self, token: &str) -> Option<u16> {
         let (_, status) = self.new_token_refusals?;
         let left = self.refusals_left.get_mut(token).filter(|left| **left > 0)?;

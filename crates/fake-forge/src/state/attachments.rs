@@ -19,7 +19,7 @@ impl FakeState {
         Ok(id)
     }
 
-    /// Returns a file that an account may see: those of a public repository, or of one that it may read.
+    /// Returns a file if the account may see it, which requires read access to its repository.
     pub fn attachment(&self, viewer: Option<UserId>, id: &str) -> Result<&FakeAttachment, FakeRefusal> {
         let missing = || FakeRefusal::NotFound(format!("attachment {id}"));
         let file = self.attachments.get(id).ok_or_else(missing)?;
@@ -30,14 +30,15 @@ impl FakeState {
         }
     }
 
-    /// Shows a file beside the text of an issue.
+    /// Lists a file beside the text of an issue.
     pub fn attach(&mut self, id: &str, issue: Number) {
         if let Some(file) = self.attachments.get_mut(id) {
             file.issue = Some(issue);
         }
     }
 
-    /// Returns the files of a repository that a text refers to or an issue shows beside its text, in order of their upload.
+    /// Returns the files of a repository that a text refers to or that an issue lists beside its text, in order of
+    /// their upload.
     pub fn attachments_of(&self, repo: RepoId, text: &str, issue: Option<Number>) -> Vec<&FakeAttachment> {
         let belongs = |file: &&FakeAttachment| text.contains(&file.id) || (issue.is_some() && file.issue == issue);
         self.attachments.values().filter(|file| file.repo == repo).filter(belongs).collect()

@@ -145,7 +145,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Emits the change of a pull request's base, given the one before.
+    /// Emits the event for a changed base branch of a pull request, with the previous one.
     pub fn tell_retargeted(
         &mut self,
         actor: UserId,
@@ -173,7 +173,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Closes or opens an issue or pull request; without effect if it is in that state.
+    /// Closes or opens an issue or pull request; does nothing if it is already in that state.
     pub fn set_open(&mut self, actor: UserId, repo: RepoId, number: Number, open: bool) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, self.triage_needs)?;
         let now = self.clock.now();
@@ -277,7 +277,7 @@ impl FakeState {
         self.repo(repo).ok()?.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name))
     }
 
-    /// Replaces the labels of an issue by those with the given ids; emits one event.
+    /// Replaces the labels of an issue with those with the given ids; emits one event.
     pub fn set_labels(
         &mut self,
         actor: UserId,
@@ -288,7 +288,7 @@ impl FakeState {
         self.set_labels_by(actor, repo, number, wanted, LabelRequest::Change)
     }
 
-    /// Same as [`Self::set_labels`], with the request that did it.
+    /// Same as [`Self::set_labels`], with the kind of request that changed them.
     pub fn set_labels_by(
         &mut self,
         actor: UserId,
@@ -490,7 +490,7 @@ impl FakeState {
         Ok((reaction, true))
     }
 
-    /// Removes a reaction; without effect if it does not exist.
+    /// Removes a reaction; does nothing if it does not exist.
     pub fn unreact(&mut self, actor: UserId, repo: RepoId, id: CommentId, content: &str) -> Result<(), FakeRefusal> {
         let (number, comment) = self.comment_mut(repo, id)?;
         comment.reactions.retain(|known| !(known.user == actor && known.content == content));

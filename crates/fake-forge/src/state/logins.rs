@@ -1,4 +1,4 @@
-//! Applications for logins by OAuth 2.0, and the codes that they got.
+//! OAuth 2.0 applications for logins, and the codes that were issued for them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ const CODE_MS: i64 = 10 * 60_000;
 /// Time for which a token of a login is valid, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;
 
-/// An application for logins.
+/// OAuth application for logins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeLoginApp {
     /// Id.
     pub id: i64,
-    /// Account that it belongs to.
+    /// Account that owns the application.
     pub owner: UserId,
     /// Name.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct FakeLoginApp {
     pub redirects: Vec<String>,
 }
 
-/// A code that was given to a browser.
+/// Code that was issued to a browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FakeCode {
     client_id: String,
@@ -47,11 +47,11 @@ pub struct FakeLogins {
     /// Applications, oldest first.
     pub apps: Vec<FakeLoginApp>,
     codes: BTreeMap<String, FakeCode>,
-    /// Number of tokens that logins were given.
+    /// Number of tokens that were issued to logins.
     pub tokens_given: u32,
 }
 
-/// Request to agree to a login.
+/// Request for access by a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginAsked {
     pub client_id: String,
@@ -60,7 +60,7 @@ pub(crate) struct LoginAsked {
     pub scopes: Vec<String>,
 }
 
-/// Reason that a code is not exchanged.
+/// Reason why a code is not exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeRefusal {
     /// Client id or secret is wrong.
@@ -83,7 +83,7 @@ impl FakeState {
         app
     }
 
-    /// Returns a new secret; predictable.
+    /// Returns a new secret, which is predictable.
     pub(crate) fn fresh_secret(&mut self) -> String {
         format!("secret-{:032x}", (self.fresh_id() as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c8a9))
     }
@@ -92,7 +92,7 @@ impl FakeState {
         self.logins.apps.iter().find(|app| app.client_id == client_id)
     }
 
-    /// Returns a code for an account that agreed.
+    /// Returns a code for an account that granted access.
     pub(crate) fn agree_to_login(&mut self, user: UserId, asked: &LoginAsked) -> String {
         let code = format!("code-{}", self.fresh_secret());
         let entry = FakeCode {
@@ -107,7 +107,7 @@ impl FakeState {
         code
     }
 
-    /// Exchanges a code for a token. A code is used up by the first request that knows the client's secret.
+    /// Exchanges a code for a token. The first request with the client's secret uses the code up.
     pub(crate) fn exchange_code(
         &mut self,
         (client_id, secret): (&str, &str),

@@ -101,18 +101,18 @@ impl FakeState {
         Ok(())
     }
 
-    /// Returns the teams that have a repository.
+    /// Returns the teams that include a repository.
     pub fn teams_with<'a>(&'a self, repo: &'a FakeRepo) -> impl Iterator<Item = &'a FakeTeam> {
         self.teams.iter().filter(|team| team.has(repo))
     }
 
-    /// Returns the permission that an account has by its teams.
+    /// Returns the permission that an account has through its teams.
     pub(super) fn team_access(&self, repo: &FakeRepo, user: UserId) -> Access {
         let joined = self.teams_with(repo).filter(|team| team.members.get(&user) == Some(&true));
         joined.map(|team| team.access).max().unwrap_or(Access::None)
     }
 
-    /// Returns the permission of an account without the units of ordinary teams, as Gitea 1.25 tells it.
+    /// Returns the permission of an account without the units of ordinary teams, as Gitea 1.25 reports it.
     pub fn access_without_units(&self, repo: &FakeRepo, user: UserId) -> Access {
         let joined = self.teams_with(repo).filter(|team| team.members.get(&user) == Some(&true));
         let team = joined.map(|team| team.access).filter(|access| *access == Access::Admin).max();
@@ -164,7 +164,7 @@ impl FakeState {
 }
 
 impl FakeTeam {
-    /// Whether it has a repository.
+    /// Whether the team includes a repository.
     pub fn has(&self, repo: &FakeRepo) -> bool {
         self.org == repo.owner && (self.everywhere || self.repos.contains(&repo.id))
     }

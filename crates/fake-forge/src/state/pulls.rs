@@ -8,10 +8,10 @@ use crate::git::MergeMethod;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
-/// Reads of a pull request after a push that find the forge still checking whether it can be merged.
+/// Number of reads of a pull request after a push for which the forge is still checking its mergeability.
 const READS_WHILE_CHECKING: u32 = 1;
 
-/// Pull request to be opened.
+/// Pull request to create.
 #[derive(Debug, Clone)]
 pub struct PullDraft {
     /// Title.
@@ -22,11 +22,11 @@ pub struct PullDraft {
     pub head: String,
     /// Base branch.
     pub base: String,
-    /// Whether it is opened as a draft.
+    /// Whether to create it as a draft.
     pub draft: bool,
 }
 
-/// Review to be submitted.
+/// Review to submit.
 #[derive(Debug, Clone)]
 pub struct ReviewDraft {
     /// Verdict.
@@ -37,7 +37,7 @@ pub struct ReviewDraft {
     pub remarks: Vec<(String, u64, String)>,
 }
 
-/// Commit status to be set.
+/// Commit status to set.
 #[derive(Debug, Clone)]
 pub struct StatusDraft {
     /// Name of the check.
@@ -61,22 +61,22 @@ pub struct FakeReviewComment {
     pub line: u64,
     /// Text.
     pub body: String,
-    /// Author: that of the review, or of a reply in its thread.
+    /// Author of the comment, which is the review's author except for replies.
     pub author: Option<UserId>,
-    /// Comment on the line that it replies to.
+    /// Comment on the line that this comment replies to; `None` for the first of a thread.
     pub reply_to: Option<CommentId>,
     /// Reactions, oldest first.
     pub reactions: Vec<FakeReaction>,
-    /// Whether its thread is resolved; of the first comment of a thread.
+    /// Whether the thread is resolved; only used in the first comment of a thread.
     pub resolved: bool,
-    /// Time of its draft, which may be long before the review was submitted.
+    /// Time at which the comment was drafted, which can be long before the review was submitted.
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 impl FakeReviewComment {
-    /// Returns it as a comment of the conversation.
+    /// Converts to a comment of the conversation.
     pub fn as_comment(&self) -> FakeComment {
         FakeComment {
             id: self.id,
@@ -104,7 +104,7 @@ impl FakeState {
         pull.ok_or_else(|| FakeRefusal::NotFound(format!("pull request {number}")))
     }
 
-    /// Returns the mutable data of a pull request, whose time of change stays; `None` if there is none.
+    /// Returns the mutable data of a pull request without updating its time of change; `None` if it does not exist.
     pub fn pull_of(&mut self, repo: RepoId, number: Number) -> Option<&mut FakePull> {
         self.repos.get_mut(&repo)?.issues.get_mut(&number)?.pull.as_mut()
     }
@@ -154,7 +154,7 @@ impl FakeState {
         Ok(number)
     }
 
-    /// Counts a read of a pull request, after some of which the forge has checked whether it can be merged.
+    /// Counts a read of a pull request. After some reads, the forge has determined its mergeability.
     pub fn pull_was_read(&mut self, repo: RepoId, number: Number) {
         if let Some(pull) = self.pull_of(repo, number) {
             match &mut pull.stale_mergeable {
@@ -164,7 +164,7 @@ impl FakeState {
         }
     }
 
-    /// Updates the facts from git and emits new commits.
+    /// Updates the facts from git and emits events for new commits.
     pub fn refresh_pull(
         &mut self,
         actor: UserId,
@@ -183,7 +183,8 @@ impl FakeState {
         Ok(())
     }
 
-    /// Returns why the rules of its base do not let a pull request be merged; `None` if they do.
+    /// Returns the reason why the rules of its base branch do not allow merging a pull request; `None` if they allow
+    /// it.
     pub fn unmet_rule(&self, repo: RepoId, number: Number) -> Result<Option<String>, FakeRefusal> {
         let (entry, (issue, pull)) = (self.repo(repo)?, self.pull(repo, number)?);
         let Some(rule) = entry.merge_rules.get(&pull.base) else { return Ok(None) };
@@ -202,7 +203,7 @@ impl FakeState {
         Ok(missing.then(|| format!("At least {} approving review is required by reviewers.", rule.approvals)))
     }
 
-    /// Returns whether the newest check or status of a name succeeded; `None` if there is none or it is pending.
+    /// Returns whether the newest check or status with a name succeeded; `None` if there is none or it is pending.
     fn check_of(&self, repo: RepoId, commit: &Sha, name: &str) -> Option<bool> {
         let entry = self.repo(repo).ok()?;
         let status = entry.statuses.iter().rev().find(|one| one.sha == *commit && one.context == name);
@@ -221,7 +222,8 @@ impl FakeState {
         statuses.chain(runs).all(|name| self.check_of(repo, commit, name) == Some(true))
     }
 
-    /// Lets the forge merge a pull request once the rules of its base are satisfied, or takes that back.
+    /// Schedules the automatic merge of a pull request for when the rules of its base branch are satisfied, or cancels
+    /// it.
     pub fn set_auto_merge(
         &mut self,
         actor: UserId,
@@ -237,7 +239,8 @@ impl FakeState {
         Ok(())
     }
 
-    /// Ends the forge's merge of a pull request: somebody disables it, or removes the pull request from the merge queue.
+    /// Ends the automatic merge of a pull request: somebody disables it, or removes the pull request from the merge
+    /// queue.
     pub fn leave_merge(
         &mut self,
         actor: UserId,
@@ -252,7 +255,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Returns the pull requests that the forge merges now, with the account and the method of each.
+    /// Returns the pull requests that are due for their automatic merge, with the account and the method of each.
     pub fn due_auto_merges(&self) -> Vec<(RepoId, Number, UserId, MergeMethod)> {
         let mut due = Vec::new();
         for entry in self.repos.values() {
@@ -269,7 +272,7 @@ impl FakeState {
         due
     }
 
-    /// Marks a pull request as ready; without effect if it is ready.
+    /// Marks a pull request as ready; does nothing if it is ready.
     pub fn set_ready(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
         let pull = self.pull_mut(repo, number)?;
@@ -280,7 +283,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Makes a pull request a draft; without effect if it is one.
+    /// Converts a pull request to a draft; does nothing if it is a draft.
     pub fn set_draft(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
         let pull = self.pull_mut(repo, number)?;
@@ -400,7 +403,7 @@ impl FakeState {
         self.tell_reviewed(actor, repo, number, id)
     }
 
-    /// Replies to a comment on a line; the reply is in a review of its own.
+    /// Replies to a comment on a line; the reply belongs to a separate review.
     pub fn reply(
         &mut self,
         actor: UserId,
@@ -458,8 +461,8 @@ impl FakeState {
         Ok((reaction, true))
     }
 
-    /// Replies in the thread of a review's first remark on the page of Gitea: the reply belongs to the same review, and its delivery
-    /// is that of a comment.
+    /// Replies in the thread of a review's first comment on a line, on Gitea's web page. The reply belongs to the same
+    /// review, and is delivered as an ordinary comment.
     pub fn reply_on_page(
         &mut self,
         actor: UserId,
@@ -624,7 +627,7 @@ impl FakeState {
         self.add_check_run(actor, repo, sha, (name, workflow), outcome)
     }
 
-    /// Adds a check run beside others with the same name: name, and workflow with event for a job of Actions.
+    /// Adds a check run beside others with the same name. `workflow` and its event are given for a job of Actions.
     pub fn add_check_run(
         &mut self,
         actor: UserId,
@@ -674,7 +677,7 @@ impl FakeState {
     }
 }
 
-/// Returns the numbers that a text closes by keyword (`Closes #7`).
+/// Returns the numbers of the issues that a text closes by keyword (`Closes #7`).
 pub(crate) fn closed_by(text: &str) -> Vec<Number> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let keyword = |word: &str| {

@@ -80,7 +80,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Gives a repository to another owner.
+    /// Transfers a repository to another owner.
     pub fn transfer_repo(&mut self, actor: UserId, repo: RepoId, to: &str) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let owner = self.account_named(to).ok_or_else(|| FakeRefusal::NotFound(format!("account {to}")))?.user.id;
@@ -112,7 +112,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Switches issues on or off.
+    /// Enables or disables issues.
     pub fn switch_issues(&mut self, actor: UserId, repo: RepoId, on: bool) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         self.repo_mut(repo)?.has_issues = on;

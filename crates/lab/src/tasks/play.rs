@@ -13,9 +13,9 @@ use super::random::RandomStream;
 pub struct TaskResult {
     /// Kind of the task.
     pub kind: TaskKind,
-    /// Whether it was accepted and was done.
+    /// Whether the task was accepted and was done.
     pub done: bool,
-    /// Whether it was accepted although it was not done.
+    /// Whether the task was accepted although it was not done.
     pub false_done: bool,
     /// Number of iterations.
     pub iterations: u32,

@@ -1,12 +1,12 @@
-//! OpenAI Chat Completions, as most other servers speak it too: a bearer token, functions as tools, usage in the last chunk if
-//! the request asks for it.
+//! OpenAI Chat Completions and compatible servers. Authentication by bearer token; tools are functions; the last chunk
+//! reports the usage if the request asks for it.
 
 use serde_json::{Map, Value, json};
 
 use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
 use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 
-/// The row of the format.
+/// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
     name: "openai chat",
     auth: &[AuthHeader::Bearer],

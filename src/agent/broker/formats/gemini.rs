@@ -1,5 +1,5 @@
-//! Google Gemini: `x-goog-api-key`, tools by the name of a field, usage in each chunk. Field names are those of protocol buffers
-//! and can be written in two ways.
+//! Google Gemini. Authentication by `x-goog-api-key`; a tool's kind is the name of its field; each chunk reports the
+//! usage. Field names follow protocol buffers and can be written in camel case or snake case.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens};
 use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
 use crate::domain::providers::prices::Vendor;
 
-/// The row of the format.
+/// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
     name: "gemini",
     auth: &[AuthHeader::GoogleKey],
@@ -45,14 +45,14 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     vendor: Some(Vendor::Google),
 };
 
-/// Each field of a tool other than the declared functions is a tool of the provider.
+/// Returns the name of the feature for a tool; each field other than the declared functions is a tool of the provider.
 fn server_tool(tool: &Value) -> Option<String> {
     let Some(fields) = tool.as_object() else { return Some("untyped_tools".to_owned()) };
     let other = fields.keys().find(|name| !matches!(name.as_str(), "functionDeclarations" | "function_declarations"));
     other.map(|name| snake(name))
 }
 
-/// Returns the name with `_`: `googleSearch` is `google_search`.
+/// Converts a name to snake case: `googleSearch` to `google_search`.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     for character in name.chars() {
@@ -77,7 +77,7 @@ fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     names
 }
 
-/// Returns the configuration of the answer.
+/// Returns the objects that configure the response, under both spellings of their field.
 fn config(body: &Map<String, Value>) -> Vec<&Map<String, Value>> {
     let names = ["generationConfig", "generation_config"];
     names.into_iter().filter_map(|name| body.get(name)?.as_object()).collect()

@@ -1,4 +1,5 @@
-//! Anthropic Messages: `x-api-key` or a bearer token, tools by `type`, usage in the first and the last event.
+//! Anthropic Messages. Authentication by `x-api-key` or bearer token; a tool's kind is its `type`; the first and the
+//! last event report the usage.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use crate::domain::providers::prices::Vendor;
 /// Types of tools that the agent runs itself.
 const OWN_TOOLS: [&str; 6] = ["custom", "bash", "text_editor", "memory", "computer", "computer_use"];
 
-/// The row of the format.
+/// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
     name: "anthropic messages",
     auth: &[AuthHeader::ApiKey, AuthHeader::Bearer],
@@ -52,7 +53,7 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     vendor: Some(Vendor::Anthropic),
 };
 
-/// A tool without a type is the agent's own.
+/// Returns the name of the feature for a tool; a tool without a type is run by the agent.
 fn server_tool(tool: &Value) -> Option<String> {
     if tool.get("type").is_none() && tool.get("input_schema").is_some() {
         return None;
@@ -60,13 +61,13 @@ fn server_tool(tool: &Value) -> Option<String> {
     unless_own(tool, &OWN_TOOLS)
 }
 
-/// Some regions cost a surcharge.
+/// Returns the names of requested features, such as regions with a surcharge.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     let is_usual = body.get("inference_geo").is_none_or(|region| region.is_null() || region == "global");
     if is_usual { Vec::new() } else { vec!["inference_geo"] }
 }
 
-/// Thinking has to end before the answer does.
+/// Limits the tokens of a response, and the tokens for thinking to fewer than that.
 fn limit_output(body: &mut Map<String, Value>, most: u64) {
     body.insert("max_tokens".to_owned(), most.into());
     if let Some(budget) = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"))

@@ -1,4 +1,5 @@
-//! OpenAI Responses: a bearer token, hosted tools by `type`, usage in the event that ends the response.
+//! OpenAI Responses. Authentication by bearer token; hosted tools are identified by their `type`; the last event
+//! reports the usage.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use crate::domain::providers::prices::Vendor;
 /// Types of tools that the agent runs itself.
 const OWN_TOOLS: [&str; 4] = ["function", "custom", "local_shell", "apply_patch"];
 
-/// The row of the format.
+/// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
     name: "openai responses",
     auth: &[AuthHeader::Bearer],
@@ -69,8 +70,8 @@ fn server_tool(tool: &Value) -> Option<String> {
     }
 }
 
-/// Answers in the background report their usage to no request, and an earlier answer in the provider's store is input that the
-/// request does not show.
+/// Returns the names of requested features: background responses, which report their usage to no request, and
+/// references to earlier responses, which add input that the request does not show.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
     let is_later = body.get("background").is_some_and(|value| *value != Value::Bool(false) && !value.is_null());
     let continues = body.get("previous_response_id").is_some_and(|value| !value.is_null());

@@ -1,4 +1,4 @@
-//! Records of a run: its turn in the session memory, from its beginning on, and its prompt and output on disk.
+//! Records of a run: its turn in the session memory from its start, and its prompt and output on disk.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::process::private;
 use crate::store::session as turns;
 
-/// Time between two writes of what a running agent did.
+/// Time between two writes of a running agent's actions to the store.
 pub(super) const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Prompt of a call and the recorded events.
@@ -23,7 +23,7 @@ pub(super) struct RunTranscript {
     pub(super) started: Timestamp,
 }
 
-/// Collects what an agent writes, until the next batch.
+/// Adds an agent's output to the next batch.
 pub(super) fn note_output(output: &Mutex<OutputBuffer>, at: Timestamp, event: &AgentEvent) {
     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
     match event {
@@ -34,7 +34,7 @@ pub(super) fn note_output(output: &Mutex<OutputBuffer>, at: Timestamp, event: &A
 }
 
 impl Engine {
-    /// Stores that a run begins, so that its turn is visible while it runs; failures are logged.
+    /// Stores the start of a run, so that its turn is visible during the run; failures are logged.
     pub(super) async fn begin_turn(
         &self,
         task: &AgentRunInputs<'_>,
@@ -49,7 +49,8 @@ impl Engine {
         }
     }
 
-    /// Stores what an agent did since the last batch; failures are logged, and the events are stored with the next one.
+    /// Stores an agent's actions since the last batch. A failure is logged, and the events are stored with the next
+    /// batch.
     pub(super) async fn keep_batch(
         &self,
         task: &AgentRunInputs<'_>,
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Returns the turn of a run that begins.
+    /// Returns the turn of a run that has just started.
     fn turn_of(
         &self,
         task: &AgentRunInputs<'_>,

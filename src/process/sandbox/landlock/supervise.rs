@@ -1,7 +1,7 @@
-//! The process that confines a program and ends all processes that the program leaves.
+//! Supervisor process, which confines a program and ends all processes that the program leaves.
 //!
-//! Orphans inside become its children, so that none gets away, whatever it does to its environment. It is not confined itself;
-//! programs inside cannot signal or trace it.
+//! Orphaned processes inside become children of the supervisor, so none can escape by changing its environment. The
+//! supervisor itself is not confined; programs inside cannot signal or trace it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,20 +23,21 @@ use seccompiler::BpfProgram;
 use super::super::seccomp::{self, Open};
 use super::{ConfinedAccess, MESSAGE, NOT_STARTED, POLICY_FD};
 
-/// First version that keeps programs from signalling processes outside: Linux 6.12.
+/// First Landlock version that prevents signals to processes outside: Linux 6.12.
 const NEEDED: ABI = ABI::V6;
-/// Signal of the service with which all processes end at once.
+/// Signal of the service after which the supervisor kills all processes immediately.
 pub(in crate::process) const END_ALL: Signal = Signal::USR1;
-/// Signals that it waits for.
+/// Signals that the supervisor waits for.
 const WAITED_FOR: [Signal; 5] = [Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP, END_ALL];
 /// Device files that programs need.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-/// Processes whose parent is this one.
+/// Path of the list of this process's children.
 const CHILDREN: &str = "/proc/thread-self/children";
-/// Added to the number of the signal that ended the program, as shells do.
+/// Offset that is added to the number of the signal that ended the program, as in shells.
 const SIGNALLED: i32 = 128;
 
-/// Confines the program as the service says, and waits until all of its processes have ended. Returns the exit code.
+/// Confines the program according to the service's policy, and waits until all of its processes have ended. Returns
+/// the exit code.
 pub fn confined_exec(program: &OsStr, arguments: &[OsString]) -> u8 {
     supervise(program, arguments).unwrap_or_else(|reason| {
         anstream::eprintln!("{MESSAGE}{reason}");
@@ -86,7 +87,7 @@ fn read_policy() -> Result<ConfinedAccess, String> {
     serde_json::from_slice(&text).map_err(|error| format!("its policy cannot be read: {error}"))
 }
 
-/// Describes why the kernel has no such rules.
+/// Describes why the kernel does not support these rules.
 fn unsupported(error: &RulesetError) -> String {
     format!(
         "the kernel cannot confine it by Landlock: {error}; use Linux 6.12 or newer with `landlock` in its `lsm=` list"
@@ -122,7 +123,7 @@ fn ruleset(policy: &ConfinedAccess) -> Result<RulesetCreated, RulesetError> {
         .add_rules(ports.map(Ok::<_, RulesetError>))
 }
 
-/// Returns all rights but those to create and control devices.
+/// Returns all access rights except creating and controlling devices.
 fn changes() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEEDED) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
@@ -134,7 +135,7 @@ fn filters(policy: &ConfinedAccess) -> Result<Vec<BpfProgram>, String> {
     Ok(filters)
 }
 
-/// Blocks the signals that are waited for.
+/// Blocks the signals that the supervisor waits for.
 #[expect(unsafe_code, reason = "rustix has no signal masks")]
 fn block_signals() -> io::Result<libc::sigset_t> {
     let mut set = MaybeUninit::uninit();
@@ -151,7 +152,7 @@ fn block_signals() -> io::Result<libc::sigset_t> {
     if result == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Unblocks them, because a program starts with the mask of the process that starts it.
+/// Unblocks these signals, because a program inherits the signal mask of its parent.
 #[expect(unsafe_code, reason = "rustix has no signal masks")]
 fn unblock(signals: &libc::sigset_t) -> io::Result<()> {
     // SAFETY: the set is initialized and only read.
@@ -159,7 +160,7 @@ fn unblock(signals: &libc::sigset_t) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits until the program has ended, then ends all others. Returns the exit code.
+/// Waits until the program has ended, then ends all other processes. Returns the program's exit code.
 fn wait_for(program: Pid, signals: &libc::sigset_t) -> u8 {
     loop {
         match next_signal(signals) {
@@ -186,7 +187,7 @@ fn next_signal(signals: &libc::sigset_t) -> i32 {
     signal
 }
 
-/// Collects ended processes; returns the exit code of the program if it is among them.
+/// Reaps ended processes; returns the exit code of the program if it is one of them.
 fn reap(program: Pid) -> Option<u8> {
     let mut ended = None;
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -205,7 +206,7 @@ fn code(number: i32) -> u8 {
     u8::try_from(number).unwrap_or(NOT_STARTED)
 }
 
-/// Ends all processes inside. Children of a process that ended become children of this one.
+/// Ends all processes inside. Children of an ended process become children of the supervisor.
 fn end_all() {
     loop {
         signal_children(Signal::KILL);

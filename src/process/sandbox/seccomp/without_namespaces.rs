@@ -1,5 +1,5 @@
-//! Further filter for programs that have no namespaces of their own and that Landlock confines: it refuses what Landlock does not
-//! know.
+//! Additional filter for programs without namespaces that are confined by Landlock. It refuses operations that
+//! Landlock does not restrict.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,18 @@ use seccompiler::{BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, Secc
 
 use super::{argument, has, program, unknown_here};
 
-/// Bits of a socket's type that are no flags.
+/// Mask of the bits of a socket type that are not flags.
 const TYPE: u64 = 0xf;
-/// Former type of sockets for packets of links.
+/// Obsolete socket type for link-layer packets.
 const SOCK_PACKET: libc::c_int = 10;
-/// Socket types other than streams: datagrams, raw, RDM, ordered packets, DCCP, packets of links.
+/// Socket types other than streams: datagrams, raw, RDM, sequenced packets, DCCP, link-layer packets.
 const NO_STREAMS: [libc::c_int; 6] =
     [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, libc::SOCK_DCCP, SOCK_PACKET];
-/// Calls that send, with the position of their flags. With `MSG_FASTOPEN` they connect, which Landlock does not see.
+/// System calls that send data, with the position of their flags. With `MSG_FASTOPEN` they also connect, which
+/// Landlock does not restrict.
 const SENDING: [(libc::c_long, u8); 3] = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
-/// Owners, groups and attributes of files, access lists among them. Landlock does not restrict them on any path.
+/// System calls that change owners, groups and attributes of files, including access control lists. Landlock does not
+/// restrict them on any path.
 const OF_FILES: [libc::c_long; 8] = [
     libc::SYS_fchown,
     libc::SYS_fchownat,
@@ -27,12 +29,12 @@ const OF_FILES: [libc::c_long; 8] = [
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
 ];
-/// Such calls that only x86_64 has.
+/// Such system calls that only exist on x86_64.
 #[cfg(target_arch = "x86_64")]
 const OF_FILES_HERE: &[libc::c_long] = &[libc::SYS_chown, libc::SYS_lchown];
 #[cfg(not(target_arch = "x86_64"))]
 const OF_FILES_HERE: &[libc::c_long] = &[];
-/// Memory, semaphores and messages that all processes of the user share.
+/// System calls for shared memory, semaphores and messages that all processes of the user share.
 const SHARED: [libc::c_long; 13] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -48,7 +50,7 @@ const SHARED: [libc::c_long; 13] = [
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
 ];
-/// Calls that change another process, with the position of its number, which is 0 for the caller.
+/// System calls that change another process, with the position of its PID, which is 0 for the caller.
 const OF_OTHERS: [(libc::c_long, u8); 7] = [
     (libc::SYS_prlimit64, 0),
     (libc::SYS_sched_setaffinity, 0),
@@ -59,25 +61,25 @@ const OF_OTHERS: [(libc::c_long, u8); 7] = [
     (libc::SYS_ioprio_set, 1),
 ];
 
-/// First arguments of `setpriority` and `ioprio_set` that name a single process.
+/// Values of the first arguments of `setpriority` and `ioprio_set` that select a single process.
 const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 
-/// Calls that the filter leaves open.
+/// Operations that the filter allows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::process::sandbox) struct Open {
-    /// The whole network.
+    /// Access to the whole network.
     pub(in crate::process::sandbox) network: bool,
-    /// Unix sockets. In tests only.
+    /// Unix sockets; `true` in tests only.
     pub(in crate::process::sandbox) sockets: bool,
-    /// Processes outside and what they share. In tests only.
+    /// Access to processes outside and to what they share; `true` in tests only.
     pub(in crate::process::sandbox) processes: bool,
 }
 
 /// Returns the filter.
 ///
 /// # Errors
-/// There is none for this architecture.
+/// The architecture is not supported.
 pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, String> {
     rules(open).and_then(|rules| program(rules, libc::EPERM)).map_err(|error| unknown_here(&error))
 }
@@ -125,7 +127,7 @@ fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     Ok(rules)
 }
 
-/// Conditions that exclude these families of sockets.
+/// Returns the conditions that a socket family is none of these.
 fn other_than(families: impl Iterator<Item = libc::c_int>) -> Result<Vec<SeccompCondition>, BackendError> {
     families.map(|family| argument(0, SeccompCmpOp::Ne, family as u32)).collect()
 }
@@ -135,7 +137,7 @@ fn with<const N: usize>(mut all: Vec<SeccompCondition>, more: [SeccompCondition;
     all
 }
 
-/// Condition that a socket has this type.
+/// Returns the condition that a socket has this type.
 fn of_type(kind: libc::c_int) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE), kind as u64)
 }

@@ -1,4 +1,4 @@
-//! Kinds of texts that a search is restricted to, and names of found rows.
+//! Kinds of texts to which a search can be limited, and identifiers of matching rows.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::domain::knowledge::session::transcript::TextSource;
 use crate::domain::model::ids::LoopId;
 use crate::store::StoreResult;
 
-/// Kind of texts.
+/// Kind of texts in a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextKind {
-    /// Titles of issues with person, place and reason of the state.
+    /// Titles of issues, with person, repository, branch and state reason.
     Title,
-    /// Commands that people gave, with their words, and what they asked for in reviews.
+    /// Commands of people, with their texts, and their requests in reviews.
     Comment,
     /// Prompts.
     Prompt,
@@ -26,7 +26,7 @@ pub enum TextKind {
     Answer,
     /// Outputs of checks and results of tools.
     Output,
-    /// Errors of agents, and what failed in an iteration.
+    /// Errors of agents, and failures in iterations.
     Error,
     /// Actions of agents, and changes of backend and model.
     Action,
@@ -50,7 +50,7 @@ impl TextKind {
         Self::Summary,
     ];
 
-    /// Name in queries.
+    /// Returns the name in queries.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Title => "title",
@@ -65,7 +65,8 @@ impl TextKind {
         }
     }
 
-    /// Returns the searched columns and the condition on the rows `t` of a tier; `None` if the tier has no such texts.
+    /// Returns the columns to search and the SQL condition on the rows `t` of a tier; `None` if the tier contains no
+    /// such texts.
     pub(super) fn within(self, tier: TextTier) -> Option<(&'static str, &'static str)> {
         let TextTier::Session(tier) = tier else { return (self == Self::Title).then_some(("", "1")) };
         Some(match (tier, self) {
@@ -85,19 +86,19 @@ impl TextKind {
     }
 }
 
-/// Row of a text that a search found, as links name it.
+/// Row of a text that a search found, as used in links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextRow {
-    /// Prompt of a turn.
+    /// Prompt of the turn with this row id.
     Prompt(i64),
-    /// Answer of a turn.
+    /// Answer of the turn with this row id.
     Answer(i64),
-    /// Event.
+    /// Event with this row id.
     Event(i64),
 }
 
 impl TextRow {
-    /// Parses what `Display` writes, such as `event-7`; `None` if it is malformed.
+    /// Parses the output of `Display`, such as `event-7`; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, row) = text.split_once('-')?;
         let row = row.parse().ok().filter(|row| *row > 0)?;
@@ -120,7 +121,7 @@ impl fmt::Display for TextRow {
     }
 }
 
-/// Returns the text of a row by its position in an iteration; `None` if the row is not of this iteration.
+/// Returns the text of a row and its position in the iteration; `None` if the row does not belong to the iteration.
 pub fn source_of(c: &Connection, id: &LoopId, iteration: u32, row: TextRow) -> StoreResult<Option<TextSource>> {
     let (sql, row_id) = match row {
         TextRow::Prompt(row) | TextRow::Answer(row) => (
