@@ -154,7 +154,7 @@ fn sentence(text: &str) -> String {
 }
 
 /// Begins a text with a capital letter, unless its first word is more than lower-case letters: a path, a name in code, a number.
-fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let text = text.trim_start();
     let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '!', '?']);
     match text.split_at_checked(1) {
