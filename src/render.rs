@@ -21,6 +21,7 @@ use crate::domain::model::settings::did_you_mean;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, PullView, View};
 use crate::domain::trust::outbound::{self, BodyText, Outbound, OutboundFilter, TitleText};
 
+pub(crate) use filters::capital;
 pub use marker::{Marker, MarkerKey, find_marker};
 
 /// Maximum size of a posted text, in bytes; all forges accept more.

@@ -19,7 +19,7 @@ use crate::corpus::Corpus;
 const BATCH: usize = 20;
 /// Number of repositories.
 pub const REPOSITORIES: usize = 20;
-/// Number of processed deliveries.
+/// Number of processed deliveries, and of changes in the audit of accesses.
 pub const DELIVERIES: i64 = 50_000;
 /// Time of the first loop: 2026-09-21. Loops begin one after the other over sixty days.
 const FIRST: i64 = 1_790_000_000_000;
@@ -146,6 +146,14 @@ fn finish(c: &Connection) -> StoreResult<()> {
             vec![7_u8; 600],
             if nth % 1_000 == 0 { "dead" } else { state }
         ])?;
+    }
+    let sql = "INSERT INTO access_audit (at, forge, account_id, login, address, via, method, path, status)
+        VALUES (?1, 'forge', ?2, ?3, '203.0.113.7', 'session', 'POST', ?4, 303)";
+    let mut statement = c.prepare_cached(sql)?;
+    for nth in 0..DELIVERIES {
+        let person = nth % 7;
+        let path = format!("/loops/{}/commands", id_of(nth as usize));
+        statement.execute(params![FIRST + nth, person + 1, format!("person{person}"), path])?;
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ const PAGES: [(&str, bool); 17] = [
     ("/repositories", true),
     ("/deliveries?state=dead", true),
     ("/deliveries?before=DELIVERY", true),
+    ("/audit", true),
+    ("/audit?before=DELIVERY", true),
     ("/tokens", true),
     ("/api/v1/loops?limit=50", false),
     ("/api/v1/costs?by=repository", false),

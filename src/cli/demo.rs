@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,10 +11,13 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use secrecy::ExposeSecret;
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{CliError, CliResult, Global};
+use super::serve::{INTERRUPTED, Signals};
+use super::{CliError, CliResult, Global, print};
 use crate::app::{Application, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
@@ -42,6 +46,10 @@ const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const WATCHED_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Time for which the demo waits for a person at a terminal to answer an escalation before it answers itself.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// Time after which a demo that is ready ends by itself, because nobody may be left who could stop it.
+const LINGER: Duration = Duration::from_secs(3600);
+/// Interval between two looks whether somebody still reads the output.
+const READER_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Secret of the demo's webhook.
@@ -71,13 +79,15 @@ pub fn run(args: &DemoArgs, global: &Global, env: &Env) -> CliResult {
     let outcome = runtime.block_on(demo(args, global.json, env));
     runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(code) => Ok(code),
         Err(error) => Err(CliError::Failed(format!("{error:#}"))),
     }
 }
 
-async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
+async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<ExitCode> {
     let screen = Screen { json };
+    let mut signals = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup()).context("could not listen for signals")?;
     let folder =
         tempfile::Builder::new().prefix("ralph-demo-").tempdir().context("could not create a temporary folder")?;
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.context("could not start the demo's forge")?;
@@ -87,65 +97,109 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     forge.grant(repo, &bot, Access::Admin)?;
 
     let app = start(folder.path(), &forge, &bot, args, env).await?;
-    let address = app.address.context("the service does not listen")?;
-    forge.add_hook(repo, &format!("http://{address}/webhooks/demo"), SECRET).await?;
-    let issue = forge.open_issue(&maintainer, repo, ISSUE_TITLE, ISSUE_BODY, &[]).await?;
-    let dashboard = app.dashboard.as_ref().map(|dashboard| dashboard.link().expose_secret().to_owned());
-    let dashboard = dashboard.context("the service has no dashboard")?;
-    let page = format!("{}mira/numbers/issues/{issue}", forge.url());
-    screen.say(
-        "opened",
-        &format!(
-            "mira opened an issue: {ISSUE_TITLE}\n{page}\nThe dashboard, with buttons for each command: {dashboard}\n\
-             Open them in a browser; Ctrl-C stops the demo."
-        ),
-        json!({ "url": page, "issue": issue.0, "dashboard": dashboard }),
-    );
-    forge.label(&maintainer, repo, issue, "ralph:run").await?;
-    screen.say("labeled", "mira labeled it ralph:run", json!({ "label": "ralph:run" }));
-
-    let mut viewer = IssueViewer {
-        forge: &forge,
-        repo,
-        maintainer: &maintainer,
-        seen: HashMap::new(),
-        state: None,
-        answered: false,
-        wait: answer_wait(args.exit, std::io::stdout().is_terminal()),
-        escalated: None,
+    let story = Story { forge: &forge, repo, maintainer: &maintainer, app: &app, screen: &screen };
+    let outcome = tokio::select! {
+        outcome = story.play(args.exit) => outcome,
+        () = stopped(&mut signals, &mut hangup) => Ok(()),
     };
-    let limit = if viewer.wait.is_zero() { READY_TIMEOUT } else { WATCHED_TIMEOUT };
-    let watched = tokio::select! {
-        watched = tokio::time::timeout(limit, viewer.watch(&app, &screen)) => {
-            watched.context("the pull request was not ready in time")?
-        }
-        _ = tokio::signal::ctrl_c() => { app.stop().await; return Ok(()) }
-    };
-    let last = watched?;
-    forge.flush().await;
-    viewer.look(&screen);
-    let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
-    let (event, words) = match last.state {
-        LoopState::Aborted => ("aborted", format!("The loop ended by a command: {}", last.why)),
-        _ => {
-            let iterations = last.spent.iterations;
-            let words = format!(
-                "The pull request is ready after {iterations} iterations; every check passed in a fresh checkout: {pull}"
-            );
-            ("ready", words)
-        }
-    };
-    screen.say(
-        event,
-        &words,
-        json!({ "state": last.state.as_str(), "pull": pull, "iterations": last.spent.iterations, "loop": last.id }),
-    );
-    if !args.exit {
-        screen.say("waiting", "Ctrl-C stops the demo and deletes its files.", json!({}));
-        tokio::signal::ctrl_c().await?;
+    // In order in any case: an agent may be running, and the files are deleted afterwards.
+    tokio::select! {
+        () = app.stop() => {}
+        () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
-    app.stop().await;
-    Ok(())
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Waits until the demo is to end: by a signal, of which a closed terminal is one, or because nobody reads its output any more. The
+/// latter is asked for as well since a program that was started without hang-ups (`nohup`, some runners of jobs) gets no signal.
+async fn stopped(signals: &mut Signals, hangup: &mut Signal) {
+    let unread = async {
+        while is_read(std::io::stdout()) {
+            tokio::time::sleep(READER_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = signals.next() => {}
+        _ = hangup.recv() => {}
+        () = unread => {}
+    }
+}
+
+/// Whether what is written to `output` can still be read: not after its terminal, or the other end of its pipe, was closed.
+fn is_read(output: impl AsFd) -> bool {
+    let mut output = [PollFd::new(&output, PollFlags::empty())];
+    let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_err() || !output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// The demo's story: an issue, its loop, and the answer to an escalation.
+struct Story<'a> {
+    forge: &'a FakeForge,
+    repo: RepoId,
+    maintainer: &'a User,
+    app: &'a Application,
+    screen: &'a Screen,
+}
+
+impl Story<'_> {
+    /// Plays the story to its end; then, unless the demo `exits`, waits for somebody to stop it.
+    async fn play(&self, exits: bool) -> anyhow::Result<()> {
+        let Self { forge, repo, maintainer, app, screen } = *self;
+        let address = app.address.context("the service does not listen")?;
+        forge.add_hook(repo, &format!("http://{address}/webhooks/demo"), SECRET).await?;
+        let issue = forge.open_issue(maintainer, repo, ISSUE_TITLE, ISSUE_BODY, &[]).await?;
+        let dashboard = app.dashboard.as_ref().map(|dashboard| dashboard.link().expose_secret().to_owned());
+        let dashboard = dashboard.context("the service has no dashboard")?;
+        let page = format!("{}mira/numbers/issues/{issue}", forge.url());
+        screen.say(
+            "opened",
+            &format!(
+                "mira opened an issue: {ISSUE_TITLE}\n{page}\nThe dashboard, with buttons for each command: {dashboard}\n\
+                 Open them in a browser; Ctrl-C stops the demo."
+            ),
+            json!({ "url": page, "issue": issue.0, "dashboard": dashboard }),
+        );
+        forge.label(maintainer, repo, issue, "ralph:run").await?;
+        screen.say("labeled", "mira labeled it ralph:run", json!({ "label": "ralph:run" }));
+
+        let mut viewer = IssueViewer {
+            forge,
+            repo,
+            maintainer,
+            seen: HashMap::new(),
+            state: None,
+            answered: false,
+            wait: answer_wait(exits, std::io::stdout().is_terminal()),
+            escalated: None,
+        };
+        let limit = if viewer.wait.is_zero() { READY_TIMEOUT } else { WATCHED_TIMEOUT };
+        let watched = tokio::time::timeout(limit, viewer.watch(app, screen)).await;
+        let last = watched.context("the pull request was not ready in time")??;
+        forge.flush().await;
+        viewer.look(screen);
+        let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
+        let (event, words) = match last.state {
+            LoopState::Aborted => ("aborted", format!("The loop ended by a command: {}", last.why)),
+            _ => {
+                let iterations = last.spent.iterations;
+                let words = format!(
+                    "The pull request is ready after {iterations} iterations; every check passed in a fresh checkout: {pull}"
+                );
+                ("ready", words)
+            }
+        };
+        screen.say(
+            event,
+            &words,
+            json!({ "state": last.state.as_str(), "pull": pull, "iterations": last.spent.iterations, "loop": last.id }),
+        );
+        if !exits {
+            let words = "Ctrl-C stops the demo and deletes its files; without it, the demo ends in an hour.";
+            screen.say("waiting", words, json!({ "seconds": LINGER.as_secs() }));
+            tokio::time::sleep(LINGER).await;
+        }
+        Ok(())
+    }
 }
 
 /// Returns the time for which a person may answer an escalation; zero if nobody is watching.
@@ -203,6 +257,11 @@ backends:
     Application::start(&config, &env, options).await
 }
 
+/// Writes a line. Output that nobody reads any more ends the demo by [`stopped`], in order, not by an error.
+fn write(line: &str) {
+    let _ = print(&format!("{line}\n"));
+}
+
 /// Output of the demo, as text or as JSON lines.
 struct Screen {
     json: bool,
@@ -212,10 +271,10 @@ impl Screen {
     fn say(&self, event: &str, words: &str, mut facts: serde_json::Value) {
         if self.json {
             facts["event"] = event.into();
-            anstream::println!("{facts}");
+            write(&facts.to_string());
         } else {
             let bold = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
-            anstream::println!("{bold}▌{bold:#} {}\n", words.replace('\n', "\n  "));
+            write(&format!("{bold}▌{bold:#} {}\n", words.replace('\n', "\n  ")));
         }
     }
 
@@ -227,11 +286,10 @@ impl Screen {
         }
         let dim = Style::new().dimmed();
         let what = if edited { "edited a comment" } else { "commented" };
-        anstream::println!("{dim}── {who} {what} on #{on} ──{dim:#}");
-        for line in body.lines().filter(|line| !line.starts_with("<!--")) {
-            anstream::println!("   {line}");
-        }
-        anstream::println!();
+        let mut lines = vec![format!("{dim}── {who} {what} on #{on} ──{dim:#}")];
+        lines.extend(body.lines().filter(|line| !line.starts_with("<!--")).map(|line| format!("   {line}")));
+        lines.push(String::new());
+        write(&lines.join("\n"));
     }
 }
 
@@ -349,6 +407,16 @@ impl IssueViewer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn output_is_read_until_its_other_end_is_closed() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        assert!(is_read(&writer));
+        drop(reader);
+        assert!(!is_read(&writer));
+        let file = tempfile::tempfile().expect("a file");
+        assert!(is_read(&file), "a file has no other end");
+    }
 
     #[test]
     fn person_has_time_to_answer_only_at_a_terminal_that_stays_open() {

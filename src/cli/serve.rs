@@ -19,7 +19,7 @@ use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
 /// Exit code after a second signal, as shells report Ctrl-C.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]

@@ -133,7 +133,7 @@ impl Engine {
                     operation: "chat",
                     backend: &call.backend,
                     model: Some(&call.model),
-                    tokens: (used.usage.read(), used.usage.output),
+                    usage: used.usage,
                     usd: used.cost.unwrap_or_default().usd(),
                     started: call.started,
                     error: (end != CallEnd::Succeeded).then(|| end.word()),

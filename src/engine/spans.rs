@@ -9,6 +9,7 @@ use super::executor::{EffectError, Receipt};
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::domain::providers::prices::TokenUsage;
 use crate::store::inbox::WaitingDelivery;
 use crate::store::loops;
 use crate::store::outbox::ClaimedEffect;
@@ -22,8 +23,8 @@ pub(super) struct ModelCall<'c> {
     pub backend: &'c str,
     /// Model that was asked for; `None` if the backend chooses.
     pub model: Option<&'c str>,
-    /// Input tokens, including cached ones, and output tokens.
-    pub tokens: (u64, u64),
+    /// Tokens by kind.
+    pub usage: TokenUsage,
     /// Cost in US dollars; 0 if unknown.
     pub usd: f64,
     /// Time of the start.
@@ -103,8 +104,11 @@ impl Engine {
             let mut attributes: Vec<(&'static str, SpanValue)> = vec![
                 ("gen_ai.operation.name", call.operation.into()),
                 ("gen_ai.provider.name", (*self.settings.providers.get(call.backend).unwrap_or(&call.backend)).into()),
-                ("gen_ai.usage.input_tokens", call.tokens.0.into()),
-                ("gen_ai.usage.output_tokens", call.tokens.1.into()),
+                // Includes those of the cache, as the conventions ask.
+                ("gen_ai.usage.input_tokens", call.usage.read().into()),
+                ("gen_ai.usage.cache_read.input_tokens", call.usage.cache_read.into()),
+                ("gen_ai.usage.cache_creation.input_tokens", call.usage.cache_write.into()),
+                ("gen_ai.usage.output_tokens", call.usage.output.into()),
                 ("ralph.cost.usd", call.usd.into()),
             ];
             attributes.extend(call.model.map(|model| ("gen_ai.request.model", model.into())));

@@ -155,7 +155,7 @@ fn sentence(text: &str) -> String {
 
 /// Capitalizes the first letter of a text, unless its first word is not a plain lower-case word, such as a path, a
 /// name in code or a number.
-fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let text = text.trim_start();
     let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '!', '?']);
     match text.split_at_checked(1) {

@@ -61,6 +61,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     environment.add_filter("duration", |seconds: i64| duration(seconds));
     environment
         .add_filter("money", |millionths: Option<i64>| millionths.map_or_else(String::new, |m| Money(m).to_string()));
+    environment.add_filter("capital", |text: String| render::capital(&text));
     environment.add_filter("words", |name: String| name.replace('_', " "));
     environment.add_filter("moment", |ms: i64| report::moment(Timestamp(ms)));
     environment.add_filter("iso", |ms: i64| iso(ms));
@@ -244,6 +245,21 @@ mod tests {
     #[test]
     fn every_template_parses() {
         environment().expect("templates");
+    }
+
+    #[test]
+    fn evidence_begins_as_a_sentence_wherever_a_page_shows_it_as_one() {
+        let sentences = TEMPLATES
+            .iter()
+            .flat_map(|(name, text)| text.match_indices(". {{ found.evidence").map(move |(at, _)| (name, &text[at..])));
+        let sentences: Vec<_> = sentences.collect();
+        assert!(!sentences.is_empty());
+        for (name, rest) in sentences {
+            let shown = rest.split_inclusive("}}").next().unwrap_or_default().trim_start_matches(". ");
+            let found = json!({ "evidence": "the same <error>" });
+            let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, json!({ "found": found }));
+            assert_eq!(page.expect("a page"), "The same <error>", "{name}: {shown}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ on_one_forge!(
     given_up_delivery_is_tried_again,
     stopped_backend_is_used_again_by_a_button,
     lists_of_a_loop_say_what_they_leave_out,
+    secrets_are_masked_on_every_page,
 );
 
 /// Routes that read, with `ID` for a loop.
@@ -212,6 +213,37 @@ async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
 }
 
 /// Inputs of the newest loop that are commands, without the person and the comment.
+/// A key that a person wrote into the title, and that the agent and a check print.
+async fn secrets_are_masked_on_every_page(dialect: Dialect) {
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    let mut setup = Setup::new(dialect).agent(&format!("echo 'The key is {token}.'\necho 40 >answer.txt\n"));
+    setup = setup.file("check.sh", &format!("echo 'Tried with {token}.'\ntest \"$(cat answer.txt)\" = 42\n"));
+    setup = setup.config("limits: { iterations: 1 }");
+    setup.title = format!("Leaked {token}");
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::LimitReached, "{}", done.why);
+        let dashboard = ServedPages::of(world, false).await;
+        let more = ["/search?q=leaked", "/search?q=tried", "/search?q=key", "/costs", "/tokens"];
+        let mut shown = Vec::new();
+        for path in READ.iter().chain(&more).filter(|path| !path.ends_with("events")) {
+            let answer = dashboard.get(&with_id(path, &done.id)).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+            assert!(!answer.body.contains("a1B2a1B2"), "{path}: {}", answer.body);
+            for words in ["Leaked", "The key is", "Tried with"] {
+                if answer.body.contains(words) {
+                    shown.push((words, *path));
+                }
+            }
+        }
+        // The texts around the key are shown, so that it is masked, not absent.
+        for words in ["Leaked", "The key is", "Tried with"] {
+            assert!(shown.iter().any(|(found, _)| *found == words), "no page shows `{words}`: {shown:?}");
+        }
+    })
+    .await;
+}
+
 async fn commands(world: &World) -> Vec<LoopInput> {
     let id = world.the_loop().await.id;
     let log = world.engine().store.read(move |c| loops::history(c, &id)).await.expect("a log");

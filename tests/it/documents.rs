@@ -189,6 +189,38 @@ fn runbook_links_of_alerts_and_units_have_headings() {
     }
 }
 
+/// Each section tells by what one knows that it is the right one, what to look at, and the commands.
+#[test]
+fn sections_of_the_runbook_have_symptoms_and_commands() {
+    let sections = runbook();
+    for (anchor, section) in &sections {
+        assert!(section.contains("\nSymptoms"), "the section #{anchor} of RUNBOOK.md names no symptoms");
+        assert!(section.contains("```sh"), "the section #{anchor} of RUNBOOK.md has no commands");
+        let looks = ["Look at", "journalctl", "as_service ralph-bot", "/metrics"];
+        assert!(looks.iter().any(|look| section.contains(look)), "the section #{anchor} says nothing to look at");
+    }
+    assert!(sections.len() >= 14, "{:?}", sections.keys());
+}
+
+/// Drills that the runbook names are tests.
+#[test]
+fn drills_of_the_runbook_are_tests() {
+    let page = read("RUNBOOK.md");
+    let name = pattern(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`");
+    let drills = page.split("\n\n").filter(|part| part.starts_with("Drill"));
+    let named: BTreeSet<String> =
+        drills.flat_map(|part| name.captures_iter(part).map(|found| found[1].to_owned())).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files =
+        ["tests/it", "tests/slow", "tests/attack"].map(|folder| std::fs::read_dir(root.join(folder)).expect(folder));
+    let sources = files.into_iter().flatten().flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let sources: String = sources.collect();
+    for drill in &named {
+        assert!(sources.contains(&format!("async fn {drill}(")), "RUNBOOK.md: there is no test {drill}");
+    }
+    assert!(named.len() >= 16, "{named:?}");
+}
+
 /// Somebody who was woken by an alert finds its name, and what it means, in the section that it links to.
 #[test]
 fn alerts_are_in_their_sections_of_the_runbook() {

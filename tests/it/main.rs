@@ -6,6 +6,7 @@ mod cli;
 mod clock;
 mod commands;
 mod dashboard;
+mod demo_end;
 mod documents;
 mod egress;
 #[path = "../harness/mod.rs"]

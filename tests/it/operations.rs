@@ -18,6 +18,7 @@ use crate::harness::{SECRET, Setup, UpdateMode, World, on_both_forges, on_one_fo
 
 on_both_forges!(
     backup_under_load_is_restored_on_another_path_and_the_loop_goes_on,
+    moved_service_goes_on_and_finds_what_it_missed,
     secret_is_replaced_without_losing_a_delivery,
 );
 
@@ -117,6 +118,34 @@ async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) 
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    })
+    .await;
+}
+
+/// The steps of RUNBOOK.md: the service is stopped for good, its last backup is the database on the new host, where nothing else is, and
+/// the webhook leads there afterwards. What people did meanwhile reached nobody.
+async fn moved_service_goes_on_and_finds_what_it_missed(dialect: Dialect) {
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        world.label().await;
+        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop().await;
+        let (old, copy) = (world.folder.path().join("data"), world.folder.path().join("move.db"));
+        store::backup_file(&old.join("ralph.db"), &copy).expect("a copy");
+        world.forge.hooks().drop_next(1_000);
+        let comment = world.comment("/ralph guide Add a note, please.").await;
+        world.forge.flush().await;
+        world.forge.hooks().drop_next(0);
+        std::fs::rename(&old, world.folder.path().join("old-host")).expect("the old host is gone");
+        restore(world, &copy, "new-host").await;
+        world.reconcile().await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
+        assert!(world.prompt(done.spent.iterations).await.contains("Add a note, please."));
+        let notes: String = (1..=done.spent.iterations).map(|number| format!("{number}\n")).collect();
+        assert_eq!(world.file(&done.branch, "notes.txt").await, Some(notes), "no iteration is lost or repeated");
+        assert!(!old.exists(), "nothing is written where the old host had its data");
     })
     .await;
 }

@@ -247,7 +247,9 @@ async fn advise() -> axum::Json<Value> {
     });
     axum::Json(serde_json::json!({
         "model": "helper-stub", "content": [{"type": "text", "text": advice.to_string()}], "stop_reason": "end_turn",
-        "usage": {"input_tokens": 1_000, "cache_read_input_tokens": 500, "output_tokens": 100},
+        "usage": {
+            "input_tokens": 1_000, "cache_read_input_tokens": 500, "cache_creation_input_tokens": 200, "output_tokens": 100,
+        },
     }))
 }
 
@@ -277,7 +279,9 @@ async fn question_to_a_model_is_a_span_with_all_its_tokens(dialect: Dialect) {
                 ("gen_ai.request.model", "helper-stub"),
                 // Of an unknown host that whose protocol it speaks.
                 ("gen_ai.provider.name", "anthropic"),
-                ("gen_ai.usage.input_tokens", "1500"),
+                ("gen_ai.usage.input_tokens", "1700"),
+                ("gen_ai.usage.cache_read.input_tokens", "500"),
+                ("gen_ai.usage.cache_creation.input_tokens", "200"),
                 ("gen_ai.usage.output_tokens", "100"),
                 ("gen_ai.agent.name", ""),
             ] {

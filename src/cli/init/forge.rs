@@ -69,7 +69,9 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLo
         } else {
             print(&format!(
                 "Open this address in a browser, and create the App there:\n\n    {}\n\n\
-                 On another machine, first run: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE\n",
+                 On another machine, first run: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE\n\n\
+                 Waiting for GitHub's answer, with which the configuration is written; then the App is to be installed.\n\
+                 Ctrl-C ends this without a change.\n",
                 link.expose_secret()
             ))?;
         }

@@ -377,7 +377,12 @@ impl Engine {
             operation: "invoke_agent",
             backend: &chosen.backend,
             model: outcome.model.as_deref().or(chosen.model.as_deref()),
-            tokens: (outcome.tokens_in, outcome.tokens_out),
+            usage: TokenUsage::with_cached_in(
+                outcome.tokens_in,
+                outcome.tokens_out,
+                outcome.cache_read,
+                outcome.cache_write,
+            ),
             usd: outcome.cost.unwrap_or_default().usd(),
             started: self.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
             error: failed,
