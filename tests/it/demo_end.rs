@@ -81,7 +81,7 @@ async fn demo_whose_terminal_is_closed_ends_without_a_signal() {
     assert_eq!(demo.remaining(), Vec::<PathBuf>::new());
 }
 
-/// Whatever ends the demo, it stops its loop and deletes its files.
+/// The demo stops its loop and deletes its files, whatever ends it.
 #[tokio::test]
 async fn demo_is_ended_in_order_by_signals_and_by_a_reader_that_leaves() {
     for ended_by in [Some(Signal::HUP), Some(Signal::TERM), Some(Signal::INT), None] {
