@@ -257,7 +257,8 @@ mod tests {
         for (name, rest) in sentences {
             let shown = rest.split_inclusive("}}").next().unwrap_or_default().trim_start_matches(". ");
             let found = json!({ "evidence": "the same <error>" });
-            let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, json!({ "found": found }));
+            let context = minijinja::Value::from_serialize(json!({ "found": found }));
+            let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, context);
             assert_eq!(page.expect("a page"), "The same <error>", "{name}: {shown}");
         }
     }
