@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use super::rare_forms::rare_forms;
 use crate::domain::trust::secret_forms::encodings_of;
 
 /// Minimum length of a value, in bytes; shorter ones would occur in ordinary words.
@@ -67,7 +68,7 @@ fn is_random(part: &[u8]) -> bool {
 /// Returns a part in all forms in which it is likely to leave; without those that are too short to be distinguished from ordinary
 /// text.
 pub(super) fn forms(part: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    encodings_of(part).into_iter().filter(|form| form.len() >= MIN_VALUE)
+    encodings_of(part).into_iter().chain(rare_forms(part)).filter(|form| form.len() >= MIN_VALUE)
 }
 
 /// Widens a range by the characters of tokens around it, so that nothing of a token remains of which a part was found.
