@@ -233,8 +233,11 @@ fn folders_in_memory(pid: u32) -> u64 {
         let found = rustix::fs::statvfs(format!("/proc/{pid}/root/{folder}")).ok()?;
         Some(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)
     };
-    let is_sandbox = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
-    if is_sandbox { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
+    let is_apart = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
+    // Until the sandbox is built, its root is the machine's, whose folders are on a disk.
+    let root = |path: &str| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let own = root(&format!("/proc/{pid}/root/"));
+    if is_apart && own.is_some() && own != root("/") { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
 /// Returns what files in memory and shared memory take on this machine, in KiB; 0 if the kernel does not tell.

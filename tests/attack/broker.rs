@@ -239,7 +239,9 @@ async fn refused(place: &AttackedRun, name: &str, request: &str) {
     assert!(!answer.contains(KEY), "{name}: {answer}");
     // What is no HTTP at all is refused by the server, with an empty body.
     assert!(
-        answer.contains("ralph-bot: ") || answer.starts_with("HTTP/1.1 400") || answer.is_empty(),
+        answer.contains("ralph-bot: ")
+            || ["HTTP/1.1 400", "HTTP/1.1 431"].iter().any(|begin| answer.starts_with(begin))
+            || answer.is_empty(),
         "{name}: {answer}"
     );
     assert_eq!(place.model.seen().len(), before, "{name} reached the model: {:?}", place.model.seen().last());

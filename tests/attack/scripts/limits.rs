@@ -57,7 +57,7 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     // Mappings of memory that nothing was written to: the kernel keeps 256 bytes for each, 65,530 for a process.
     (
         "mappings",
-        "for n in $(seq 1 15); do perl -e '$arm = `uname -m` =~ /aarch/; my $start = syscall($arm ? 222 : 9, 0, 1 << 30, 0, 0x4022, -1, 0); for my $n (0..70000) { syscall($arm ? 226 : 10, $start + ($n << 13), 4096, 1) == 0 or last } sleep 30' & done; wait",
+        "for n in $(seq 1 10); do perl -e '$arm = `uname -m` =~ /aarch/; my $start = syscall($arm ? 222 : 9, 0, 1 << 30, 0, 0x4022, -1, 0); for my $n (0..70000) { syscall($arm ? 226 : 10, $start + ($n << 13), 4096, 1) == 0 or last } sleep 30' & done; wait",
         Some("memory"),
     ),
     // Buffers of TCP grow while a connection is used, without a request for it.

@@ -260,7 +260,7 @@ mod tests {
         ] {
             assert!(holds(&file, content), "{name}: {:?}", unpack(&file));
         }
-        assert_eq!(unpack(b"x^2 and x\x01y are no streams, nor is \x1f\x8b\x08").members, [] as [Vec<u8>; 0]);
+        assert_eq!(unpack(b"1 x^2 and x\x01y are no streams, nor is \x1f\x8b\x08").members, [] as [Vec<u8>; 0]);
     }
 
     /// See docs/threats.md#i7.
