@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +22,13 @@ const BLOCK: u64 = 512;
 const SOCKET_DEFAULT: u64 = 212_992;
 /// Number of bytes that a pipe can hold if its user's pipes have reached `fs.pipe-user-pages-soft` pages in total.
 const PIPE: u64 = 8 << 10;
-/// Maximum number of descriptors that the processes of a run may have open in total, because reading more takes too
-/// long.
+/// Bytes of the kernel for a mapping of memory, with its part of the tree of mappings.
+const MAPPING: u64 = 256;
+/// Maximum number of mappings that the processes of a run may have together. Reading more takes too long.
+const MOST_MAPPINGS: u64 = 4 << 20;
+/// Number of sockets up to which it is not asked what is queued in those of TCP.
+const FEW_SOCKETS: u64 = 16;
+/// Maximum number of descriptors that the processes of a run may have open together. Reading more takes too long.
 const MOST_OPEN: u64 = 131_072;
 /// Folders of a sandbox that are in memory.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
@@ -40,6 +46,8 @@ struct Usage {
     pipes: u64,
     /// Number of open descriptors, at most one more than a run may have.
     descriptors: u64,
+    /// Bytes that wait in TCP sockets of the run.
+    queued: u64,
 }
 
 /// Returns the reason if a limit is exceeded; otherwise `None`. `socket` is the number of bytes that a socket can
@@ -47,7 +55,8 @@ struct Usage {
 fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
     let Usage { sockets, pipes, .. } = usage;
     let of_pipes = if socket == 0 { 0 } else { pipes.saturating_mul(PIPE) };
-    let held_mib = sockets.saturating_mul(socket).saturating_add(of_pipes) >> 20;
+    let of_sockets = if socket == 0 { 0 } else { sockets.saturating_mul(socket).max(usage.queued) };
+    let held_mib = of_sockets.saturating_add(of_pipes) >> 20;
     if usage.descriptors > MOST_OPEN {
         // The rest was not looked at.
         Some(format!("its processes had more than {MOST_OPEN} descriptors open together"))
@@ -82,9 +91,9 @@ pub(super) async fn exceeded(
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
             return reason;
         }
-        let devices = devices.clone();
+        let (devices, is_counted) = (devices.clone(), group.is_some());
         let measured = tokio::task::spawn_blocking(move || {
-            let usage = measure(root, limits, &devices, shared_at_start);
+            let usage = measure(root, limits, &devices, shared_at_start, is_counted);
             let reason = reason(limits, usage, socket).or_else(|| disk.exceeded(usage.deleted));
             (disk, reason)
         });
@@ -96,8 +105,9 @@ pub(super) async fn exceeded(
     }
 }
 
-/// Measures a run. `shared_at_start` is the size of the machine's files in memory when the run started, in KiB.
-fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_start: u64) -> Usage {
+/// Measures a run. `shared_at_start` is what the machine's files in memory took when it began, in KiB. What the kernel holds for its
+/// processes is left out if a control group counts it.
+fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_start: u64, is_counted: bool) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<ProcessStat> = pids.filter_map(ProcessStat::of).collect();
@@ -114,13 +124,54 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
         open_files(found().map(|process| process.pid), devices, MOST_OPEN);
     let tables_kib: u64 = found().filter_map(|process| page_tables_kib(process.pid)).sum();
     let last = found().map(|process| process.pid).max();
-    memory_mib += (in_memory + (tables_kib << 10) + last.map_or(0, folders_in_memory)) >> 20;
+    let mut kernel = 0;
+    if !is_counted {
+        kernel = mappings(found().map(|process| process.pid), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING;
+    }
+    let asks_tcp = !is_counted && sockets > FEW_SOCKETS;
+    let queued = last.filter(|_| asks_tcp).map_or(0, queued_by_tcp);
+    memory_mib += (in_memory + kernel + (tables_kib << 10) + last.map_or(0, folders_in_memory)) >> 20;
     // A file in memory that is on its way through a socket is open in no process. Only the machine's sum shows its size.
     let grown_mib = shared_kib().saturating_sub(shared_at_start) >> 10;
     if grown_mib > limits.memory_mib && found().any(|process| has_files_in_flight(process.pid)) {
         memory_mib = memory_mib.max(grown_mib);
     }
-    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted, sockets, pipes, descriptors }
+    let processes = found().map(|process| process.threads).sum();
+    Usage { memory_mib, processes, deleted, sockets, pipes, descriptors, queued }
+}
+
+/// Counts the mappings of processes, which are in no process's resident memory. Stops when there are `most`.
+fn mappings(pids: impl Iterator<Item = u32>, most: u64) -> u64 {
+    let (mut count, mut buffer) = (0, vec![0; 64 << 10]);
+    for pid in pids {
+        let Ok(mut maps) = fs::File::open(format!("/proc/{pid}/maps")) else { continue };
+        while let Ok(read @ 1..) = maps.read(&mut buffer) {
+            count += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+            if count >= most {
+                return count;
+            }
+        }
+    }
+    count
+}
+
+/// Returns the bytes that wait in the TCP sockets of a sandbox, seen through one of its processes: the kernel lets their buffers grow
+/// while they are used. 0 for a process in the service's own network.
+fn queued_by_tcp(pid: u32) -> u64 {
+    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let own = network(&pid.to_string());
+    if own.is_none() || own == network("self") {
+        return 0;
+    }
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines().skip(1)).map(queued_bytes).sum()
+}
+
+/// Returns the bytes that wait in a socket by its line in a table of the kernel: the fifth word, as `sent:received` in hexadecimal.
+fn queued_bytes(line: &str) -> u64 {
+    let queues = line.split_whitespace().nth(4).and_then(|queues| queues.split_once(':'));
+    let bytes = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+    queues.map_or(0, |(sent, received)| bytes(sent).saturating_add(bytes(received)))
 }
 
 /// Deleted files, sockets and pipes that processes have open.
@@ -183,8 +234,11 @@ fn folders_in_memory(pid: u32) -> u64 {
         let found = rustix::fs::statvfs(format!("/proc/{pid}/root/{folder}")).ok()?;
         Some(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)
     };
-    let is_sandbox = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
-    if is_sandbox { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
+    let is_apart = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
+    // Until the sandbox is built, its root is the machine's, whose folders are on a disk.
+    let root = |path: &str| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let own = root(&format!("/proc/{pid}/root/"));
+    if is_apart && own.is_some() && own != root("/") { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
 /// Returns the size of files in memory and shared memory on this machine, in KiB; 0 if the kernel does not report it.
@@ -261,6 +315,8 @@ mod tests {
             Some("it had 40 sockets and 128 pipes, which can hold 11 MiB of memory; the limit is 10 MiB".to_owned(),)
         );
         assert_eq!((reason(limits, pipes(127), 1 << 18), reason(limits, pipes(u64::MAX), 0)), (None, None));
+        let queued = Usage { queued: 11 << 20, ..usage(10, 3, 40) };
+        assert!(reason(limits, queued, 1).unwrap().contains("40 sockets") && reason(limits, queued, 0).is_none());
         let open = |descriptors| reason(limits, Usage { descriptors, ..usage(10, 3, 0) }, 1 << 18);
         assert_eq!(open(MOST_OPEN), None);
         assert!(open(MOST_OPEN + 1).unwrap().contains("more than 131072 descriptors"));
@@ -273,6 +329,7 @@ mod tests {
             SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
             &BTreeSet::new(),
             shared_kib(),
+            false,
         );
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
     }
@@ -302,7 +359,28 @@ mod tests {
         drop((pipes, copies));
     }
 
-    /// Reading untouched memory maps a page of zeros, which uses no memory of the process except its page tables.
+    /// See docs/threats.md#s10.
+    #[test]
+    fn mappings_are_counted_up_to_a_maximum() {
+        let own = || mappings([std::process::id()].into_iter(), u64::MAX);
+        let files: Vec<_> = (0..3).map(|_| fs::read_to_string("/proc/self/maps").unwrap().lines().count()).collect();
+        assert!(own() + 50 >= files[0] as u64 && own() > 10, "{} of {files:?}", own());
+        assert_eq!(mappings([u32::MAX].into_iter(), u64::MAX), 0, "a process that ended");
+        let twice = [std::process::id(); 2].into_iter();
+        assert!(mappings(twice, 1) <= own() + 50, "it stops");
+    }
+
+    #[test]
+    fn queues_of_sockets_are_read() {
+        let line = "   1: 0100007F:0CEA 0100007F:D2F0 01 0000000A:00000100 01:00000014 00000000 0 0 1 2 0 20 4 0 10 -1";
+        assert_eq!(queued_bytes(line), 266);
+        for odd in ["", "  sl  local_address", "1: a b 01 zz:1", "1: a b 01 5"] {
+            assert!(queued_bytes(odd) <= 1, "{odd}");
+        }
+        assert_eq!(queued_by_tcp(std::process::id()), 0, "the service's own network");
+    }
+
+    /// Reading untouched memory maps a page of zeros, which is no memory of the process; its page tables are.
     /// See docs/threats.md#s10.
     #[test]
     #[expect(unsafe_code, reason = "memory is mapped and read")]
@@ -311,7 +389,7 @@ mod tests {
         const STEPS: usize = 8 << 10;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let limits = SandboxLimits { memory_mib: 16, ..SandboxLimits::default() };
-        let used = || measure(std::process::id(), limits, &BTreeSet::new(), shared_kib()).memory_mib;
+        let used = || measure(std::process::id(), limits, &BTreeSet::new(), shared_kib(), false).memory_mib;
         let before = used();
         // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
         unsafe {
@@ -346,7 +424,7 @@ mod tests {
         sendmsg(&ours, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
         drop(file);
         let limits = SandboxLimits { memory_mib: MIB / 2, ..SandboxLimits::default() };
-        let used = |start| measure(std::process::id(), limits, &BTreeSet::new(), start).memory_mib;
+        let used = |start| measure(std::process::id(), limits, &BTreeSet::new(), start, false).memory_mib;
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", theirs.as_raw_fd())).unwrap();
         if !about.contains("scm_fds:") {
             return skipped_tests::skip("this kernel does not tell the files in flight");

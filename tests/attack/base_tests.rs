@@ -1,5 +1,11 @@
 //! Work that passes only because of what it adds beside the tests of the base, moves out of a runner's reach, compiles, or writes
 //! while the checks run. Real git and real checks.
+//!
+//! Classes were seen to fail without their defence, by hand:
+//! - `replaced_files` that returns none: new tests that patch the framework or have a name that says nothing, tests that are moved away,
+//!   and the accepted file;
+//! - `is_compiled_cache` that is always false: compiled code;
+//! - files that were written while the checks ran are not reported: both stories of programs and checks that write tests.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;

@@ -239,14 +239,16 @@ async fn refused(place: &AttackedRun, name: &str, request: &str) {
     assert!(!answer.contains(KEY), "{name}: {answer}");
     // What is no HTTP at all is refused by the server, with an empty body.
     assert!(
-        answer.contains("ralph-bot: ") || answer.starts_with("HTTP/1.1 400") || answer.is_empty(),
+        answer.contains("ralph-bot: ")
+            || ["HTTP/1.1 400", "HTTP/1.1 431"].iter().any(|begin| answer.starts_with(begin))
+            || answer.is_empty(),
         "{name}: {answer}"
     );
     assert_eq!(place.model.seen().len(), before, "{name} reached the model: {:?}", place.model.seen().last());
 }
 
 /// Heads of requests that are refused: name, request line, headers. The body is that of a usual request.
-const HEADS: [(&str, &str, &str); 46] = [
+const HEADS: [(&str, &str, &str); 61] = [
     ("no token", "POST /v1/messages", "content-type: application/json"),
     ("token in another header", "POST /v1/messages", "x-token: TOKEN\r\ncontent-type: application/json"),
     ("token in a cookie", "POST /v1/messages", "cookie: k=TOKEN\r\ncontent-type: application/json"),
@@ -323,9 +325,42 @@ const HEADS: [(&str, &str, &str); 46] = [
         "POST /v1/messages",
         "x-api-key: TOKEN\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\ncontent-type: application/json",
     ),
+    ("folder above", "POST /v1/messages/../files", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("folder above the top", "POST /../v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("same folder", "POST /v1/./messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("slash at the end", "POST /v1/messages/", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("capitals", "POST /V1/Messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escaped zero byte", "POST /v1/messages%00", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escaped question mark", "POST /v1/messages%3Fbeta=true", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escape of an escape", "POST /v1/%252e%252e/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("wide characters", "POST /v1/\u{ff4d}essages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("login in the address", "POST http://TOKEN@HOST/v1/messages", "content-type: application/json"),
+    (
+        "path of another server in a header",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\nx-rewrite-url: /v1/files\r\ncontent-type: application/json",
+    ),
+    (
+        "two kinds of content",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\ncontent-type: text/plain\r\ncontent-type: application/json",
+    ),
+    ("other characters", "POST /v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json; charset=utf-7"),
+    (
+        "two encodings of the body",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\ncontent-encoding: identity\r\ncontent-encoding: gzip\r\ncontent-type: application/json",
+    ),
+    ("token of the run with a comma", "POST /v1/messages", "x-api-key: TOKEN, TOKEN\r\ncontent-type: application/json"),
     ("compressed", "POST /v1/messages", "x-api-key: TOKEN\r\ncontent-encoding: gzip\r\ncontent-type: application/json"),
     ("form", "POST /v1/messages", "x-api-key: TOKEN\r\ncontent-type: multipart/form-data; boundary=x"),
 ];
+
+/// Returns a usual request with further headers before its usual ones.
+fn with_headers(headers: &str) -> String {
+    let headers = headers.trim_end();
+    posted("/v1/messages", &format!("{headers}\r\nx-api-key: TOKEN\r\ncontent-type: application/json"), MESSAGE)
+}
 
 /// See docs/threats.md#s4, docs/threats.md#s6.
 #[tokio::test]
@@ -351,9 +386,20 @@ async fn forbidden_heads_never_reach_the_model() {
             ("folded header", posted("/v1/messages", "x-api-key:\r\n TOKEN\r\ncontent-type: application/json", MESSAGE)),
             ("unknown transfer encoding", posted("/v1/messages", "x-api-key: TOKEN\r\ntransfer-encoding: gzip, chunked\r\ncontent-type: application/json", MESSAGE)),
             ("bytes", "\x16\x03\x01\x02\r\n\r\n".to_owned()),
+            ("length in a list", with_headers("content-length: 5, 5")),
+            ("length with a sign", with_headers("content-length: +5")),
+            ("chunked twice", with_headers("transfer-encoding: chunked\r\ntransfer-encoding: chunked")),
+            ("transfer encoding of another name", with_headers("transfer-encoding: xchunked")),
+            ("tab before the colon", with_headers("transfer-encoding\t: chunked")),
+            ("zero byte in a header", with_headers("x-codex-a: a\0b")),
+            ("line end within a header", with_headers("x-codex-a: a\rx-forwarded-host: b")),
+            ("large header", with_headers(&format!("x-codex-a: {}", "a".repeat(2 << 20)))),
+            ("many headers", with_headers(&(0..5_000).map(|n| format!("x-codex-{n}: a\r\n")).collect::<String>())),
+            ("body later, for another host", with_headers("expect: 100-continue\r\nhost: evil.example")),
         ] {
             refused(place, name, &request).await;
         }
+        assert!(HEADS.len() + bodies().len() >= 120);
         // A usual request passes, so that the others are refused for their own reason.
         assert!(place.ask().await.starts_with(b"HTTP/1.1 200"));
         assert_eq!(place.model.seen().len(), 1);
@@ -398,6 +444,11 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         messages("set of remote tools", of_type("mcp_toolset")),
         messages("tool search of the provider", of_type("tool_search_tool_regex_20251119")),
         messages("unknown tool", of_type("anything")),
+        messages("kind of a tool in a list", json!({ "tools": [{ "type": ["web_search_20250305"], "name": "b" }] })),
+        messages("kind of a tool in capitals", of_type("Web_Search_20250305")),
+        messages("kind of a tool with a space", of_type(" web_search_20250305")),
+        messages("kind of a tool as null", json!({ "tools": [{ "type": null, "name": "web_search" }, "web_search"] })),
+        messages("tools under another name", json!({ "Tools": [{ "type": "web_search_20250305" }] })),
         messages("remote servers", json!({ "mcp_servers": [{ "type": "url", "url": "https://evil.example" }] })),
         messages("container", json!({ "container": { "skills": [] } })),
         messages(
@@ -473,6 +524,13 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         gemini("search retrieval", json!({ "tools": [{ "googleSearchRetrieval": {} }] })),
         gemini("addresses", json!({ "tools": [{ "function_declarations": [], "url_context": {} }] })),
         gemini("code", json!({ "tools": [{ "codeExecution": {} }] })),
+        gemini(
+            "search of files",
+            json!({ "tools": [{ "fileSearch": { "fileSearchStoreNames": ["fileSearchStores/1"] } }] }),
+        ),
+        gemini("search for enterprises", json!({ "tools": [{ "enterpriseWebSearch": {} }] })),
+        gemini("computer of Gemini", json!({ "tools": [{ "computerUse": {} }] })),
+        gemini("remote servers of Gemini", json!({ "tools": [{ "functionDeclarations": [], "mcpServers": [{}] }] })),
         gemini("maps", json!({ "tools": [{ "googleMaps": {} }] })),
         gemini("tools in an object", json!({ "tools": { "googleSearch": {} } })),
         gemini(

@@ -37,6 +37,7 @@ on_both_forges!(
     forged_states_change_no_loop,
     forged_reviews_change_no_loop,
     replays_act_once,
+    ambiguous_bodies_start_nothing,
     old_deliveries_do_not_act_on_later_loops,
     deliveries_of_other_repositories_start_nothing,
     former_names_with_the_old_number_start_nothing,
@@ -614,6 +615,62 @@ async fn replays_act_once(dialect: Dialect) {
     .await;
 }
 
+/// Bodies that parsers read differently: what one of them takes for the sender's is another's.
+/// See docs/threats.md#w9.
+async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        let (mira, otto) = (world.maintainer.clone(), world.outsider.clone());
+        let (event, foreign) = comment_kept_back(world, &otto, world.issue, "/ralph run").await;
+        let own = comment_kept_back(world, &mira, world.issue, "/ralph run").await.1;
+        let body = own.to_string();
+        // A second value of a field behind the first, and before it.
+        let with = |field: &str, value: &Value| {
+            let rest = body.strip_prefix('{').expect("an object");
+            let end = body.strip_suffix('}').expect("an object");
+            [format!("{{{field}:{value},{rest}"), format!("{end},{field}:{value}}}")]
+        };
+        let mut bodies: Vec<(String, Vec<u8>)> = Vec::new();
+        for name in ["sender", "comment", "issue", "repository", "action"] {
+            let value = if foreign[name].is_object() { foreign[name].clone() } else { json!("edited") };
+            let escaped = format!("\"\\u{:04x}{}\"", u32::from(name.as_bytes()[0]), &name[1..]);
+            for field in [format!("{name:?}"), escaped] {
+                bodies.extend(with(&field, &value).map(|text| (format!("second {field}"), text.into_bytes())));
+            }
+        }
+        let text = |text: String| text.into_bytes();
+        let wide = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        bodies.extend([
+            ("two documents".to_owned(), text(format!("{foreign}{body}"))),
+            ("text behind the document".to_owned(), text(format!("{body}\n{{"))),
+            ("a byte order mark".to_owned(), text(format!("\u{feff}{body}"))),
+            ("a comment".to_owned(), text(body.replacen('{', "{/*x*/", 1))),
+            ("a comma at the end".to_owned(), text(format!("{},}}", body.strip_suffix('}').expect("an object")))),
+            (
+                "bytes that are no UTF-8".to_owned(),
+                [body.strip_suffix('}').expect("an object").as_bytes(), b",\"x\":\"\xff\"}"].concat(),
+            ),
+            ("two bytes a character".to_owned(), wide),
+            ("a form".to_owned(), text(format!("payload={body}"))),
+            ("a list".to_owned(), text(format!("[{body}]"))),
+            ("deep".to_owned(), text(format!("{{\"x\":{}{},{}", "[".repeat(5_000), "]".repeat(5_000), &body[1..]))),
+            ("a number that no type holds".to_owned(), text(format!("{{\"number\":1e999,{}", &body[1..]))),
+        ]);
+        assert!(bodies.len() >= 30);
+        let before = Effects::of(world).await;
+        for (number, (name, body)) in bodies.iter().enumerate() {
+            let status = deliver(world, &format!("ambiguous-{number}"), &event, body).await;
+            assert!((200..300).contains(&status) || (400..500).contains(&status), "{name}: {status}");
+            world.settle().await;
+            assert_eq!(Effects::of(world).await, before, "{name}: it had an effect");
+        }
+        // Honest: the same delivery, read by all in one way.
+        assert_eq!(deliver(world, "unambiguous", &event, body.as_bytes()).await, 202);
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
+}
+
 /// Deliveries from before, after the loop ended and another began.
 /// See docs/threats.md#w6 and docs/threats.md#p16.
 async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
@@ -960,4 +1017,13 @@ mod github_only {
         })
         .await;
     }
+}
+
+/// Each name of a forged delivery stands for a delivery of its own.
+#[test]
+fn forged_deliveries_are_at_least_60() {
+    let source = include_str!("deliveries.rs");
+    let names: std::collections::BTreeSet<&str> =
+        source.split("case(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name).collect();
+    assert!(names.len() >= 60, "{} names: {names:?}", names.len());
 }

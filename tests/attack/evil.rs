@@ -1,4 +1,11 @@
 //! Agents that obey injected instructions: the secrets and files that they can reach, and where these can leak.
+//!
+//! Classes were seen to fail without their defence, by hand:
+//! - names of branches: `slug` that returns the title (no branch can be made);
+//! - pipes: `untrusted::open` and `read_beneath` that wait, and `remove_pipes` that removes none (the story does not end).
+//!
+//! A host is reached where the network is allowed, in each run. Without a defence of the sandbox the probe at the start finds none that holds,
+//! and no agent starts; `scripts_succeed_without_the_defences` shows what one could reach then.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -6,7 +6,7 @@
 //!
 //! `scripts_succeed_without_the_defences` leaves defences out (`Defence`) and expects scripts of S1, S3, S5, S11, S13, S16 and G19 to
 //! break out, in each run; `limits::hogs_go_on_without_limits` does so for S10, and `git::traps_catch_git_without_the_defences` for
-//! G1 to G5 and G7. Other defences cannot be left out in a run; they were taken out of the source once:
+//! G1 to G7. Other defences cannot be left out in a run; they were taken out of the source once:
 //!
 //! - S2 (descriptors stay open) and S12 (no session of its own, terminal requests allowed): the probe at the start reports it, and
 //!   no sandbox is used.
@@ -15,8 +15,6 @@
 //!
 //! - G8 (fetched objects are not checked by `fsck`): `malicious_objects_are_refused_on_fetch` fails.
 //! - G9 (links are followed where files are read): the tests of links in `workspace/files.rs` fail.
-//!
-//! G6 has not been seen to fail: the service's own git directory keeps what it aims at out of reach.
 
 mod git;
 mod limits;

@@ -12,6 +12,7 @@ mod objects;
 mod parts;
 mod patterns;
 mod plain;
+mod rare_forms;
 mod skeleton;
 
 #[cfg(test)]

@@ -245,7 +245,49 @@ mod tests {
         }
     }
 
-    /// Names that resolve to local addresses are refused even if the name is allowed.
+    /// The list is asked for the server that is connected to, however it is written, and that server is told the same name.
+    /// See docs/threats.md#s5.
+    #[test]
+    fn disguised_servers_are_read_as_what_they_are() {
+        for (address, target) in [
+            ("2130706433:443", "127.0.0.1:443"),
+            ("0177.0.0.1:443", "127.0.0.1:443"),
+            ("127.1:443", "127.0.0.1:443"),
+            ("[::ffff:7f00:1]:443", "127.0.0.1:443"),
+            ("example.org.:443", "example.org:443"),
+        ] {
+            let read = read(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).map(|(found, ..)| found);
+            assert_eq!(read.as_deref(), Some(target), "{address}");
+        }
+        for address in [
+            "user@example.org:443",
+            "example.org:443:80",
+            "[fe80::1%25lo]:443",
+            "example.org..:443",
+            "a b:443",
+            "/:443",
+        ] {
+            assert!(read(&format!("CONNECT {address} HTTP/1.1\r\n\r\n")).is_none(), "{address}");
+        }
+        for (address, server) in [
+            ("http://example.org@evil.example/", "evil.example"),
+            ("http://example.org:80@evil.example/", "evil.example"),
+            ("http://evil.example\\@example.org/", "evil.example"),
+            ("http://evil.example#@example.org/", "evil.example"),
+            ("http://evil.example?@example.org/", "evil.example"),
+            ("http://ex%61mple.org/", "example.org"),
+            ("http://0x7f000001/", "127.0.0.1"),
+        ] {
+            let (target, _, sent) = read(&format!("GET {address} HTTP/1.1\r\nHost: other\r\n\r\n")).expect(address);
+            let host = format!("Host: {server}\r\n");
+            assert!(
+                target == format!("{server}:80") && sent.contains(&host) && !sent.contains("other"),
+                "{address}: {sent}"
+            );
+        }
+    }
+
+    /// Names that resolve to local addresses are refused, even if the name is allowed.
     /// See docs/threats.md#s5, docs/threats.md#s7.
     #[tokio::test]
     async fn allowed_names_reach_public_addresses_only() {

@@ -80,6 +80,18 @@ const TRAPS: &[Script] = &[
         "nested-repository",
         "git init -q sub; git -C sub config core.fsmonitor \"$TRAP\"; git -C sub config filter.x.clean \"$TRAP\"; echo '* filter=x' >sub/.gitattributes; echo 1 >sub/a",
     ),
+    // Git looks into a repository that became an entry of the index.
+    Script(
+        "g6",
+        "nested-repository-with-a-commit",
+        "git init -q sub; git -C sub -c user.name=x -c user.email=x@x commit -q --allow-empty -m x; git -C sub config core.fsmonitor \"$TRAP\"; echo 1 >sub/a; echo 1 >a",
+    ),
+    // A folder that is a bare repository, with a work tree by its settings.
+    Script(
+        "g6",
+        "bare-repository-with-a-tree",
+        "mkdir n; git init -q --bare n; git --git-dir=n config core.bare false; git --git-dir=n config core.worktree $PWD; git --git-dir=n config core.fsmonitor \"$TRAP\"; echo 1 >a",
+    ),
     Script(
         "g7",
         "helpers",
@@ -287,7 +299,7 @@ async fn traps_catch_nothing(mechanism: SandboxMechanism) {
 }
 
 /// Traps that run their command if a service works with the git directory that is in the tree. The others only mislead it.
-const OBEYED: [&str; 22] = [
+const OBEYED: [&str; 24] = [
     "fsmonitor",
     "fsmonitor-of-worktree",
     "clean",
@@ -297,6 +309,8 @@ const OBEYED: [&str; 22] = [
     "hooks",
     "hooks-path",
     "git-link",
+    "nested-repository-with-a-commit",
+    "bare-repository-with-a-tree",
     "helpers",
     "includes",
     "included-by-condition",
@@ -320,7 +334,7 @@ git checkout -q -b theirs; echo 3 >README.md; git commit -qam 2; git checkout -q
 git init -q --bare ../forge.git; git remote add origin ../forge.git; git push -q origin main
 bash -c "$SCRIPT"
 for step in 'add -A' status 'diff HEAD' 'commit -qm x' 'log -p -1' 'log --show-signature -1' 'fetch origin' 'merge --no-edit theirs' \
-    'push origin HEAD:refs/heads/y'; do timeout 5 git $step </dev/null; done
+    'push origin HEAD:refs/heads/y' '-C n status'; do timeout 5 git $step </dev/null; done
 exit 0
 "#;
 

@@ -54,6 +54,18 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
         "perl -e 'my $start = syscall(`uname -m` =~ /aarch/ ? 222 : 9, 0, 1 << 38, 1, 0x4022, -1, 0); for my $n (0..100000) { unpack(\"P1\", pack(\"J\", $start + ($n << 21))) } sleep 30'",
         Some("memory"),
     ),
+    // Mappings of memory that nothing was written to: the kernel keeps 256 bytes for each, 65,530 for a process.
+    (
+        "mappings",
+        "for n in $(seq 1 10); do perl -e '$arm = `uname -m` =~ /aarch/; my $start = syscall($arm ? 222 : 9, 0, 1 << 30, 0, 0x4022, -1, 0); for my $n (0..70000) { syscall($arm ? 226 : 10, $start + ($n << 13), 4096, 1) == 0 or last } sleep 30' & done; wait",
+        Some("memory"),
+    ),
+    // Buffers of TCP grow while a connection is used, without a request for it.
+    (
+        "buffers-of-tcp",
+        "perl -MSocket -e 'socket(L, AF_INET, SOCK_STREAM, 0); bind(L, sockaddr_in(0, INADDR_LOOPBACK)); listen(L, 400); $x = \"x\" x (1 << 18); for (1..60) { socket(my $c, AF_INET, SOCK_STREAM, 0); connect($c, getsockname(L)) or last; accept(my $s, L); push @all, $c, $s; for (1..400) { send($c, $x, MSG_DONTWAIT); recv($s, my $got, 1 << 20, MSG_DONTWAIT) } for (1..3) { 1 while defined send($c, $x, MSG_DONTWAIT); select(undef, undef, undef, 0.01) } } sleep 30'",
+        Some("memory"),
+    ),
     // So many descriptors that the other measurements would take minutes.
     (
         "descriptors",
@@ -77,7 +89,7 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
 
 /// Scripts that a sandbox without namespaces cannot run: it has no folders in memory and no sockets of its own, and no user whose
 /// processes the kernel counts before they are measured.
-const OF_NAMESPACES: [&str; 3] = ["bomb", "temporary-files", "buffers-of-sockets"];
+const OF_NAMESPACES: [&str; 4] = ["bomb", "temporary-files", "buffers-of-sockets", "buffers-of-tcp"];
 
 /// Fills segments of System V that no process has attached: 160 MiB in segments of 1 MiB. Without a control group the first is refused.
 const SEGMENTS: &str = "perl -e 'for (1..160) { my $id = shmget(0, 1 << 20, 0600); if (!defined $id) { print \"refused\"; exit } shmwrite($id, \"x\" x (1 << 20), 0, 1 << 20) } print \"made\"; sleep 30'";
@@ -258,7 +270,16 @@ async fn hogs_go_on_without_limits() {
         return;
     }
     for (name, script, _) in HOGS.iter().filter(|(name, _, _)| {
-        matches!(*name, "many-sleepers" | "deleted-files" | "buffers-of-sockets" | "pipes" | "page-tables")
+        matches!(
+            *name,
+            "many-sleepers"
+                | "deleted-files"
+                | "buffers-of-sockets"
+                | "buffers-of-tcp"
+                | "pipes"
+                | "page-tables"
+                | "mappings"
+        )
     }) {
         let folder = folders();
         let ended = tokio::time::timeout(

@@ -103,6 +103,11 @@ pub const MECHANISMS: &[Script] = &[
         "first-packet",
         r#"perl -MSocket -e 'socket(S, PF_INET, SOCK_STREAM, 0); send(S, "x", 0x20000000, sockaddr_in($ENV{PORT}, INADDR_LOOPBACK))'"#,
     ),
+    Script(
+        "s5",
+        "to-many",
+        "perl -MSocket -e 'socket(S, AF_INET, SOCK_DGRAM, 0) or exit; setsockopt(S, SOL_SOCKET, SO_BROADCAST, 1); for (\"255.255.255.255\", \"224.0.0.1\", \"239.1.1.1\") { send(S, \"x\", 0, sockaddr_in($ENV{UDP}, inet_aton($_))) and print \"BROKEN $_\\n\" }'",
+    ),
     Script("s5", "mapped-address", "exec 3<>/dev/tcp/::ffff:127.0.0.1/$PORT && echo $NAME >&3"),
     Script(
         "s5",
@@ -271,6 +276,28 @@ pub const MECHANISMS: &[Script] = &[
         "\"$PROGRAM\" sandbox-attempts --socket $PREFIX/run/agent.sock --name \"$ABSTRACT\" | grep -E '^(called|connected) ' | sed 's/^/BROKEN /'",
     ),
     Script("s16", "io-uring", "call io_uring_setup 0 0; call io_uring_register -1 0 0 0"),
+    // Numbers of x32 programs for io_uring_setup, bpf, unshare and keyctl.
+    Script(
+        "s16",
+        "calls-of-x32",
+        r#"[ $(uname -m) = x86_64 ] || exit; for n in 425 321 272 250; do perl -e '$r = syscall(0x40000000 | $ARGV[0], 0, 0, 0, 0, 0);
+           print "BROKEN $ARGV[0]: $r $!\n" unless $r == -1 && ($!{EPERM} || $!{ENOSYS})' $n; done"#,
+    ),
+    // A program of 64 bits that calls io_uring_setup by the interrupt of 32-bit programs and exits with the error's number.
+    Script(
+        "s16",
+        "calls-of-32-bits",
+        r#"[ $(uname -m) = x86_64 ] || exit; perl -e '$code = pack("H*", "b8a901000031db31c9cd8089c7f7dfb83c0000000f05"); $base = 0x400000;
+           print pack("a4C5x7SSLQQQLSSSSSS", "\x7fELF", 2, 1, 1, 0, 0, 2, 62, 1, $base + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0),
+                 pack("LLQQQQQQ", 1, 5, 0, $base, $base, 120 + length $code, 120 + length $code, 4096), $code' >call; chmod +x call; ./call
+           c=$?; case $c in 1 | 38 | 139 | 159) ;; *) echo BROKEN $c ;; esac"#,
+    ),
+    // Attaches to a child with the option that takes its filter away.
+    Script(
+        "s16",
+        "filter-taken-from-a-child",
+        r#"sleep 2 & perl -e '$r = syscall($ENV{SYS_ptrace}, 0x4206, 0 + $ARGV[0], 0, 1 << 21); print "BROKEN\n" if $r == 0' $!; kill $!"#,
+    ),
     Script("s16", "programs-in-the-kernel", "call bpf -1 0 0"),
     Script("s16", "counters", "call perf_event_open 0 -1 -1 -1 0"),
     Script("s16", "page-faults", "call userfaultfd -1; (: </dev/userfaultfd) && echo BROKEN"),

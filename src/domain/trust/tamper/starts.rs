@@ -10,12 +10,12 @@ use super::marks::is_test_code;
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(
     READ,
-    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?)$"
+    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|\.pnp\.(?:c?js|loader\.mjs|data\.json)|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?|(?:docker-)?compose\.override\.ya?ml)$"
 );
 // Folders of such files, of installed programs and of wrappers.
 pattern!(
     READ_FOLDER,
-    r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|rakelib|[^/]+\.(?:egg|dist)-info|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
+    r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks|unplugged)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|rakelib|[^/]+\.(?:egg|dist)-info|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
 );
 /// Groups of files of which a tool uses only the first that exists, in the order of precedence.
 const PRECEDENCE: [&[&str]; 5] = [
@@ -34,7 +34,15 @@ const PRECEDENCE: [&[&str]; 5] = [
     &["Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"],
     &["pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"],
 ];
-/// Manifests, which legitimate work changes together with the program. Only certain lines in them are findings.
+/// Files as in [`PRECEDENCE`] that honest work changes with the program, so that only a new one counts.
+const PRECEDENCE_OF_NEW: [&[&str]; 5] = [
+    &["BUILD.bazel", "BUILD"],
+    &["WORKSPACE.bazel", "WORKSPACE"],
+    &["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"],
+    &["package.json", "package.json5", "package.yaml"],
+    &["meson.options", "meson_options.txt"],
+];
+/// Manifests, which honest work changes with the program; certain lines of them are findings.
 const MANIFESTS: [&str; 4] = ["package.json", "pyproject.toml", "setup.cfg", "composer.json"];
 
 /// Modules of Python's standard library, except those that begin with `_`.
@@ -92,11 +100,14 @@ impl<'a> CheckStart<'a> {
     pub fn depends_on(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         if MANIFESTS.contains(&name) {
-            return false;
+            return name == "package.json" && !self.base.contains(path) && self.takes_precedence(path, name);
         }
         let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path);
         if self.base.contains(path) {
+            // Packages of Yarn, whose names have their versions and digests.
+            pattern!(PACKED, r"(?:^|/)\.yarn/cache/[^/]+\.zip$");
             return read
+                || PACKED.is_match(path)
                 || is_makefile(path)
                 || runs_checks(path)
                 || self.executes(path)
@@ -143,9 +154,12 @@ impl<'a> CheckStart<'a> {
 
     /// Whether a tool finds a new file before a file of the base.
     fn takes_precedence(&self, path: &str, name: &str) -> bool {
-        let Some((group, at)) = in_precedence(name) else { return false };
         let folder = path.strip_suffix(name).unwrap_or_default();
-        group[at + 1..].iter().any(|other| self.base.contains(format!("{folder}{other}").as_str()))
+        let is_later = |other: &&str| self.base.contains(format!("{folder}{other}").as_str());
+        let groups = PRECEDENCE.iter().chain(&PRECEDENCE_OF_NEW);
+        groups
+            .filter_map(|group| Some((group, group.iter().position(|known| *known == name)?)))
+            .any(|(group, at)| group[at + 1..].iter().any(|other| is_later(&other)))
     }
 
     /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can replace
@@ -467,6 +481,41 @@ mod tests {
         }
         for path in ["bin/npm", "plugins/anything.py"] {
             assert!(start.is_on_path(path), "{path}");
+        }
+    }
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn files_that_tools_prefer_or_load_take_places() {
+        let base = [
+            "BUILD",
+            "lib/BUILD",
+            "WORKSPACE",
+            "docker-compose.yml",
+            "package.yaml",
+            "meson_options.txt",
+            ".pnp.cjs",
+            ".yarn/cache/jest-npm-29.7.0-97f4f64f74-10c0.zip",
+        ];
+        let start = CheckStart::new(["yarn test", "bazel test //...", "docker compose run tests"], base);
+        for path in [
+            "BUILD.bazel",
+            "lib/BUILD.bazel",
+            "WORKSPACE.bazel",
+            "compose.yaml",
+            "compose.override.yml",
+            "package.json",
+            "package.json5",
+            "meson.options",
+            ".pnp.cjs",
+            ".pnp.loader.mjs",
+            ".yarn/cache/jest-npm-29.7.0-97f4f64f74-10c0.zip",
+            ".yarn/unplugged/jest/index.js",
+        ] {
+            assert!(start.depends_on(path), "{path}");
+        }
+        for path in ["BUILD", "other/BUILD.bazel", "docker-compose.yml", ".yarn/cache/left-pad-npm-1.3.0-1-10c0.zip"] {
+            assert!(!start.depends_on(path), "{path}");
         }
     }
 
