@@ -256,8 +256,7 @@ mod tests {
         assert!(!sentences.is_empty());
         for (name, rest) in sentences {
             let shown = rest.split_inclusive("}}").next().unwrap_or_default().trim_start_matches(". ");
-            let found = json!({ "evidence": "the same <error>" });
-            let context = minijinja::Value::from_serialize(json!({ "found": found }));
+            let context = Value::from_pairs([("found", Value::from_pairs([("evidence", "the same <error>")]))]);
             let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, context);
             assert_eq!(page.expect("a page"), "The same <error>", "{name}: {shown}");
         }
