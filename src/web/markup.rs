@@ -256,8 +256,9 @@ mod tests {
         for (name, rest) in sentences {
             let shown = rest.split_inclusive("}}").next().unwrap_or_default().trim_start_matches(". ");
             let found = json!({ "evidence": "the same <error>" });
-            let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, json!({ "found": found }));
-            assert_eq!(page.expect("a page"), "The same <error>", "{name}: {shown}");
+            let page =
+                ENVIRONMENT.as_ref().expect("templates").render_str(shown, render::value(&json!({ "found": found })));
+            assert_eq!(page.expect("a page"), "The same &lt;error&gt;", "{name}: {shown}");
         }
     }
 
