@@ -256,9 +256,10 @@ mod tests {
         assert!(!sentences.is_empty());
         for (name, rest) in sentences {
             let shown = rest.split_inclusive("}}").next().unwrap_or_default().trim_start_matches(". ");
-            let context = Value::from_pairs([("found", Value::from_pairs([("evidence", "the same <error>")]))]);
-            let page = ENVIRONMENT.as_ref().expect("templates").render_str(shown, context);
-            assert_eq!(page.expect("a page"), "The same <error>", "{name}: {shown}");
+            let found = json!({ "evidence": "the same <error>" });
+            let page =
+                ENVIRONMENT.as_ref().expect("templates").render_str(shown, render::value(&json!({ "found": found })));
+            assert_eq!(page.expect("a page"), "The same &lt;error&gt;", "{name}: {shown}");
         }
     }
 
