@@ -19,7 +19,7 @@ const FLAPPING_MS: i64 = 2 * 3_600_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", content = "kind", rename_all = "snake_case")]
 pub enum ClaimedState {
-    /// In a cooldown.
+    /// Cooldown, after which the backend is used again.
     Parked(CooldownReason),
     /// Disabled until a person acts.
     Disabled(DisabledFor),

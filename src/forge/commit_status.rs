@@ -1,0 +1,77 @@
+//! Statuses of commits: the one that the bot sets, and the CI results that a forge has.
+
+use crate::domain::model::ids::Sha;
+use crate::domain::report::view::CommitState;
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
+
+/// Name of the status that the bot sets. Branch protection can require this status.
+pub const VERIFIED_STATUS: &str = "ralph/verified";
+
+/// Status that the bot sets on a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitStatus {
+    /// Commit.
+    pub commit: Sha,
+    /// State.
+    pub state: CommitState,
+    /// Title, one line.
+    pub title: Outbound<TitleText>,
+    /// Summary in Markdown; ignored by forges whose statuses consist of one line.
+    pub summary: Outbound<BodyText>,
+    /// Web page with more; empty if there is none.
+    pub url: String,
+    /// Annotations of lines in the commit's files; ignored by forges whose statuses consist of one line.
+    pub annotations: Vec<LineAnnotation>,
+}
+
+/// Annotation of an existing line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineAnnotation {
+    /// Path from the root of the repository.
+    pub path: String,
+    /// 1-based line.
+    pub line: u64,
+    /// Title, one line.
+    pub title: Outbound<TitleText>,
+    /// Text.
+    pub message: Outbound<BodyText>,
+}
+
+impl CommitStatus {
+    /// Returns the state's name in the commit status APIs of both forges.
+    pub(super) fn word(&self) -> &'static str {
+        match self.state {
+            CommitState::Queued | CommitState::Running => "pending",
+            CommitState::Success => "success",
+            CommitState::Failure => "failure",
+            CommitState::Cancelled => "error",
+        }
+    }
+
+    /// Returns the title, cut to at most `max` characters.
+    pub(super) fn description(&self, max: usize) -> String {
+        self.title.as_str().chars().take(max).collect()
+    }
+}
+
+/// CI results of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CiState {
+    /// Number of successful checks and statuses.
+    pub passed: u32,
+    /// Number of pending checks and statuses.
+    pub pending: u32,
+    /// Failed checks, statuses and jobs.
+    pub failed: Vec<CiFailure>,
+}
+
+/// A failed check, status or job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CiFailure {
+    /// Name or context.
+    pub name: String,
+    /// Address of the web page.
+    pub url: String,
+    /// Log of the failed step, or a summary; at most the last 32 KiB.
+    pub log: String,
+}
