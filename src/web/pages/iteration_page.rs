@@ -1,6 +1,6 @@
 //! Page of one iteration: its transcript, its change, and the decisions after it, each also available as plain text.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::ansi::AnsiReader;
+use super::ansi::{AnsiReader, StyledText};
 use super::diff::{self, PatchRoom};
 use super::layout::{self, PageError, PageFrame, beginning, markup_size, require, segment};
 use super::{live, loop_page};
@@ -300,12 +300,13 @@ fn source_words(source: GuidanceSource) -> &'static str {
 fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
     // A title is a line, as in the plain text.
     let count: usize = parts.iter().map(|part| 1 + part.text.lines().count()).sum();
-    let first = match from {
+    let is_end = from.is_none() && running;
+    let mut first = match from {
         Some(line) => line.clamp(1, count.max(1)) - 1,
         None if running => count.saturating_sub(LINES_SHOWN),
         None => 0,
     };
-    let (mut number, mut bytes, mut shown) = (0, 0, Vec::new());
+    let (mut number, mut bytes, mut shown) = (0, 0, VecDeque::new());
     for (at, part) in parts.iter().enumerate() {
         let mut reader = AnsiReader::default();
         let title = std::iter::once((part.title.as_str(), true));
@@ -313,38 +314,50 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
             number += 1;
             // Colors of a line can begin before the first one that is shown.
             let pieces = if is_title { Vec::new() } else { reader.line(text) };
-            if number <= first || shown.len() >= LINES_SHOWN || bytes > LINES_BYTES {
+            let is_full = !is_end && (shown.len() >= LINES_SHOWN || bytes > LINES_BYTES);
+            if number <= first || is_full {
                 continue;
             }
-            if is_title {
+            let (line, size) = if is_title {
                 let text = beginning(text, LINE_SHOWN);
-                bytes += PART_MARKUP + markup_size(&text);
-                shown.push(json!({ "n": number, "title": text, "part": at }));
-                continue;
+                let size = PART_MARKUP + markup_size(&text);
+                (json!({ "n": number, "title": text, "part": at }), size)
+            } else {
+                shown_line(number, pieces)
+            };
+            bytes += size;
+            shown.push_back((line, size));
+            // The end of a running iteration stays on the page, however long its lines are.
+            while is_end && bytes > LINES_BYTES && shown.len() > 1 {
+                bytes -= shown.pop_front().map_or(0, |(_, size)| size);
+                first += 1;
             }
-            let mut left = LINE_SHOWN;
-            let pieces: Vec<Json> = pieces
-                .into_iter()
-                .map(|piece| {
-                    let text: String = piece.text.chars().take(left).collect();
-                    left -= text.chars().count();
-                    bytes += PIECE_MARKUP + markup_size(&text);
-                    json!({ "class": piece.class, "text": text })
-                })
-                .collect();
-            bytes += LINE_MARKUP;
-            shown.push(json!({ "n": number, "pieces": pieces, "cut": left == 0 }));
         }
     }
     let last = first + shown.len();
     json!({
-        "lines": shown,
+        "lines": shown.into_iter().map(|(line, _)| line).collect::<Vec<_>>(),
         "count": count,
         "first": first + 1,
         "last": last,
         "earlier": if first > 0 { first.saturating_sub(LINES_SHOWN) + 1 } else { 0 },
         "later": if last < count { last + 1 } else { 0 },
     })
+}
+
+/// Returns a line as the template needs it, cut to the maximum length, and the size of its HTML in bytes.
+fn shown_line(number: usize, pieces: Vec<StyledText>) -> (Json, usize) {
+    let (mut left, mut size) = (LINE_SHOWN, LINE_MARKUP);
+    let pieces: Vec<Json> = pieces
+        .into_iter()
+        .map(|piece| {
+            let text: String = piece.text.chars().take(left).collect();
+            left -= text.chars().count();
+            size += PIECE_MARKUP + markup_size(&text);
+            json!({ "class": piece.class, "text": text })
+        })
+        .collect();
+    (json!({ "n": number, "pieces": pieces, "cut": left == 0 }), size)
 }
 
 #[cfg(test)]
@@ -397,6 +410,13 @@ mod tests {
         let parts = [TranscriptPart::new("Output".into(), &text)];
         let shown = window(&parts, None, false);
         assert!(shown.to_string().len() < 2 * LINES_BYTES, "{}", shown.to_string().len());
+        let end = window(&parts, None, true);
+        let (first, last, lines) = numbers(&end);
+        assert!(
+            last == 401 && lines == (last - first + 1) as usize && lines > 10,
+            "the end of a running iteration: {first}, {lines}"
+        );
+        assert!(end.to_string().len() < 2 * LINES_BYTES && end["later"] == 0, "{}", end.to_string().len());
         let next = shown["later"].as_u64().expect("a next page") as usize;
         let (first, ..) = numbers(&window(&parts, Some(next), false));
         assert_eq!(first as usize, next, "the next page goes on where this one ends");
