@@ -159,7 +159,7 @@ impl<'a> CheckStart<'a> {
         let groups = PRECEDENCE.iter().chain(&PRECEDENCE_OF_NEW);
         groups
             .filter_map(|group| Some((group, group.iter().position(|known| *known == name)?)))
-            .any(|(group, at)| group[at + 1..].iter().any(|other| is_later(&other)))
+            .any(|(group, at)| group[at + 1..].iter().any(is_later))
     }
 
     /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can replace
