@@ -27,7 +27,7 @@ const NAME: &str = "dashboard";
 const LARGEST_KIB: f64 = 100.0;
 
 /// Asked pages: name, and whether it is one for people, whose size is bounded.
-const PAGES: [(&str, bool); 17] = [
+const PAGES: [(&str, bool); 19] = [
     ("/", true),
     ("/?page=N", true),
     ("/?state=merged&repository=R&person=P", true),

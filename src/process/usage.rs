@@ -390,18 +390,24 @@ mod tests {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let limits = SandboxLimits { memory_mib: 16, ..SandboxLimits::default() };
         let used = || measure(std::process::id(), limits, &BTreeSet::new(), shared_kib(), false).memory_mib;
-        let before = used();
-        // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
-        unsafe {
-            let start = libc::mmap(std::ptr::null_mut(), STEP * STEPS, libc::PROT_READ, flags, -1, 0);
-            assert_ne!(start, libc::MAP_FAILED);
-            for step in 0..STEPS {
-                std::ptr::read_volatile(start.cast::<u8>().add(step * STEP));
+        let grown = || {
+            let before = used();
+            // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
+            unsafe {
+                let start = libc::mmap(std::ptr::null_mut(), STEP * STEPS, libc::PROT_READ, flags, -1, 0);
+                assert_ne!(start, libc::MAP_FAILED);
+                for step in 0..STEPS {
+                    std::ptr::read_volatile(start.cast::<u8>().add(step * STEP));
+                }
+                let after = used();
+                assert_eq!(libc::munmap(start, STEP * STEPS), 0);
+                after.saturating_sub(before)
             }
-            let after = used();
-            assert_eq!(libc::munmap(start, STEP * STEPS), 0);
-            assert!(after >= before + 24, "{before} MiB, then {after} MiB");
-        }
+        };
+        // Other tests of this process allocate and free memory at the same time.
+        let mut measured: Vec<u64> = (0..5).map(|_| grown()).collect();
+        measured.sort_unstable();
+        assert!(measured[2] >= 24, "{measured:?} MiB");
     }
 
     /// See docs/threats.md#s10.
