@@ -31,10 +31,14 @@ pub(super) struct UnpackedArchive {
 
 /// Returns what a gzip file, a zlib stream or the members of a zip archive contain, as far as it can be unpacked: at most 16 MiB, 5,000
 /// members and five archives within each other. A zip archive may follow other data, as in a program that unpacks itself. Of zip
-/// archives and other files, such as images, documents and packs of git, also the parts that are compressed by gzip or zlib.
+/// archives and other files, such as images, documents and packs of git, also the parts that are compressed by gzip or zlib. Of all
+/// files also archives in base64. The limits hold for all of this together.
 pub(super) fn unpack(bytes: &[u8]) -> UnpackedArchive {
     let (mut all, mut bytes_left) = (UnpackedArchive::default(), MOST_BYTES);
     all.add(bytes, &mut bytes_left, MOST_NESTED);
+    let encoded = in_base64(bytes);
+    all.is_cut |= encoded.len() == MOST_ENCODED;
+    encoded.iter().for_each(|archive| all.add(archive, &mut bytes_left, MOST_NESTED));
     all
 }
 
@@ -76,8 +80,8 @@ fn opened(bytes: &[u8], bytes_left: u64) -> Option<UnpackedArchive> {
     }
 }
 
-/// Returns the archives that a text holds in base64.
-pub(super) fn in_base64(text: &[u8]) -> Vec<Vec<u8>> {
+/// Returns the archives that a text contains in base64, at most 100.
+fn in_base64(text: &[u8]) -> Vec<Vec<u8>> {
     // Begins of gzip files and zip archives.
     const BEGINS: [&[u8]; 2] = [b"H4sI", b"UEsD"];
     let (mut found, mut at) = (Vec::new(), 0);
@@ -260,6 +264,8 @@ mod tests {
         ] {
             assert!(holds(&file, content), "{name}: {:?}", unpack(&file));
         }
+        let encoded = |packed: &[u8]| data_encoding::BASE64.encode(packed).into_bytes();
+        assert!(holds(&encoded(&gzip(content)), content) && !unpack(&encoded(&gzip(content))).is_cut);
         assert_eq!(unpack(b"1 x^2 and x\x01y are no streams, nor is \x1f\x8b\x08").members, [] as [Vec<u8>; 0]);
     }
 
@@ -273,5 +279,10 @@ mod tests {
         let many = member("a", b"x").repeat(MOST_MEMBERS);
         assert!(!unpack(&many).is_cut);
         assert!(unpack(&[many, member("b", b"x")].concat()).is_cut);
+        let encoded = |content: &[u8]| data_encoding::BASE64.encode(&gzip(content));
+        assert!(!unpack(encoded(&zeros).as_bytes()).is_cut);
+        assert!(unpack(encoded(&[zeros.as_slice(), b"x"].concat()).as_bytes()).is_cut, "one in base64");
+        assert!(unpack(format!("{};{}", encoded(&zeros), encoded(b"x")).as_bytes()).is_cut, "two in base64 together");
+        assert!(unpack(format!("{};", encoded(b"x")).repeat(MOST_ENCODED).as_bytes()).is_cut, "many in base64");
     }
 }

@@ -188,9 +188,7 @@ impl Masker {
     pub fn found_in_file(&self, content: &[u8]) -> Vec<FoundSecret> {
         let mut found = self.found(content);
         let archive = archive::unpack(content);
-        let encoded = archive::in_base64(content);
-        let encoded = encoded.iter().flat_map(|encoded| archive::unpack(encoded).members);
-        for member in archive.members.into_iter().chain(encoded) {
+        for member in archive.members {
             found.extend(self.found(&member).into_iter().map(|one| FoundSecret { range: 0..content.len(), ..one }));
         }
         found.extend(archive.is_cut.then(|| FoundSecret { range: 0..content.len(), name: UNSCANNED.into() }));
