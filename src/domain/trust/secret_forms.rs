@@ -94,7 +94,7 @@ fn wide(text: &[u8], unit: [Option<u8>; 2]) -> Vec<u8> {
 }
 
 /// Returns the encoded digits of a text that follows `offset` other bytes, without digits that also depend on its neighbors.
-fn inner_digits(
+pub(super) fn inner_digits(
     text: &[u8],
     offset: usize,
     bits: usize,

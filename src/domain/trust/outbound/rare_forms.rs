@@ -1,21 +1,31 @@
 //! Forms of a secret that programs for text make and that few texts have: base85 in three alphabets, base32 in the order of its digits,
 //! uuencode, binary and octal digits, and letters moved by half of the alphabet.
 
+use std::sync::LazyLock;
+
+use data_encoding::{BASE32HEX, Encoding, Specification};
+
+use crate::domain::trust::secret_forms::inner_digits;
+
 /// Digits of the alphabets of base85: Ascii85, that of git and Python, and that of ZeroMQ.
 const BASE85: [&[u8; 85]; 3] = [
     b"!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstu",
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
 ];
-const BASE32HEX: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-const UUENCODE: &[u8; 64] = b"`!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_";
+static UUENCODE: LazyLock<Encoding> =
+    LazyLock::new(|| encoding("`!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_"));
+static BINARY: LazyLock<Encoding> = LazyLock::new(|| encoding("01"));
 
 /// Returns a part of a secret in these forms, for each position in which it can stand among other bytes.
 pub(super) fn rare_forms(part: &[u8]) -> Vec<Vec<u8>> {
     let mut forms: Vec<Vec<u8>> = (0..4).flat_map(|offset| base85(part, offset)).collect();
-    forms.extend((0..5).map(|offset| digits(part, offset, 5, BASE32HEX)));
-    forms.extend((0..3).map(|offset| digits(part, offset, 6, UUENCODE)));
-    forms.push(digits(part, 0, 1, b"01"));
+    let digits = |offset, bits, encoding: &Encoding| {
+        inner_digits(part, offset, bits, (encoding, encoding)).into_iter().map(|(digit, _)| digit).collect()
+    };
+    forms.extend((0..5).map(|offset| digits(offset, 5, &BASE32HEX)));
+    forms.extend((0..3).map(|offset| digits(offset, 6, &UUENCODE)));
+    forms.push(digits(0, 1, &BINARY));
     forms.push(part.iter().map(|byte| format!("{byte:03o}")).collect::<String>().into_bytes());
     forms.push(part.iter().map(|byte| moved(*byte)).collect());
     forms
@@ -34,12 +44,11 @@ fn base85(part: &[u8], offset: usize) -> [Vec<u8>; 3] {
     BASE85.map(of)
 }
 
-/// Returns the digits of `bits` bits each of a part behind `offset` other bytes, without those that also depend on its neighbors.
-fn digits(part: &[u8], offset: usize, bits: usize, alphabet: &[u8]) -> Vec<u8> {
-    let (first, last) = ((offset * 8).div_ceil(bits), (offset + part.len()) * 8 / bits);
-    let bit = |at: usize| usize::from(part[at / 8 - offset] >> (7 - at % 8) & 1);
-    let digit = |number: usize| (number * bits..(number + 1) * bits).fold(0, |value, at| value << 1 | bit(at));
-    (first..last).map(|number| alphabet[digit(number)]).collect()
+/// Creates an encoding from its digits.
+fn encoding(digits: &str) -> Encoding {
+    let mut specification = Specification::new();
+    specification.symbols.push_str(digits);
+    specification.encoding().expect("distinct ASCII digits, whose number is a power of two")
 }
 
 /// Moves a letter by half of the alphabet.
