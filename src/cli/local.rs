@@ -21,7 +21,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::loops::{dollars, duration};
-use super::serve::Signals;
+use super::serve::{INTERRUPTED, Signals};
 use super::{CliError, CliResult, Global, block_on};
 use crate::agent::presets;
 use crate::app;
@@ -42,8 +42,6 @@ use tasks::PlannedTask;
 
 /// Exit code if a finding about tests waits for a decision, as `--help` states.
 const OPEN_FINDINGS: u8 = 3;
-/// Exit code after a signal, the same as in shells after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 /// Maximum length of the title, in characters.
 const TITLE_MAX: usize = 100;
 

@@ -18,7 +18,7 @@ use crate::engine::Role;
 use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
-/// Exit code after a second signal, as shells report Ctrl-C.
+/// Exit code of a command that a signal ended, as shells report Ctrl-C.
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// Arguments of `serve`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::super::serve::Signals;
+use super::super::serve::{INTERRUPTED, Signals};
 use super::{ForgeChoice, InitArgs, chosen};
 use crate::agent::presets;
 use crate::cli::{CliError, CliResult, Global, block_on, print};
@@ -23,8 +23,6 @@ use crate::setup::{
 const LOOK: Duration = Duration::from_secs(3);
 /// Maximum size of a token, in bytes.
 const MAX_TOKEN: u64 = 4096;
-/// Exit code after Ctrl-C, the same as in shells.
-const INTERRUPTED: u8 = 130;
 
 fn backend(args: &InitArgs) -> Result<String, CliError> {
     let backend = args.backend.clone().unwrap_or_else(|| "claude".to_owned());

@@ -2,13 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::super::serve::Signals;
+use super::super::serve::{INTERRUPTED, Signals};
 use super::{InitArgs, chosen};
 use crate::cli::{CliError, CliResult, Global, block_on, one_line, print};
 use crate::setup::{OperatorFileLocation, TrialRepository, clean_up, run_trial};
-
-/// Exit code after Ctrl-C, the same as in shells.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the trial, or removes the objects that the last trial created.
 pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation) -> CliResult {
