@@ -279,6 +279,11 @@ pub struct Brokered {
 }
 
 impl AgentOutcome {
+    /// Returns the tokens by kind.
+    pub fn usage(&self) -> TokenUsage {
+        TokenUsage::with_cached_in(self.tokens_in, self.tokens_out, self.cache_read, self.cache_write)
+    }
+
     /// Creates the result of a run that has nothing but a status.
     pub fn only(status: AgentStatus) -> Self {
         Self {

@@ -377,12 +377,7 @@ impl Engine {
             operation: "invoke_agent",
             backend: &chosen.backend,
             model: outcome.model.as_deref().or(chosen.model.as_deref()),
-            usage: TokenUsage::with_cached_in(
-                outcome.tokens_in,
-                outcome.tokens_out,
-                outcome.cache_read,
-                outcome.cache_write,
-            ),
+            usage: outcome.usage(),
             usd: outcome.cost.unwrap_or_default().usd(),
             started: self.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
             error: failed,
@@ -543,8 +538,7 @@ impl Engine {
 
     /// Returns the tokens and cost of a run of a backend with a requested model.
     pub(super) fn usage_of(&self, (backend, model): (&str, Option<&str>), outcome: &AgentOutcome) -> CallUsage {
-        let usage =
-            TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
+        let usage = outcome.usage();
         let mut models = [model, outcome.model.as_deref()].into_iter();
         let estimate = || models.find_map(|model| self.estimated(backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
