@@ -124,10 +124,11 @@ fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_
         open_files(found().map(|process| process.pid), devices, MOST_OPEN);
     let tables_kib: u64 = found().filter_map(|process| page_tables_kib(process.pid)).sum();
     let last = found().map(|process| process.pid).max();
-    let mut kernel = 0;
-    if !is_counted {
-        kernel = mappings(found().map(|process| process.pid), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING;
-    }
+    let kernel = if is_counted {
+        0
+    } else {
+        mappings(found().map(|process| process.pid), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING
+    };
     let asks_tcp = !is_counted && sockets > FEW_SOCKETS;
     let queued = last.filter(|_| asks_tcp).map_or(0, queued_by_tcp);
     memory_mib += (in_memory + kernel + (tables_kib << 10) + last.map_or(0, folders_in_memory)) >> 20;
